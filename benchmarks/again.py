@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--only", help="regimes with this text in the name")
     parser.add_argument("--keep-choices", action="store_true")
     options = parser.parse_args()
-    names, plan = set(options.methods.split(",")), recipe.load("league2")
+    names, plan = set(options.methods.split(",")), recipe.load_recipe("league2")
 
     def make(jobs):
         failed = reproduce.run(
@@ -68,7 +68,7 @@ def main():
         found = [cell for cell in search.cells(plan, options.only) if cell.name[1] in names]
         search.search(found, options.folder, make)
         write(SEARCH, merged(read(SEARCH), [line for cell in found for line in (*cell.lines, cell.choice)]))
-    chosen = search.chosen(line for line in read(SEARCH) if "chosen" in line)
+    chosen = search.choices_by_cell(line for line in read(SEARCH) if "chosen" in line)
     jobs = [job for job in reproduce.jobs(plan, only=options.only, chosen=chosen) if job.label in names]
     make(jobs)
     replace(jobs, options.folder, commit())

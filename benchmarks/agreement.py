@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from fnlkit.results.corrected import corrected
+from fnlkit.results.corrected import correct_scores
 
 
 def matrix(level, classes):
@@ -44,7 +44,7 @@ def coverage(repeats, level, accuracy, repetitions, seed=0):
     rng, found = np.random.default_rng(seed), []
     for _ in range(repetitions):
         evidence, truth = simulated(rng, repeats, level, accuracy)
-        value, low, high = corrected(*evidence)["share"]
+        value, low, high = correct_scores(*evidence)["share"]
         found.append((low <= truth <= high, high - low, value - truth))
     return np.mean(found, 0)
 

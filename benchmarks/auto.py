@@ -23,11 +23,11 @@ import numpy as np
 
 from benchmarks.league import world_of
 from fnlkit.artifacts.run import Run
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from fnlkit.methods.auto import TREATMENTS
 from fnlkit.reproduce import recipe, reproduce
 from fnlkit.results.evaluation import late_score
-from fnlkit.results.statistics import paired
+from fnlkit.results.statistics import compare_pairs
 
 STORED = Path(__file__).parent / "results/auto.jsonl"
 EVIDENCE = ("memorized", "gap", "changes", "level", "groups", "apart", "margin", "skew", "missing")
@@ -41,7 +41,7 @@ def collected(folder):
     """Return a dict per finished run in a folder: regime, seed, treatment, late score, and the evidence of `auto`."""
     out = []
     models = {}
-    for job in reproduce.jobs(recipe.load("benchmarks/auto.toml")):
+    for job in reproduce.jobs(recipe.load_recipe("benchmarks/auto.toml")):
         path = Path(folder) / f"{job.name}.pt"
         run = Run.read(str(path)) if path.exists() else None
         if run is None or not run.finished:
@@ -69,7 +69,7 @@ def collected(folder):
 
 def ensemble(runs, data):
     """Return the test accuracy of the mean of the runs' probabilities."""
-    networks = [trained_network(run, data) for run in runs]
+    networks = [load_trained(run, data) for run in runs]
     mean_of_all = sum(network.logits(network.x_test).double().softmax(-1) for network in networks)
     return float((mean_of_all.argmax(-1).numpy() == data.y_test).mean())
 
@@ -99,7 +99,7 @@ class Scores:
         """Return the treatment with the smallest mean regret in regimes."""
         return min(TREATMENTS, key=lambda name: mean(self.regret(r, self.mean(r, name)) for r in regimes))
 
-    def replayed(self, line, level, errors):
+    def end_replay(self, line, level, errors):
         """Return the score of the treatment that other thresholds would have chosen, among the two finalists.
 
         The finalists of the recorded run are kept, and the favorite is the finalist that the thresholds prefer.
@@ -115,7 +115,7 @@ class Scores:
         return self.by[line["regime"]][chosen].get(line["seed"], self.mean(line["regime"], chosen))
 
     def replay(self, regime, thresholds):
-        return mean(self.replayed(line, **thresholds) for line in self.auto if line["regime"] == regime)
+        return mean(self.end_replay(line, **thresholds) for line in self.auto if line["regime"] == regime)
 
     def fitted(self, regimes):
         """Return the thresholds with the smallest mean regret in regimes, the defaults if they are as good."""
@@ -166,7 +166,7 @@ def choice(scores):
         trained alone, without trials, and of always `infer`.
     """
     chosen = {name: sum(line["chosen"] == name for line in scores.auto) for name in TREATMENTS}
-    found = paired({r: scores.mean(r, "auto") for r in scores.by}, {r: scores.mean(r, "infer") for r in scores.by})
+    found = compare_pairs({r: scores.mean(r, "auto") for r in scores.by}, {r: scores.mean(r, "infer") for r in scores.by})
     alone = {}
     for line in scores.auto:
         alone.setdefault(line["regime"], []).append(scores.by[line["regime"]][line["chosen"]][line["seed"]])

@@ -128,7 +128,7 @@ def attack(size, seed):
     kept, _ = summaries.large_classes(clients[0])
     told = {name: torch.from_numpy(np.asarray(heads[name])) for name in ("center", "suspects", "tone")}
     told["fits"] = torch.from_numpy(heads["fits"][0])
-    points = shifts._described(kept, told, changes)[0]
+    points = shifts._describe(kept, told, changes)[0]
     width = int(heads["compared"])
     if points.shape[1] > width:
         points = points @ (stream(0, "shifts").standard_normal((points.shape[1], width)) / np.sqrt(points.shape[1]))

@@ -29,7 +29,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
-from fnlkit.client.scaling import Moments, pooled, reply_moments
+from fnlkit.client.scaling import Moments, pool_moments, reply_moments
 from fnlkit.estimators.em import softmax
 from fnlkit.review import quick, rounding, summaries
 
@@ -87,7 +87,7 @@ def sites_of(made, data):
     clients, scale = [quick.take(members, k) for k in range(len(members))], None
     if data.kind == "vector":
         moments = [{name: values.numpy() for name, values in reply_moments(c, None, {}).items()} for c in clients]
-        scale = summaries.scale_of(*pooled(Moments(m["known"], m["total"], m["squares"]) for m in moments))
+        scale = summaries.scale_of(*pool_moments(Moments(m["known"], m["total"], m["squares"]) for m in moments))
     return clients, scale
 
 

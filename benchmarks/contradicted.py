@@ -72,7 +72,7 @@ def main():
         f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site,"
     )
     print("and the share of contradicted labels at the cleanest site at most the limit.\n")
-    for title, seeds in (("development", chosen.development), ("reported", chosen.reported)):
+    for title, seeds in (("development", chosen.development), ("reported", chosen.report_failure)):
         print(f"{title} seeds {', '.join(map(str, seeds))}")
         print(
             f"{'kind':<8}{'wrong labels':<28}{'upper end':<20}{'contradicted':<20}"

@@ -91,7 +91,7 @@ def by_site(folder, names=None, *, change=lambda task: task, **config):
     task = change(task)
     names = list(names or task.names)
     paths = [next((folder / "sites" / name).glob("data.*")) for name in names]
-    parts = [agreement.conformed(str(path), task) for path in paths]
+    parts = [agreement.load_for_task(str(path), task) for path in paths]
     x, given = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     about = {"statistics": (task.mean, task.std), "observed": True, "table": task.columns}
     about["columns"] = columns.features(task.columns) if task.columns else None

@@ -39,7 +39,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
 from fnlkit.deploy import opening, scale, tasks
-from fnlkit.estimators import judged_by
+from fnlkit.estimators import run_estimator
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.plan import Plan
 from fnlkit.kernels.streams import stream
@@ -188,7 +188,7 @@ class Tables:
 
     # ---- comparisons with the simulation
     def scale_equals(self, followed):
-        _, data, _, _ = by_site(self.project, change=scale.unfilled, task="scale")
+        _, data, _, _ = by_site(self.project, change=scale.remove_fills, task="scale")
         rows = json.loads(followed.output.read_text())["rows"]
         x = np.asarray(data.x_train, np.float64)
         mean, std = np.nanmean(x, 0), np.nanstd(x, 0)
@@ -203,7 +203,7 @@ class Tables:
         found = json.loads(followed.output.read_text())
         federation, data, settings, task = by_site(self.project, found["covers"], **self.config(), task="estimate")
         about = {"form": "federated", "seed": settings.seed, "warm_up": tasks.warm_up(task, settings)}
-        arrays, _ = judged_by(federation, data, task.judging.estimator, **about, engine="sequential")
+        arrays, _ = run_estimator(federation, data, task.judging.estimator, **about, engine="sequential")
         levels = [row["level"] for row in found["sites"]]
         return (
             levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()

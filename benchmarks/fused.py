@@ -83,7 +83,7 @@ def training(net, batch, steps, *, augment=None, mixture=False):
                 batch = ready[index]
             else:
                 shift, flip = torch.from_numpy(drawn[0][t]), torch.from_numpy(drawn[1][t])
-                batch = inputs.augmented(raw[index], augment, shift, flip, None)
+                batch = inputs.augment_images(raw[index], augment, shift, flip, None)
             optimizer.zero_grad()
             logits = model(batch)
             loss = nn.functional.cross_entropy(logits, labels[index])

@@ -376,11 +376,11 @@ class Child:
     def listen(self):
         """Return ([(index, result)] since the last call, whether the child has ended)."""
         raw = os.read(self.pipe, 65536)
-        self.heard, self.used = time.monotonic(), self.computed()[0]
+        self.heard, self.used = time.monotonic(), self.compute()[0]
         *lines, self.rest = (self.rest + raw).split(b"\n")
         return [json.loads(line) for line in lines], not raw
 
-    def computed(self):
+    def compute(self):
         """Return (seconds of computing so far, process state of ps)."""
         with open(f"/proc/{self.process}/stat", encoding="ascii") as handle:
             words = handle.read().rpartition(") ")[2].split()
@@ -390,7 +390,7 @@ class Child:
         """Return whether the child hangs: it waits, or computes in compiled code that no alarm interrupts."""
         if time.monotonic() - self.heard < WAITING:
             return False
-        now, state = self.computed()
+        now, state = self.compute()
         waits = state == "S" and now - self.used < 0.2
         if not waits:
             self.heard = time.monotonic()

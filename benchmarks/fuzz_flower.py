@@ -259,7 +259,7 @@ def _undeclared(reply, deployed, name):
     if "secaggplus_configs" in reply.content.config_records:
         return "" if name == "secagg" else "to a site: a masked reply that nobody agreed on"
     numbers = range(SITES) if name in TASKS else (1,)  # a model of an audit trains on some sites, which are counted from 0
-    match wire.read(reply.content):
+    match wire.decode(reply.content):
         case {"client": 1, "samples": 24, "version": str(version), **more} if version.isascii() and not more:
             return ""
         case {"replies": [[number, ("failure", code, kind, "")]]} if (
@@ -381,14 +381,14 @@ def changed_records(records, rng, folder, loud=False):
         return records
     if what < 0.75 and "text" in records.config_records:
         with contextlib.suppress(InputError):
-            value = wire.read(records)
+            value = wire.decode(records)
             if rng.random() < 0.15:
                 value = named(value, pick(rng, TEXTS).format(folder=Path(folder) / "flower"))
             for _ in range(int(rng.integers(0, 4))):
                 value = changed_value(value, rng, folder)
             if loud:
                 print("changed:", str(value)[:2000])
-            made = wire.write(bounded(value))
+            made = wire.encode(bounded(value))
             for name, record in records.items():
                 if name not in made:
                     made[name] = record

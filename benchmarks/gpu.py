@@ -53,7 +53,7 @@ class Naive:
             draws = plan(len(self.y[k]), self.fit, seed=0, round=turn, client=k, image=(32, 32))
             order, shift, flip = (torch.from_numpy(v).to(self.x.device) for v in (draws.order, draws.shift, draws.flip))
             for index, moved, mirrored in zip(order, shift, flip, strict=True):
-                x = self.inputs.augmented(self.x[k][index], AUGMENT, moved, mirrored, None)
+                x = self.inputs.augment_images(self.x[k][index], AUGMENT, moved, mirrored, None)
                 optimizer.zero_grad()
                 F.cross_entropy(self.network(x), self.y[k][index]).backward()
                 optimizer.step()

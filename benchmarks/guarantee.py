@@ -28,7 +28,7 @@ from benchmarks.guarantee_cells import CELLS, sites_of
 from fnlkit.estimators.ranges import share_range
 from fnlkit.kernels.streams import stream
 from fnlkit.review.designs import MOST, MULTIPLE
-from fnlkit.review.guarantees import draw_reviews, guaranteed_list
+from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
 
 BUDGET, Q, ERRORS = 100, 0.2, 0.05
 # Of the reviews for a range, this share is drawn from the samples that are not candidates.
@@ -51,7 +51,7 @@ def one_list(site, wrong, rng, *, reviews=BUDGET, top=None, called=None, **optio
     """Return (listed, reviewed), masks (n,), of a review with a guarantee."""
     top = candidates_of(site, reviews) if top is None else top
     drawn, decided = draw_reviews(len(top), min(reviews, len(top)), rng), (wrong if called is None else called)[top]
-    made = guaranteed_list(-np.arange(len(top)), drawn, decided, q=Q, groups=site.given[top], **options)
+    made = find_guaranteed_list(-np.arange(len(top)), drawn, decided, q=Q, groups=site.given[top], **options)
     listed, reviewed = np.zeros(len(wrong), bool), np.zeros(len(wrong), bool)
     listed[top], reviewed[top] = made.listed, drawn
     return listed, reviewed

@@ -25,7 +25,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from benchmarks.guarantee import BUDGET, Q, best_prefix, candidates_of, interval
 from benchmarks.guarantee_cells import CELLS, sites_of
 from fnlkit.kernels.streams import stream
-from fnlkit.review.guarantees import updated_scores
+from fnlkit.review.guarantees import update_scores
 
 
 class Ranked:
@@ -66,7 +66,7 @@ def one_list_for_all(sites, rng):
     rate = min(1.0, BUDGET * len(sites) / len(place))
     drawn = rng.random(len(place)) < rate
     ranks = -np.concatenate([np.arange(len(top)) / len(top) for top in tops])
-    order = np.argsort(-updated_scores(ranks, drawn & wrong, place * (given.max() + 1) + given), kind="stable")
+    order = np.argsort(-update_scores(ranks, drawn & wrong, place * (given.max() + 1) + given), kind="stable")
     right, unreviewed = np.cumsum((drawn & ~wrong)[order]), np.cumsum(~drawn[order])
     good = np.flatnonzero((1 - rate) / rate * (1 + right) <= Q * unreviewed)
     listed = np.zeros(len(place), bool)

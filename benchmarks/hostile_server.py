@@ -124,8 +124,8 @@ class Federation:
                                visits=[(k, base, -1, scattered or {})])  # fmt: skip
         self.grid.config = self.config | {"task": task}
         with contextlib.redirect_stderr(io.StringIO()):
-            (reply,) = self.grid.send_and_receive([Message(wire.write(value), 100 + k, "train")])
-        found = ("failure", reply.error.reason.split()[0]) if reply.has_error() else wire.read(reply.content)["replies"][0][1]
+            (reply,) = self.grid.send_and_receive([Message(wire.encode(value), 100 + k, "train")])
+        found = ("failure", reply.error.reason.split()[0]) if reply.has_error() else wire.decode(reply.content)["replies"][0][1]
         code = found[1] if isinstance(found, tuple) else "answered"
         self.answers[code] += 1
         return None if isinstance(found, tuple) else {name: values.double().numpy() for name, values in found.items()}

@@ -21,7 +21,7 @@ import numpy as np
 from fnlkit.kernels.streams import stream
 from fnlkit.reproduce import reproduce, stored
 from fnlkit.results.ranking import ranking
-from fnlkit.results.statistics import holm, paired
+from fnlkit.results.statistics import compare_pairs, holm
 
 ROOT = Path(__file__).parents[1]
 CELLS, SEARCH = ROOT / "data/cells/league2.jsonl", ROOT / "benchmarks/results/league2-search.jsonl"
@@ -74,7 +74,7 @@ class League:
     Parameters
     ----------
     cells : list of dict
-        As returned by `fnlkit.reproduce.stored.read`.
+        As returned by `fnlkit.reproduce.stored.read_cells`.
     search : list of dict
         Lines of the log of the search.
     changed : sequence of str
@@ -124,14 +124,14 @@ class League:
         return mean(self.mean(method, regime) for regime in self.worlds[world])
 
     def ahead(self, method, world):
-        """Return the paired difference from fedavg in a world, as `fnlkit.results.statistics.paired` does.
+        """Return the paired difference from fedavg in a world, as `fnlkit.results.statistics.compare_pairs` does.
 
         The scores of a seed are averaged over the regimes of the world.
         """
         ours, theirs = ([self.rows[regime, name]["kept"] for regime in self.worlds[world]] for name in (method, "fedavg"))
         seeds = set.intersection(*(set(each) for each in (*ours, *theirs)))
         averages = [{seed: mean(each[seed] for each in scores) for seed in sorted(seeds)} for scores in (ours, theirs)]
-        return paired(*averages)
+        return compare_pairs(*averages)
 
     def differences(self, method, other="fedavg", worlds=None):
         """Return the difference of two methods in each world, in points."""
@@ -188,7 +188,7 @@ def stored_league():
     """Return League 2 from the stored cells and search."""
     _, *cells = map(json.loads, CELLS.read_text(encoding="utf-8").splitlines())
     changed = {cell["method"] for cell in cells if cell["method"] in CHANGED and "code" not in cell}
-    return League(stored.read(str(CELLS))[1], map(json.loads, SEARCH.read_text(encoding="utf-8").splitlines()), changed)
+    return League(stored.read_cells(str(CELLS))[1], map(json.loads, SEARCH.read_text(encoding="utf-8").splitlines()), changed)
 
 
 def code_statement():
@@ -323,9 +323,9 @@ def statements(league):
 def choice_statement(league):
     """Yield what league 2 shows about the choice of `auto`, compared with always `fedem`."""
     gaps = [league.mean("auto", regime) - league.mean("fedem", regime) for regime in league.regimes]
-    found = paired(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
+    found = compare_pairs(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
     worlds = league.differences("auto", "fedem")
-    over = paired(dict(enumerate(worlds)), dict.fromkeys(range(len(worlds)), 0.0))
+    over = compare_pairs(dict(enumerate(worlds)), dict.fromkeys(range(len(worlds)), 0.0))
     yield (
         f"In league 2 `auto` is {found['mean']:+.2f} points ahead of always `fedem` over {len(gaps)} regimes "
         f"(p = {found['p']:.2f}), and {over['mean']:+.2f} over {len(worlds)} worlds (p = {over['p']:.2f}): "

@@ -18,7 +18,6 @@ from fnlkit.client.network import Model
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.datasets import Dataset
 from fnlkit.datasets.partitioning import federation as split
-from fnlkit.engines.fused import normal
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.fused import fused_fit
 
@@ -44,7 +43,7 @@ def bare(experiment, engine, count=50):
         for c, d in zip(clients, draws, strict=True):
             if engine == "fused":
                 arrays = model.weights.numpy(), c.x.numpy(), c.y.numpy(), d.order
-                fused_fit(fed.engine.net, *arrays, lr=0.03, momentum=0.5, **normal(c.inputs))
+                fused_fit(fed.engine.net, *arrays, lr=0.03, momentum=0.5, **c.inputs.normal)
             else:
                 train_client(fed.network, c, model.weights, fit, d, {})
         spent = 1000 * (time.process_time() - began) / count

@@ -23,8 +23,8 @@ import numpy as np
 
 from benchmarks.guarantee_cells import sites_of
 from fnlkit.kernels.streams import stream
-from fnlkit.review.guarantees import draw_reviews, guaranteed_list
-from fnlkit.review.planning import _division, calibrate, expected_list, removed
+from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
+from fnlkit.review.planning import _division, calibrate, count_removed, expected_list
 
 Q = 0.2
 
@@ -38,13 +38,13 @@ def planned(sites, budget, rng, lists):
     numbers, out = _division([each[order] for each, order in zip(p, orders, strict=True)], budget, Q), []
     for site, each, order, number in zip(sites, p, orders, numbers, strict=True):
         reviewed, listed = np.zeros((2, len(order)), bool)
-        _, purpose = removed(each[order], number, Q)
+        _, purpose = count_removed(each[order], number, Q)
         if purpose == "find":
             reviewed[order[:number]] = True
         else:
             size = len(expected_list(each[order], number, Q)[0])
             top, drawn = order[:size], draw_reviews(size, number, rng)
-            made = guaranteed_list(-np.arange(size), drawn, site.wrong[top], q=Q, groups=site.given[top])
+            made = find_guaranteed_list(-np.arange(size), drawn, site.wrong[top], q=Q, groups=site.given[top])
             reviewed[top], listed[top] = drawn, made.listed
         out.append((reviewed, listed))
     return out

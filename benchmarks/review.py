@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.audit import RANDOM, SWAPPED, scores, world
 from fnlkit.estimators import em
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.federated import with_rows
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import owners
@@ -33,7 +33,7 @@ ENDS = "level", "low", "high"
 def decided(federation, data, client, budget, seed):
     """Return the federation after a review of one client with the true labels, and the record of the review."""
     selection = choose(federation, client, budget=budget, seed=seed)
-    rows = list(csv.DictReader(io.StringIO(decisions.table(federation, data, client, selection))))
+    rows = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, client, selection))))
     for row in rows:
         true = data.class_names[data.y_train[int(row["position"])]]
         decision, label = ("keep", "") if true == row["given"] else ("relabel", true)
@@ -42,7 +42,7 @@ def decided(federation, data, client, budget, seed):
     writer = csv.DictWriter(text, decisions.COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    out = decisions.decide(federation, decisions.read(text.getvalue(), federation, data), when="2026-01-01")
+    out = decisions.decide(federation, decisions.read_decisions(text.getvalue(), federation, data), when="2026-01-01")
     return out, out.meta["reviews"][-1]
 
 
@@ -73,7 +73,7 @@ def once(seed, rounds, budget, keep):
     federation, data = world(seed, 0.25, 0.1)
     probabilities = scores(federation, data, rounds, seed, keep)
     before, named, judgment = audited(federation, probabilities, seed)
-    federation = judged(federation, judgment.arrays(federation))
+    federation = add_judgment(federation, judgment.arrays(federation))
     out = {"before": before, "true before": share_wrong(federation, data), "named": named == set(REVIEWED)}
     there = np.isin(owners(federation.client_offsets), REVIEWED)
     held = federation.client_indices[there]

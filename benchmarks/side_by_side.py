@@ -95,10 +95,10 @@ def rare(rng, size=10_000, width=12):
 
 
 def photo_features(x):
-    from fnlkit.pipeline.auditing import embedded
+    from fnlkit.pipeline.auditing import embed_for_audit
 
     data = datasets.Dataset("photos", "image", np.zeros(len(x), int), np.zeros(0, int), ["a", "b"], lambda: (x, x[:0]))
-    return np.asarray(embedded(data, "efficientnet-lite0", say=None)[0])
+    return np.asarray(embed_for_audit(data, "efficientnet-lite0", say=None)[0])
 
 
 def titles(clean, noisy):

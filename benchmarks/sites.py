@@ -20,7 +20,7 @@ from scipy import stats
 from fnlkit import datasets, pipeline
 from fnlkit.datasets.embedded import RATERS
 from fnlkit.estimators.intervals import wilson
-from fnlkit.results.measured import measured
+from fnlkit.results.measured import measure_run
 
 SETTINGS = {"model": "mlp(hidden=[])", "rounds": 30, "fraction": 1.0, "epochs": 1, "eval_every": 30}
 # Method and engine: the fused engine runs no pair of networks, and gives the same results.
@@ -51,7 +51,7 @@ def tested(data, seed, **settings):
     """Return the counts (C, C) of test samples by label and prediction, after training with one client per site."""
     fed = pipeline.partition(data, "sites", seed=seed, say=None)
     run = pipeline.train(fed, dataset=data, seed=seed, ledger="none", say=None, **{**SETTINGS, **settings})
-    return measured(run, data)["test"]["confusion"]
+    return measure_run(run, data)["test"]["confusion"]
 
 
 def of(method):

@@ -176,7 +176,7 @@ def group():
     """
 
 
-def _terminated(signum, frame):
+def _terminate(signum, frame):
     raise Terminated(128 + signum)
 
 
@@ -188,7 +188,7 @@ def main(arguments=None):
     with -vv the traceback follows.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     # Reset -vv for a program that runs several commands.
     logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     speak_plainly()

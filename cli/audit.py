@@ -108,13 +108,13 @@ def _resumable(output, say):
     After an interruption, the folder stays, and a line with the saved models is printed.
     """
     from fnlkit.estimators.checkpoints import Checkpoints
-    from fnlkit.experiment.output import locked
+    from fnlkit.experiment.output import lock_output
 
     if output == "-":
         yield None
         return
     saved = Checkpoints(f"{output}.checkpoints")
-    with locked(output):
+    with lock_output(output):
         try:
             yield saved.folder
         except BaseException:
@@ -142,7 +142,11 @@ def _tables(facts):
     table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "skill", "odd")
     for row in facts["sites"]:
         cells = printable(row["site"]), f"{row['samples']:,}", report.level(row), report.ends(row), report.chance(row["p"])
-        more = (printable(report.confused(row)), f"{row['skill']['others']['kappa']:.2f}", printable(report.odd(row)))
+        more = (
+            printable(report.describe_confusions(row)),
+            f"{row['skill']['others']['kappa']:.2f}",
+            printable(report.odd(row)),
+        )
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
     found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
     found += [

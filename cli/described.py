@@ -8,7 +8,7 @@ from fnlkit.cli.terminal import Table, out_console, printable
 _NAMES = 20  # items of a list that are shown
 
 
-def described(artifact, source="-", digest=None):
+def describe(artifact, source="-", digest=None):
     """Return the facts of an artifact as plain values.
 
     Parameters
@@ -42,15 +42,15 @@ def described(artifact, source="-", digest=None):
             "client_sizes": [len(part) for part in federation.clients],
             "noise": summary(federation),
         }
-        if tables.judged(federation):
+        if tables.has_judgment(federation):
             out["estimates"] = {**federation.meta.get("estimate", {}), **tables.estimate_facts(federation)}
     return out
 
 
 def show(artifact, source="-", digest=None):
-    """Print an artifact as tables on stdout; parameters as in `described`."""
+    """Print an artifact as tables on stdout; parameters as in `describe`."""
     say = out_console()
-    facts = described(artifact, source, digest)
+    facts = describe(artifact, source, digest)
     federation = _federation(artifact, source)
     table = Table("", "", heads=False)
     table.add_row("kind", artifact.kind)
@@ -119,4 +119,4 @@ def _federation(artifact, source):
     try:
         return Federation.from_artifact(artifact)
     except InputError as error:
-        raise InputError(f"{paths.shown(source)}: {error}") from error
+        raise InputError(f"{paths.display_path(source)}: {error}") from error

@@ -115,13 +115,13 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
 def _against_truth(facts):
     """Return a sentence about the quality of the estimates, if true labels are known."""
 
-    def shown(name):
+    def display(name):
         return "-" if facts[name] is None else f"{facts[name]:.3f}"
 
     return (
-        f"against the truth: AUC of samples {shown('sample_auc')}, of clients {shown('client_auc')}; "
-        f"level {shown('level_true')}, off by {shown('level_error')}; "
-        f"flags right {shown('flag_precision')}, wrong labels found {shown('flag_recall')}; "
-        f"transition cosine {shown('transition_cosine')}, error {shown('transition_error')}; "
-        f"labels right {shown('label_accuracy')}, with --apply relabel {shown('suggested_accuracy')}"
+        f"against the truth: AUC of samples {display('sample_auc')}, of clients {display('client_auc')}; "
+        f"level {display('level_true')}, off by {display('level_error')}; "
+        f"flags right {display('flag_precision')}, wrong labels found {display('flag_recall')}; "
+        f"transition cosine {display('transition_cosine')}, error {display('transition_error')}; "
+        f"labels right {display('label_accuracy')}, with --apply relabel {display('suggested_accuracy')}"
     )

@@ -69,7 +69,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, 
       fnlkit evaluate runs/quickstart --by method --markdown
     """
     from fnlkit import pipeline
-    from fnlkit.results.tidy import write
+    from fnlkit.results.tidy import write_tidy
 
     runs = runs or ("-",)
     for path in runs:
@@ -96,7 +96,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, 
     )
     rows = found.rows
     if tidy:
-        write(found.tidy(each), tidy)
+        write_tidy(found.tidy(each), tidy)
     if form or by is not None:
         _show_groups(found, by, baseline, form, as_json, pivot, show)
         return
@@ -139,7 +139,7 @@ def _print(say, table):
         say.print(printable(note), style="dim", soft_wrap=True)
 
 
-def _shown(value):
+def _display(value):
     if isinstance(value, float):
         return f"{value:.4f}" if not 0 < abs(value) < 5e-5 else f"{value:.2g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(value)
@@ -152,7 +152,7 @@ def _show_one(row, values, run, classes, confusion):
     table = Table("", "", heads=False)
     for key, value in row.items():
         if key not in ("class_accuracy", "class_agreement", "measured", "cross_site", "personal") and value is not None:
-            table.add_row(key.replace("_", " "), _shown(value))
+            table.add_row(key.replace("_", " "), _display(value))
     say.print(table)
     if run.budget():
         say.print(f"{row['rounds']:,} rounds made {run.budget()}", soft_wrap=True)

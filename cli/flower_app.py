@@ -98,7 +98,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     Example:
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
-    from fnlkit.datasets.loading import loaded
+    from fnlkit.datasets.loading import to_dataset
     from fnlkit.deploy import handover
     from fnlkit.deploy.identity import parse_address
     from fnlkit.deploy.project import write_project
@@ -113,7 +113,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
     about |= {"backbone": backbone, "scaling": scaling, "sums": None if sums_epsilon is None else (sums_epsilon, sums_delta)}
     about |= {"publisher": publisher}
-    data, place = loaded(dataset), address and parse_address(address)
+    data, place = to_dataset(dataset), address and parse_address(address)
     known = names or [f"site-{k}" for k in range(sites)]
     more = (lambda agreed: handover.parts(place, known, agreed)) if place else None
     files = write_project(folder, data, Settings(**given), **about, name=task, judging=judging, more=more)
@@ -121,11 +121,11 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
         handover.make_demo(folder, data, known, given.get("seed", 0))
     for note in data.notes:
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
-    for text in _written(files, folder, known if place else (), demo):
+    for text in _describe_files(files, folder, known if place else (), demo):
         console().print(printable(text), style="dim", soft_wrap=True)
 
 
-def _written(files, folder, sites, demo):
+def _describe_files(files, folder, sites, demo):
     """Yield lines with what was written and the next step."""
     yield from (f"wrote {path}" for path in files)
     if not sites:

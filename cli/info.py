@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.described import described, show
+from fnlkit.cli.described import describe, show
 from fnlkit.cli.plumbing import file_argument, json_option
 from fnlkit.cli.source import need_input
 
@@ -29,6 +29,6 @@ def command(file, as_json):
     if artifact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artifact.arrays.values()):
         artifact, digest = files.read(file), None  # for the labels
     if as_json:
-        sys.stdout.write(json.dumps(described(artifact, file, digest)) + "\n")
+        sys.stdout.write(json.dumps(describe(artifact, file, digest)) + "\n")
     else:
         show(artifact, file, digest)

@@ -83,7 +83,8 @@ def _facts(name, parts):
             "purpose": parts.purpose(function),
             "source": declared.cite,
             "parameters": [
-                dict(zip(("name", "default", "may_be", "meaning"), row, strict=True)) for row in parts.described(of, function)
+                dict(zip(("name", "default", "may_be", "meaning"), row, strict=True))
+                for row in parts.describe_parameters(of, function)
             ],
             "replies": {reply: str(what) for reply, what in (declared.sends or {}).items()},
         }
@@ -136,13 +137,13 @@ def _show(console, parts, name, kind, function):
     from fnlkit.experiment import Settings, cards
     from fnlkit.experiment.plan import Plan
 
-    rows = parts.described(kind, function)
+    rows = parts.describe_parameters(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
     console.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
     console.print()
     purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "The function has no docstring."
-    console.print("\n\n".join(filter(None, [purpose, parts.explained(function), parts.source(function)])))
+    console.print("\n\n".join(filter(None, [purpose, parts.explain(function), parts.source(function)])))
     if rows:
         console.print()
         table = Table("parameter", "default", "may be", "meaning")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from fnlkit.components import own, parameters
-from fnlkit.components.spec import find, shown
+from fnlkit.components.spec import find, format_value
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def source(function):
     return " ".join(text.split())
 
 
-def described(kind, function):
+def describe_parameters(kind, function):
     """Return the parameters of a spec as a list of (name, default, allowed values, meaning).
 
     Parameters that the caller supplies are left out. If the docstring does not describe a parameter, the description is read
@@ -97,14 +97,14 @@ def described(kind, function):
         meanings |= {name: text for name, text in _entries(each).items() if text}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.KEYWORD_ONLY and p.name not in KINDS[kind].given:
-            default = "" if p.default is p.empty else p.default.__name__ if callable(p.default) else shown(p.default)
+            default = "" if p.default is p.empty else p.default.__name__ if callable(p.default) else format_value(p.default)
             default = p.default if isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default) else default
-            may_be = parameters.described(limits[p.name]) if p.name in limits else _by_default(p.default)
+            may_be = parameters.describe_kind(limits[p.name]) if p.name in limits else _by_default(p.default)
             found.append((p.name, default, may_be, meanings.get(p.name, "")))
     return found
 
 
-def explained(function):
+def explain(function):
     """Return the part of a docstring between the first paragraph and the parameters."""
     text = (inspect.getdoc(function) or "").partition("\n\n")[2]
     return re.split(r"(?m)^\w[\w ]*\n-{3,}$", text)[0].strip()

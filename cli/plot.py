@@ -56,7 +56,7 @@ def command(words, kind, dataset, embeddings, projection, facet, size, trust, ou
     from fnlkit.results import plots
 
     kind, paths = _kind(words, kind, plots.KINDS)
-    found = plots.known(kind)
+    found = plots.find_kind(kind)
     things = _read(paths, found.takes, trust)
     options = {}
     if kind == "embeddings":
@@ -103,12 +103,12 @@ def _read(paths, takes, trust):
     if takes == "ranks":
         from fnlkit.results.plots import league
 
-        return [(path, league.read(path)) for path in paths]
+        return [(path, league.read_league(path)) for path in paths]
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
-    from fnlkit.pipeline.judging import opened
+    from fnlkit.pipeline.judging import open_runs
 
-    return [one for path in paths for one in opened(path, trust=trust, say=caution)]
+    return [one for path in paths for one in open_runs(path, trust=trust, say=caution)]
 
 
 def _labels(path, trust):

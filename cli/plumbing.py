@@ -201,13 +201,13 @@ class Listing(click.Command):
     def format_options(self, ctx, formatter):
         import inspect
 
-        from fnlkit.components.spec import find, written
+        from fnlkit.components.spec import find, write_spec
 
         rows, table = [], self.parts()
         for name in table:
             function = find(name, table, "part")
             first = inspect.getdoc(function).partition("\n\n")[0]
-            rows.append((written(name, function, self.given), " ".join(first.split())))
+            rows.append((write_spec(name, function, self.given), " ".join(first.split())))
         with formatter.section(self.title):
             formatter.write_dl(rows, col_max=26)
         super().format_options(ctx, formatter)

@@ -49,7 +49,7 @@ def bar(title):
     """
     talk = console()
     if talk.is_terminal:
-        with _shown(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
+        with _make_bar(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
             task = shown.add_task(printable(title), total=None)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
@@ -81,7 +81,7 @@ def of_rounds(experiment):
     talk, state = console(), Progress(experiment)
     if talk.is_terminal:
         unit = "" if talk.width < _NARROW else " client-rounds"
-        with _shown(talk, "{task.completed}/{task.total}" + unit) as shown:
+        with _make_bar(talk, "{task.completed}/{task.total}" + unit) as shown:
             task = shown.add_task("training", total=state.total, completed=state.start)
             yield lambda row: shown.update(task, completed=state.done, description=printable(state.text(row)))
         return
@@ -101,7 +101,7 @@ def of_rounds(experiment):
         yield advance
 
 
-def _shown(talk, count, **more):
+def _make_bar(talk, count, **more):
     """Return a rich progress bar that keeps its width on a narrow terminal; the text gets shorter."""
     from rich import progress as rich
     from rich.table import Column

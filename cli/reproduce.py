@@ -135,7 +135,7 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
         _say(text)
 
     with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
-        plan = running.opened(recipe, running.Options(**options), say)
+        plan = running.open_recipe(recipe, running.Options(**options), say)
         found = None if dry_run else plan.run()
     if dry_run:
         sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
@@ -143,9 +143,9 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
     if export:
         _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
     if tidy:
-        from fnlkit.results.tidy import write
+        from fnlkit.results.tidy import write_tidy
 
-        write(found.tidy(), tidy)
+        write_tidy(found.tidy(), tidy)
     if table:
         _print_published(found, as_json)
     elif form and found.rows:
@@ -217,11 +217,11 @@ def _list(paper=None):
 
     say = out_console()
     for name in [] if paper else recipes.names():
-        say.print(f"{name}: {recipes.load(name).get('title', '')}")
+        say.print(f"{name}: {recipes.load_recipe(name).get('title', '')}")
     table = Table("published table", "rows", "runs per seed", "what")
     for name in published.tables():
         if paper in (None, name.partition("/")[0]):
-            found = published.table(name)
+            found = published.load_rows(name)
             what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in found)
             table.add_row(name, str(len(found)), str(len(published.recipe(name)["regime"])), "; ".join(what))
     say.print(table)
@@ -280,7 +280,7 @@ def _plus_minus(mean, spread=None, sign=""):
     return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
-def _memorized(row):
+def _format_memorization(row):
     found = [row["global_memorized"], row["local_memorized"]]
     return "" if None in found else " and ".join(f"{share:.1f}" for share in found)
 
@@ -309,7 +309,7 @@ def _show(title, rows):
             row["method"],
             str(row["runs"]),
             *cells,
-            _memorized(row),
+            _format_memorization(row),
             _plus_minus(*(row["published"] or [None])),
             f"{row['client_rounds']:,}",
             f"{row['seconds']:.0f}",

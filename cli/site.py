@@ -53,9 +53,9 @@ def check(data, folder, leave_out, as_json):
     from fnlkit.deploy import checking, gate, handover
 
     site = handover.read_site(folder)
-    found = checking.described(data, site["agreed"])
+    found = checking.describe_data(data, site["agreed"])
     if not as_json:
-        for line in _described(found):
+        for line in _describe(found):
             console().print(line)
     rows = checking.leaving_of(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
     requests = checking.requests_of(site["agreed"])
@@ -78,7 +78,7 @@ def check(data, folder, leave_out, as_json):
     console().print(table)
 
 
-def _described(found):
+def _describe(found):
     yield f"{found['samples']:,} samples with labels, {found['kind']} {tuple(found['shape'])}; {found['test']:,} test samples"
     table = Table("class", "samples")
     for name, count in found["classes"].items():
@@ -107,7 +107,7 @@ def join(folder, data, leave_out):
 
     site = handover.read_site(folder)
     checking.leaving_of(data, site["agreed"], leave_out, site["memory"])
-    if site["data"] and site["data"] != os.path.abspath(data) and (kept := handover.made_here(site)):
+    if site["data"] and site["data"] != os.path.abspath(data) and (kept := handover.list_private_files(site)):
         names = ", ".join(os.path.relpath(path, site["folder"]) for path in kept)
         caution(
             f"{names}: kept from an earlier `fnlkit site join` with {site['data']}; if you did not join before, remove them"
@@ -171,7 +171,7 @@ def review(data, folder, name, output, table, run, listed, **options):
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
         chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)
-        labels.exported(memory, federation)
+        labels.store_export(memory, federation)
         many = f"{output}: review.html and decisions.csv, {describe_selection(chosen)}"
         console().print(f"{many}; decide, then run this command again", soft_wrap=True)
         return
@@ -188,7 +188,7 @@ def review(data, folder, name, output, table, run, listed, **options):
     if listed:
         facts = found.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
-    labels.decided(memory, found, text, os.path.splitext(decisions)[1])
+    labels.store_review(memory, found, text, os.path.splitext(decisions)[1])
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     many += "; the next run uses these labels"
     if table is None:
@@ -202,16 +202,16 @@ def _to_review(site, source, run, *, judge):
     With `judge`, the run's model judges the test samples first.
     """
     from fnlkit.deploy import checking, held_out_labels, predicting
-    from fnlkit.deploy.agreement import displayed
+    from fnlkit.deploy.agreement import load_for_display
 
-    _, task = checking.agreed_task(site["agreed"])
-    samples = displayed(source, task, leave_out=site["leave_out"], memory=site["memory"])
+    _, task = checking.read_agreed_task(site["agreed"])
+    samples = load_for_display(source, task, leave_out=site["leave_out"], memory=site["memory"])
     if run is None:
         return site["memory"], samples
     samples = held_out_labels.held_out_part(samples)
     if judge:
-        found = predicting.predicted(run, source, site)
-        held_out_labels.judge(site["memory"], samples, site["name"], found.probabilities)
+        found = predicting.predict_site(run, source, site)
+        held_out_labels.judge_held_out(site["memory"], samples, site["name"], found.probabilities)
     return held_out_labels.folder_of(site["memory"]), samples
 
 
@@ -309,7 +309,7 @@ def predict(run, data, folder, as_json, output):
     source = os.path.abspath(data) if data else site["data"]
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    found = predicting.predicted(run, source, site)
+    found = predicting.predict_site(run, source, site)
     if output:
         found.sheet.write(output)
     if as_json:
@@ -366,7 +366,7 @@ def log(folder, name, as_json):
     from fnlkit.deploy import handover, leaving
 
     path = os.path.join(handover.locate_site(folder, name)["memory"], "left.jsonl")
-    lines = leaving.read(path)
+    lines = leaving.read_ledger(path)
     if as_json:
         click.echo(json.dumps(lines))
         return

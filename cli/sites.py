@@ -104,12 +104,12 @@ def admit(folder, keys):
     path = folder / "coordinator" / "nodes.json"
     nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for key, (name, fingerprint) in zip(keys, found.items(), strict=True):
-        nodes[fingerprint] = _registered(folder, os.path.abspath(key), nodes.get(fingerprint))
+        nodes[fingerprint] = _register(folder, os.path.abspath(key), nodes.get(fingerprint))
         saving.write_bytes([json.dumps(nodes).encode()], str(path))
         click.echo(f"{name}  {fingerprint}")
 
 
-def _registered(folder, key, known=None, seconds=60):
+def _register(folder, key, known=None, seconds=60):
     """Return the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
     deadline = time.monotonic() + seconds
     while True:
@@ -181,7 +181,7 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
     found = _last(folder)
     if listed["status"] != "finished:completed":
         raise WorkStopped(found.get("reason") or _unwritten_reason(folder, listed["status"]))
-    for line in _told(found):
+    for line in _describe_state(found):
         click.echo(printable(line))
     if task != "train":
         _print(output)
@@ -298,7 +298,7 @@ def log(folder):
         raise InputError(f"{folder}: no task was run; start one by `fnlkit sites run`")
     for at, text in last.get("events", []):
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {printable(text)}")
-    for line in _told(last):
+    for line in _describe_state(last):
         click.echo(printable(line))
 
 
@@ -357,7 +357,7 @@ def renew(folder):
 
     folder = _folder(folder)
     place = folder / "coordinator"
-    made = credentials.renewed((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
+    made = credentials.renew((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
     for name, content in made.items():
         saving.write_bytes([content], str(place / name), mode=handover.mode_of(name))
     for site in sorted((folder / "sites").glob("*/site.toml")):
@@ -485,7 +485,7 @@ def status(folder, as_json):
         if last["state"] not in _ENDED:
             last |= {"state": "unknown", "reason": f"last written: {last['state']}"}
     if problem is not None:
-        for line in _described(last):
+        for line in _describe_task(last):
             console().print(printable(line))
         raise problem
     if as_json:
@@ -493,21 +493,21 @@ def status(folder, as_json):
         return
     table = Table("site", "state", "last contact", "samples", "version")
     for row in rows:
-        shown = (_shown(row[name]) for name in ("samples", "version"))
+        shown = (_display(row[name]) for name in ("samples", "version"))
         table.add_row(printable(row["site"]), printable(row["state"]), row["contact"] or "-", *shown)
     console().print(table)
-    for line in _described(last) if last else ():
+    for line in _describe_task(last) if last else ():
         console().print(printable(line))
 
 
-def _described(last):
+def _describe_task(last):
     """Yield lines about the last task, with its last messages if it did not end well."""
     if last["state"] not in ("completed", "stopped"):
         yield from (text for _, text in last.get("events", [])[-3:])
-    yield from _told(last)
+    yield from _describe_state(last)
 
 
-def _shown(value):
+def _display(value):
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else printable(value)
 
 
@@ -553,7 +553,7 @@ def _last(folder):
     return about | (json.loads(state.read_text(encoding="utf-8")) if state.exists() else {"state": "submitted"})
 
 
-def _told(state):
+def _describe_state(state):
     yield f"{state['task']} into {state['output']}: {state['state']}" + (f", {state['reason']}" if state.get("reason") else "")
     if state.get("total"):
         yield f"{state['step']}: {state['done']:,} of {state['total']:,} visits"

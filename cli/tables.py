@@ -5,7 +5,7 @@ import numpy as np
 from fnlkit.artifacts.federation import PLAIN
 from fnlkit.artifacts.names import class_names, client_names
 from fnlkit.cli.terminal import Cross, Table, printable
-from fnlkit.noise import requested, summary
+from fnlkit.noise import mean_requested_transition, summary
 
 # Numbers of clients and classes that are shown, and largest number of classes of a matrix.
 _ROWS, _CLASSES = 20, 12
@@ -58,7 +58,7 @@ def of_noise(federation):
         out.append(_client_noise(federation, facts))
     got, names = federation.achieved_transition(), class_names(federation.meta, federation.classes)
     if federation.classes <= _CLASSES:
-        if (T := requested(federation)) is not None:
+        if (T := mean_requested_transition(federation)) is not None:
             out.append(Cross(T, "requested transition, true class in rows, given in columns", names, _share))
         out.append(Cross(got, "achieved transition, true class in rows, given in columns", names, _share))
     else:
@@ -81,7 +81,7 @@ def of_estimates(federation, top=_ROWS, matrix=True):
     matrix : bool
         Show the estimated transition if there are few classes.
     """
-    if not judged(federation):
+    if not has_judgment(federation):
         return []
 
     out = [_client_estimates(federation, top), _RANGE] if top else []
@@ -128,7 +128,7 @@ def of_sent(sent, who):
     return table
 
 
-def judged(federation):
+def has_judgment(federation):
     """Return whether a federation has estimates of clients, labels and the transition."""
     return all(f"estimate_{name}" in federation.extra for name in _ESTIMATES)
 

@@ -139,7 +139,7 @@ def command(
             log=log,
             checkpoint_every=checkpoint_every,
             say=caution,
-            watch=partial(watched, file=file, output=output, loading=loading),
+            watch=partial(watch, file=file, output=output, loading=loading),
             **given,
         )
     if output == "-":
@@ -147,7 +147,7 @@ def command(
 
 
 @contextmanager
-def watched(experiment, *, file, output, loading):
+def watch(experiment, *, file, output, loading):
     """Print a heading and yield a function that shows progress and notes for the row of each round.
 
     The stack `loading` has the progress of what comes before, which ends here.

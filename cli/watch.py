@@ -35,7 +35,7 @@ def command(metrics, every, once):
         while going:
             going = found.running and not once  # check before reading, so that the last rows are read
             found.update()
-            live.update(_shown(found, max(10, say.width - 2)))
+            live.update(_display(found, max(10, say.width - 2)))
             if going:
                 time.sleep(every)
 
@@ -47,13 +47,13 @@ def _lines(found, say, every, once):
         found.update()
         count = sum("accuracy" in row or "agreement" in row for row in found.rows)
         if count != scored or not going:
-            say.print(_shown(found, 60), soft_wrap=True)
+            say.print(_display(found, 60), soft_wrap=True)
             scored = count
         if going:
             time.sleep(every)
 
 
-def _shown(found, width):
+def _display(found, width):
     from rich.text import Text
 
     from fnlkit.results.watching import sparkline, summary

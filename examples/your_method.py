@@ -7,7 +7,7 @@ import torch
 
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components import Sent, method
-from fnlkit.components.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, check_arguments
 from fnlkit.methods.fedavg import Round
 
 
@@ -17,7 +17,7 @@ def reply_fit(client, model, received):
 
 
 @method(sends={"fit": Sent("mean loss of the received model on the client's samples", "every round", (), low=0)})
-@checked
+@check_arguments
 def by_loss(clients, model, opt, select, *, rounds, strength: NotNegative = 1.0):
     """Weight client k by n_k exp(-strength loss_k)."""
 

@@ -113,9 +113,9 @@ def find_label_issues(
         if confident_joint is None:
             counts = count_matrix(p, y, client_offsets=offsets, calibrate=True, threads=threads)
         else:
-            counts = _given_counts(confident_joint, p.shape[1])
+            counts = _counts_by_given(confident_joint, p.shape[1])
         counts = _pruning_counts(counts, min_examples_per_class, frac_noise)
-        found = _pruned(y, p, offsets, counts, filter_by, min_examples_per_class, num_to_remove_per_class)
+        found = _prune_labels(y, p, offsets, counts, filter_by, min_examples_per_class, num_to_remove_per_class)
         found &= ~_agree(y, p)
     elif filter_by == "confident_learning":
         found = _confident_issues(y, p, offsets, threads)
@@ -155,7 +155,7 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
         raise InputError(f"`rank_by_kwargs` has the key {sorted(unknown)[0]!r}; only 'adjust_pred_probs' is known")
 
 
-def _given_counts(joint, classes):
+def _counts_by_given(joint, classes):
     """Return counts[true, given] (1, C, C) of a confident joint, which has given labels in rows."""
     joint = np.asarray(joint)
     if joint.shape != (classes, classes) or joint.dtype.kind not in "iuf":
@@ -177,7 +177,7 @@ def _pruning_counts(counts, least, frac_noise):
     return fewer.astype(np.int64)
 
 
-def _pruned(labels, probs, offsets, counts, filter_by, least, removed):
+def _prune_labels(labels, probs, offsets, counts, filter_by, least, removed):
     """Return the issues (n,) of the filters that prune a number of samples for each label of each site."""
     classes = probs.shape[1]
     if removed is not None and np.shape(removed) != (classes,):

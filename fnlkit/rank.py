@@ -84,7 +84,7 @@ def read_labels(labels, pred_probs):
     checks.finite(probs, "pred_probs")
     checks.distributions(probs, "pred_probs", 1e-2, "apply softmax to logits first")
     labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
-    checks.within(labels, "labels", probs.shape[1])
+    checks.check_range(labels, "labels", probs.shape[1])
     if not len(labels):
         raise InputError("`labels` is empty; give at least one sample")
     return labels, probs

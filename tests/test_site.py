@@ -76,7 +76,7 @@ def test_every_method_has_a_page_with_its_parameters_and_replies(site):
     for name in registry.METHODS:
         ((kind, function), *_) = [found for found in kinds.find_all(name) if found[0] == "method"]
         text = text_of(site / f"method/{name}.html")
-        for parameter, *_ in kinds.described(kind, function):
+        for parameter, *_ in kinds.describe_parameters(kind, function):
             assert parameter in text, (name, parameter)
         assert "weights" in text
 

@@ -76,7 +76,11 @@ def component_pages():
 
 def _method(name, function):
     known = cards.card("method", name)
-    used = [f"`--preset {each}`" for each in presets.names() if parse(presets.load(each).get("method", "fedavg")).name == name]
+    used = [
+        f"`--preset {each}`"
+        for each in presets.names()
+        if parse(presets.load_preset(each).get("method", "fedavg")).name == name
+    ]
     loss = "The method defines the loss." if registry.brings_loss(name) else "Every [loss](../parts/losses.md) can be used."
     replies = "".join(f"- `{reply}`: {sent.what} ({sent.when})\n" for reply, sent in known.sends.items())
     cost = ", ".join(f"{what} {known.cost[key]:g}" for key, what in cards.COST.items())

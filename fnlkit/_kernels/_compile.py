@@ -111,7 +111,7 @@ def _note_if_slow(text):
 
 
 @contextlib.contextmanager
-def _locked(path):
+def _hold_lock(path):
     """Lock a file during the body; do nothing if the lock cannot be had.  The file is removed at the end.
 
     Work without the lock gives the same result: it is only done twice.
@@ -155,12 +155,12 @@ def _lock(path):
 _SEAL = hashlib.sha256().digest_size
 
 
-def _sealed(content):
+def _seal(content):
     """Return the bytes of a cache file: SHA-256 of the content, then the content."""
     return hashlib.sha256(content).digest() + content
 
 
-def _opened(raw):
+def _unseal(raw):
     """Return the content of a cache file; raise ValueError if the SHA-256 differs."""
     if hashlib.sha256(raw[_SEAL:]).digest() != raw[:_SEAL]:
         raise ValueError("damaged")
@@ -210,7 +210,7 @@ class _Shelf:
         for folder in cache_folders():
             # If a file is missing or damaged in any form, the function is compiled again.
             with contextlib.suppress(Exception):
-                stored, payload = _Reader(io.BytesIO(_opened((folder / name).read_bytes()))).load()
+                stored, payload = _Reader(io.BytesIO(_unseal((folder / name).read_bytes()))).load()
                 if stored == key:
                     return compiler.CompileResult._rebuild(target_context, *payload)
         return None
@@ -218,7 +218,7 @@ class _Shelf:
     def save_overload(self, sig, data):
         """Store compiled code in the first writable folder; if there is none, skip storing."""
         key, name = self._file(sig, data.codegen)
-        content = _sealed(serialize.dumps((key, data._reduce())))
+        content = _seal(serialize.dumps((key, data._reduce())))
         for folder in cache_folders():
             temporary = folder / f".{name}.{uuid.uuid4().hex}"
             try:
@@ -247,7 +247,7 @@ class _Shelf:
                 if is_compiled():
                     return compile_now(signature)
                 folder = next(filter(_writable, cache_folders()), None)
-                with _locked(folder / f".{name}.lock") if folder else contextlib.nullcontext():
+                with _hold_lock(folder / f".{name}.lock") if folder else contextlib.nullcontext():
                     if is_compiled():  # by another process
                         return compile_now(signature)
                     function = self._name.removeprefix("fnlkit._kernels.")
@@ -284,6 +284,6 @@ def kernel(function):
     return compiled
 
 
-def inlined(function):
+def inline(function):
     """Compile `function` as a part of each kernel that calls it; it is never cached separately or called from Python."""
     return numba.njit(inline="never", no_cpython_wrapper=True, **_OPTIONS)(function)

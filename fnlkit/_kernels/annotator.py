@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 
 _LEAST = 1e-300  # smallest sum of a row that is scaled
 
 
-@inlined
+@inline
 def _shrink(counts, common, strength, matrix):
     """Write the rows of counts + strength common, scaled to sum to 1."""
     for c in range(counts.shape[0]):

@@ -6,7 +6,7 @@ the end, and the test takes a quarter of the time of these short loops.
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 from fnlkit._kernels.lanes import (
     at_least,
     below,
@@ -20,11 +20,11 @@ from fnlkit._kernels.lanes import (
     load_some,
     not_numbers,
     smallest,
-    spread,
+    splat,
 )
 
 
-@inlined
+@inline
 def sum_rows(probs, labels, classes, start, stop, sums, members):
     """Add p[i, labels[i]] to sums[labels[i]] and 1 to members[labels[i]].
 
@@ -48,12 +48,12 @@ TOGETHER = 64
 FEW = 24
 
 
-@inlined
+@inline
 def count_rows(probs, labels, classes, limits, counts, start, stop):
     """Count the rows of one client; see `count_confident`."""
     width = 64 // probs.itemsize
     true, several = np.empty(TOGETHER, np.int64), 0
-    sums = spread(probs.dtype.type(0))
+    sums = splat(probs.dtype.type(0))
     lanes = np.arange(width).astype(probs.dtype)
     for first in range(start, stop, TOGETHER):
         last = min(first + TOGETHER, stop)
@@ -68,7 +68,7 @@ def count_rows(probs, labels, classes, limits, counts, start, stop):
     return not_numbers(sums, sums) != 0
 
 
-@inlined
+@inline
 def judge_short(probs, classes, limits, start, stop, true, sums):
     """Write the class of each row to `true`, for rows that fit into one vector.
 
@@ -81,7 +81,7 @@ def judge_short(probs, classes, limits, start, stop, true, sums):
         p = load_some(probs, i * classes, tail, nothing)
         sums = sums + p
         confident = at_least(p, limit)
-        top = equal(p, spread(largest(p)))
+        top = equal(p, splat(largest(p)))
         # A single confident class is chosen; of several, the class with the largest probability; of none, number `classes`.
         single = confident & (confident - 1) == 0
         number += not single
@@ -90,7 +90,7 @@ def judge_short(probs, classes, limits, start, stop, true, sums):
     return sums, number
 
 
-@inlined
+@inline
 def judge_few(probs, classes, limits, start, stop, true, sums):
     """Do the same as `judge_short`, in less time if few rows have several confident classes."""
     tail, nothing, several = (1 << classes) - 1, -np.inf, 0  # bit i of `several`: row start + i
@@ -106,11 +106,11 @@ def judge_few(probs, classes, limits, start, stop, true, sums):
         i = first_bit(several)
         several &= several - 1
         p = load_some(probs, (start + i) * classes, tail, nothing)
-        true[i] = first_bit(equal(p, spread(largest(p))) | 1 << classes)
+        true[i] = first_bit(equal(p, splat(largest(p))) | 1 << classes)
     return sums, number
 
 
-@inlined
+@inline
 def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
     """Write the class of each row to `true`, for rows of several vectors.
 
@@ -119,7 +119,7 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
     width = 64 // probs.itemsize
     behind = (classes - 1) // width * width
     tail, nothing = (1 << (classes - behind)) - 1, -np.inf
-    step = spread(probs.dtype.type(width))
+    step = splat(probs.dtype.type(width))
     for i in range(start, stop):
         row = i * classes
         p, here = load(probs, row), load(lanes, 0)
@@ -139,14 +139,14 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
         best, sums = larger(p, best), sums + (some + p)
         found = behind + first_bit(confident) if confident else found
         number += count_bits(confident)
-        top = equal(best, spread(largest(best)))
-        first = int(smallest(choose(top, where, spread(probs.dtype.type(classes)))))
+        top = equal(best, splat(largest(best)))
+        first = int(smallest(choose(top, where, splat(probs.dtype.type(classes)))))
         # Only a row with NaN can give an index after the last class, and this index must not be written to.
         true[np.uint64(i - start)] = min(found if number == 1 else first, classes) if number else classes
     return sums
 
 
-@inlined
+@inline
 def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
     """Count the rows of one client whose largest probability reaches the limit; see `count_largest`."""
     width = 64 // probs.itemsize
@@ -160,7 +160,7 @@ def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
         for i in range(start, stop):
             p = load_some(probs, i * classes, tail, nothing)
             nans |= not_numbers(p, p)
-            top = equal(p, spread(largest(p)))
+            top = equal(p, splat(largest(p)))
             chosen = top & -top & at_least(p, limit)
             counts[np.uint64(first_bit(chosen | 1 << classes) * classes + labels[np.uint64(i)])] += 1
         return nans != 0
@@ -168,15 +168,15 @@ def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
         row = i * classes
         best = load_some(probs, row + behind, tail, nothing)
         nans |= not_numbers(best, best)
-        block = spread(probs.dtype.type(blocks - 1))
+        block = splat(probs.dtype.type(blocks - 1))
         for b in range(blocks - 2, -1, -1):  # backwards, so that the first of equal probabilities wins
             p = load(probs, row + b * width)
             nans |= not_numbers(p, p)
-            block = choose(at_least(p, best), spread(probs.dtype.type(b)), block)
+            block = choose(at_least(p, best), splat(probs.dtype.type(b)), block)
             best = larger(p, best)
-        top = equal(best, spread(largest(best)))
-        first = smallest(choose(top, block, spread(probs.dtype.type(blocks))))
-        true = int(first) * width + first_bit(top & equal(block, spread(first)) | 1 << (width - 1))
+        top = equal(best, splat(largest(best)))
+        first = smallest(choose(top, block, splat(probs.dtype.type(blocks))))
+        true = int(first) * width + first_bit(top & equal(block, splat(first)) | 1 << (width - 1))
         # Only a row with NaN can give an index after the last class.
         true = min(true, classes)
         if true < classes and probs[row + true] < limits[true]:

@@ -116,7 +116,7 @@ def store(typingctx, array, at, vector):
 
 
 @intrinsic
-def spread(typingctx, number):
+def splat(typingctx, number):
     """Return a vector with one number in all lanes."""
     lanes = Lanes(number)
 
@@ -135,7 +135,7 @@ def _binary(python_operator, emit):
         return a(a, a), codegen
 
     @overload(python_operator, inline="always")
-    def chosen(a, b):
+    def build(a, b):
         if isinstance(a, Lanes) and a == b:
             return lambda a, b: operation(a, b)
 
@@ -185,7 +185,7 @@ def _integers(builder, vector):
 
 
 @intrinsic
-def turned(typingctx, a, b):
+def xor(typingctx, a, b):
     """Return the bits in which two vectors differ."""
 
     def codegen(context, builder, signature, args):
@@ -195,7 +195,7 @@ def turned(typingctx, a, b):
 
 
 @intrinsic
-def picked(typingctx, pattern, difference, base):
+def blend(typingctx, pattern, difference, base):
     """Return `base` with the bits of `difference` flipped in the selected lanes of `pattern`.
 
     Each lane of `pattern` has all bits set (selected) or no bit set.  With ``difference = turned(a, b)`` and ``base = b``
@@ -211,7 +211,7 @@ def picked(typingctx, pattern, difference, base):
 
 
 @intrinsic
-def gathered(typingctx, found, a, b):
+def or_xor(typingctx, found, a, b):
     """Return `found` with the bits set in which `a` and `b` differ."""
 
     def codegen(context, builder, signature, args):
@@ -285,7 +285,7 @@ def total(typingctx, a):
 
 
 @intrinsic
-def packed(typingctx, a, bits):
+def compress(typingctx, a, bits):
     """Move the lanes of `bits` to the front; the lanes after them are unspecified."""
 
     def codegen(context, builder, signature, args):
@@ -382,7 +382,7 @@ def exponents(typingctx, a):
     return a(a), codegen
 
 
-def _transposed(builder, rows):
+def _transpose(builder, rows):
     """Return the columns of a square tile as vectors: swap blocks of half the width, then a quarter, and so on."""
     width = len(rows)
     rows, distance = list(rows), width // 2
@@ -415,7 +415,7 @@ def gather_tile(typingctx, array, starts, offset, tile, at):
         align = lanes.number.bitwidth // 8
         places = _starts(context, builder, starts, args[1], args[2], lanes.width)
         rows = [builder.load(_pointer(context, builder, array, args[0], p, vector), align=align) for p in places]
-        for j, column in enumerate(_transposed(builder, rows)):
+        for j, column in enumerate(_transpose(builder, rows)):
             place = builder.add(args[4], ir.Constant(_INT, j * lanes.width))
             builder.store(column, _pointer(context, builder, tile, args[3], place, vector), align=align)
         return context.get_dummy_value()
@@ -436,7 +436,7 @@ def scatter_tile(typingctx, tile, at, array, starts, offset):
             place = builder.add(args[1], ir.Constant(_INT, j * lanes.width))
             rows.append(builder.load(_pointer(context, builder, tile, args[0], place, vector), align=align))
         places = _starts(context, builder, starts, args[3], args[4], lanes.width)
-        for column, place in zip(_transposed(builder, rows), places, strict=True):
+        for column, place in zip(_transpose(builder, rows), places, strict=True):
             builder.store(column, _pointer(context, builder, array, args[2], place, vector), align=align)
         return context.get_dummy_value()
 

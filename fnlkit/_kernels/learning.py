@@ -7,7 +7,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 
 LAYER, SOFTPLUS, SCALED = range(3)
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
@@ -31,7 +31,7 @@ def _power_of_two(typingctx, exponent):
     return types.float64(types.float64), codegen
 
 
-@inlined
+@inline
 def _exp(x):
     """Return exp(x) for x <= 0, with vector instructions in a loop; calls of `math.exp` would take most of the time."""
     x = max(x, -700.0)
@@ -42,7 +42,7 @@ def _exp(x):
     return total * _power_of_two(whole)
 
 
-@inlined
+@inline
 def _layer_slope(p, labels, weights, out, slope):
     """Write the gradient of the mean of -log softmax(W p)_y for p (C, n); `out` (C, n) is scratch."""
     classes, n = p.shape
@@ -73,7 +73,7 @@ def _layer_slope(p, labels, weights, out, slope):
             slope[k, j] = along
 
 
-@inlined
+@inline
 def _through_slope(p, labels, matrix, factor, floor, slope):
     """Write the gradient of the mean of -log((p T)_y + floor), or of factor / ((p T)_y + floor), for p (n, C)."""
     n, classes = p.shape
@@ -92,7 +92,7 @@ def _through_slope(p, labels, matrix, factor, floor, slope):
             slope[i, j] = found[j, i]
 
 
-@inlined
+@inline
 def _positive(form, base, value):
     """Return the entry of the matrix before its row is scaled."""
     if form == SOFTPLUS:
@@ -100,7 +100,7 @@ def _positive(form, base, value):
     return max(base + value, 0.0)
 
 
-@inlined
+@inline
 def _matrix_of(form, base, values, out):
     """Write the matrix that `values` (C, C) describe."""
     classes = len(values)
@@ -113,7 +113,7 @@ def _matrix_of(form, base, values, out):
             out[i, j] /= max(total, _LEAST)
 
 
-@inlined
+@inline
 def _through_values(form, base, values, matrix, slope):
     """Replace the gradient of a matrix by the gradient of its values."""
     classes = len(values)

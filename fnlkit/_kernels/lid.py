@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 from fnlkit._kernels.lanes import (
     below,
     choose,
+    compress,
     count_bits,
     exponents,
     load,
     mantissas,
-    packed,
     product,
-    spread,
+    splat,
     store,
     total,
 )
@@ -28,33 +28,33 @@ LARGEST = 1e6
 TINY = 1e-30
 
 
-@inlined
+@inline
 def pack_below(values, filled, radius, near):
     """Move the values below `radius` to the front of `near`, in order, and pad the last vector with `radius`.
 
     The terms of the sum and their order then depend only on the points, not on how the radius was found.
     """
     width = 64 // values.itemsize
-    limit = spread(radius)
+    limit = splat(radius)
     held = 0
     for at in range(0, filled, width):
         vector = load(values, at)
         bits = below(vector, limit)
-        store(near, held, packed(vector, bits))
+        store(near, held, compress(vector, bits))
         held += count_bits(bits)
     store(near, held, limit)
     return held
 
 
-@inlined
+@inline
 def log_ratios(near, held, radius):
     """Return the sum of log(v / radius) over near[:held] by splitting numbers into mantissa and exponent.
 
     Products of mantissas stay in [1, 2), so one logarithm at the end is enough, without underflow or overflow.
     """
     width = 64 // near.itemsize
-    one = spread(near.dtype.type(1))
-    limit, reciprocal = spread(radius), spread(near.dtype.type(1 / radius))
+    one = splat(near.dtype.type(1))
+    limit, reciprocal = splat(radius), splat(near.dtype.type(1 / radius))
     running, powers = one, one - one
     for at in range(0, held, width):
         vector = load(near, at)
@@ -64,7 +64,7 @@ def log_ratios(near, held, radius):
     return math.log(product(running)) + math.log(2.0) * total(powers)
 
 
-@inlined
+@inline
 def log_ratios_slowly(near, held, radius):
     """Return the same sum as `log_ratios` for all numbers >= 0; minus infinity if a number is 0."""
     logs = 0.0
@@ -73,18 +73,18 @@ def log_ratios_slowly(near, held, radius):
     return logs
 
 
-@inlined
+@inline
 def squared_distances(columns, padded, mine, squares):
     """Write the squared distances from `mine` to all points, which are stored coordinate by coordinate."""
     width = 64 // columns.itemsize
     for at in range(0, padded, 4 * width):
-        x = spread(mine[0])
+        x = splat(mine[0])
         a, b = load(columns, at) - x, load(columns, at + width) - x
         c, d = load(columns, at + 2 * width) - x, load(columns, at + 3 * width) - x
         sum_a, sum_b, sum_c, sum_d = a * a, b * b, c * c, d * d
         for dimension in range(1, len(mine)):
             here = dimension * padded + at
-            x = spread(mine[dimension])
+            x = splat(mine[dimension])
             a, b = load(columns, here) - x, load(columns, here + width) - x
             c, d = load(columns, here + 2 * width) - x, load(columns, here + 3 * width) - x
             sum_a, sum_b, sum_c, sum_d = sum_a + a * a, sum_b + b * b, sum_c + c * c, sum_d + d * d
@@ -94,7 +94,7 @@ def squared_distances(columns, padded, mine, squares):
         store(squares, at + 3 * width, sum_d)
 
 
-@inlined
+@inline
 def estimate(logs, radius, use, k, published):
     """Return the estimate from the sum of log(r_j / radius) over the `use` nearest neighbors.
 

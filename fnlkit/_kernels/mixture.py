@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 
 # Settings of k-means in scikit-learn: largest number of steps, and the shift of the centers at which it stops, in variances.
 _STEPS, _SHIFT = 300, 1e-4
 
 
-@inlined
+@inline
 def _distance(a, b):
     total = 0.0
     for d in range(a.size):
@@ -18,7 +18,7 @@ def _distance(a, b):
     return total
 
 
-@inlined
+@inline
 def _assign(x, centers, labels):
     """Write the nearer center of each point; return whether a label changed."""
     changed = False
@@ -29,7 +29,7 @@ def _assign(x, centers, labels):
     return changed
 
 
-@inlined
+@inline
 def _start(x, first, uniforms, centers):
     """Write the centers of k-means++: the point `first`, and the better of two points drawn by squared distance."""
     n, dims = x.shape
@@ -53,7 +53,7 @@ def _start(x, first, uniforms, centers):
                 centers[0, d], centers[1, d] = x[first, d], x[drawn, d]
 
 
-@inlined
+@inline
 def _two_means(points, first, uniforms):
     """Return the group (n,), 0 or 1, of each point."""
     n, dims = points.shape
@@ -89,7 +89,7 @@ def _two_means(points, first, uniforms):
     return labels
 
 
-@inlined
+@inline
 def _maximize(x, share, ridge, weights, means, covariances):
     """Write the parameters of both Gaussians for the responsibilities `share` (n, 2)."""
     n, dims = x.shape
@@ -115,7 +115,7 @@ def _maximize(x, share, ridge, weights, means, covariances):
         weights[k] /= total
 
 
-@inlined
+@inline
 def _factorize(matrix, factor):
     """Write the Cholesky factor of a positive definite matrix, of which the lower triangle is read."""
     for d in range(matrix.shape[0]):
@@ -126,7 +126,7 @@ def _factorize(matrix, factor):
             factor[d, e] = math.sqrt(left) if d == e else left / factor[e, e]
 
 
-@inlined
+@inline
 def _expect(x, weights, means, covariances, factor, share):
     """Write the responsibilities of both Gaussians; return the mean log likelihood."""
     n, dims = x.shape

@@ -11,18 +11,18 @@ within a radius, they are packed together, and the remaining search is in the fi
 
 import math
 
-from fnlkit._kernels._compile import inlined
+from fnlkit._kernels._compile import inline
 from fnlkit._kernels.lanes import (
     as_integer,
     as_number,
     at_most,
     choose,
+    compress,
     count_bits,
     larger,
     largest,
     load,
-    packed,
-    spread,
+    splat,
     store,
 )
 
@@ -32,29 +32,29 @@ ROOM = 5
 _GROWTH = 0.4
 
 
-@inlined
+@inline
 def count_within(values, padded, radius):
     """Return the number of values <= radius."""
     width = 64 // values.itemsize
-    limit = spread(radius)
+    limit = splat(radius)
     count = 0
     for at in range(0, padded, width):
         count += count_bits(at_most(load(values, at), limit))
     return count
 
 
-@inlined
+@inline
 def log2_of(count):
     """Return log2 of a count to within 0.09, from the bit pattern of the number."""
     return as_integer(float(count)) * 2.0**-52 - 1023.0
 
 
-@inlined
+@inline
 def largest_within(values, padded, radius):
     """Return the largest value <= radius; all values must be >= 0."""
     width = 64 // values.itemsize
-    limit = spread(radius)
-    zero = spread(values.dtype.type(0))
+    limit = splat(radius)
+    zero = splat(values.dtype.type(0))
     best = zero
     for at in range(0, padded, width):
         vector = load(values, at)
@@ -62,7 +62,7 @@ def largest_within(values, padded, radius):
     return largest(best)
 
 
-@inlined
+@inline
 def narrow(values, padded, k, low, below, high, within, growth):
     """Return the k-th smallest value, given two patterns that enclose it.
 
@@ -91,7 +91,7 @@ def narrow(values, padded, k, low, below, high, within, growth):
     return as_number(high, zero)
 
 
-@inlined
+@inline
 def kth_smallest(values, padded, k, guess, short):
     """Find the k-th smallest of values[:padded]; all are >= 0, at least k are finite, and k >= 1.
 
@@ -151,14 +151,14 @@ def kth_smallest(values, padded, k, guess, short):
             trial = low + (high - low >> 1)
             predict = True
     limit = as_number(high, zero)
-    edge = spread(limit)
+    edge = splat(limit)
     held = 0
     for at in range(0, padded, width):
         vector = load(values, at)
         bits = at_most(vector, edge)
-        store(short, held, packed(vector, bits))
+        store(short, held, compress(vector, bits))
         held += count_bits(bits)
     # The store of the last vector can leave unspecified values after the last packed value.
-    store(short, held, spread(values.dtype.type(math.inf)))
+    store(short, held, splat(values.dtype.type(math.inf)))
     filled = (held + width - 1) // width * width
     return narrow(short, filled, k, low, below, high, within, growth), limit, held

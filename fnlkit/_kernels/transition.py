@@ -2,23 +2,23 @@
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
+from fnlkit._kernels._compile import inline, kernel
 from fnlkit._kernels.lanes import (
     as_number,
+    blend,
     count_bits,
     equal,
     gather_tile,
-    gathered,
     larger,
     load,
     load_some,
     not_numbers,
-    picked,
+    or_xor,
     scatter_tile,
-    spread,
+    splat,
     store,
-    turned,
     with_bits,
+    xor,
 )
 
 # The largest deviation of the sum of a row from 1, and the largest negative entry, of a transition matrix.
@@ -57,22 +57,22 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
         if (i if i < whole else behind + i - whole) % (size + 1) == 0:
             diagonal[i] = as_number(-1, zero)
     # The inverse to write next: its position, its value off the diagonal, and the bits that turn it into the diagonal value.
-    place, rest, turn = start * area, spread(zero), spread(zero)
+    place, rest, turn = start * area, splat(zero), splat(zero)
     for m in range(start, stop):
         base = m * area
         on, off = flat[base], flat[base + size - 1]
         if flat[base + 1] != off:  # most matrices of other kinds leave here, without being read and overwritten as a whole
             conditions[m] = LEFT
             continue
-        offs = spread(off)
-        apart = turned(spread(on), offs)
+        offs = splat(off)
+        apart = xor(splat(on), offs)
         last = load(diagonal, whole)
-        differ = turned(load(flat, base + behind), picked(last, apart, offs))
+        differ = xor(load(flat, base + behind), blend(last, apart, offs))
         for at in range(0, whole, width):
             here = load(diagonal, at)
-            differ = gathered(differ, load(flat, base + at), picked(here, apart, offs))
-            store(flat_inverses, place + at, picked(here, turn, rest))
-        store(flat_inverses, place + behind, picked(last, turn, rest))
+            differ = or_xor(differ, load(flat, base + at), blend(here, apart, offs))
+            store(flat_inverses, place + at, blend(here, turn, rest))
+        store(flat_inverses, place + behind, blend(last, turn, rest))
         if with_bits(differ):
             conditions[m] = LEFT
             continue
@@ -83,11 +83,11 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
         outer = off * scale / (on - off + off * size)
         condition = (abs(on) + (size - 1) * abs(off)) * (abs(scale - outer) + (size - 1) * abs(outer))
         conditions[m] = condition if condition < np.inf else np.inf
-        place, rest = base, spread(matrices.dtype.type(-outer))
-        turn = turned(spread(matrices.dtype.type(scale - outer)), rest)
+        place, rest = base, splat(matrices.dtype.type(-outer))
+        turn = xor(splat(matrices.dtype.type(scale - outer)), rest)
     for at in range(0, whole, width):
-        store(flat_inverses, place + at, picked(load(diagonal, at), turn, rest))
-    store(flat_inverses, place + behind, picked(load(diagonal, whole), turn, rest))
+        store(flat_inverses, place + at, blend(load(diagonal, at), turn, rest))
+    store(flat_inverses, place + behind, blend(load(diagonal, whole), turn, rest))
 
 
 @kernel
@@ -117,7 +117,7 @@ def invert_constant(matrices, start, stop, inverses, conditions):
         off = matrix[0, size - 1] if size > 1 else matrix.dtype.type(0)
         if size > 1 and matrix[0, 1] != off:
             continue
-        offs = spread(off)
+        offs = splat(off)
         # Count the entries that differ from `off`: there must be as many in the whole matrix as on the diagonal.
         allowed = 0
         for row in range(size):
@@ -163,7 +163,7 @@ def invert_constant(matrices, start, stop, inverses, conditions):
         conditions[m] = condition if condition < np.inf else LEFT
 
 
-@inlined
+@inline
 def _gather(flat, sources, area, given):
     """Store one matrix per lane: given[entry * lanes + lane]."""
     lanes = 64 // flat.itemsize
@@ -178,7 +178,7 @@ def _gather(flat, sources, area, given):
                 given[entry * lanes + lane] = flat[sources[lane] + entry]
 
 
-@inlined
+@inline
 def _scatter(work, sources, area, held, flat):
     """Undo `_gather`; only the first `held` lanes are different matrices, the others repeat the last."""
     lanes = 64 // flat.itemsize
@@ -192,15 +192,15 @@ def _scatter(work, sources, area, held, flat):
                 flat[sources[lane] + entry] = work[entry * lanes + lane]
 
 
-@inlined
-def _copied_norm(given, work, size):
+@inline
+def _copy_and_norm(given, work, size):
     """Copy the matrices; return of each the largest row sum of absolute values and the largest deviation from a sum of 1.
 
     A negative entry counts as a deviation, in units in which `NEGATIVE` equals `SLACK`.
     """
     lanes = 64 // given.itemsize
-    step, zero, one = size * lanes, spread(given.dtype.type(0)), spread(given.dtype.type(1))
-    unit = spread(given.dtype.type(SLACK / NEGATIVE))
+    step, zero, one = size * lanes, splat(given.dtype.type(0)), splat(given.dtype.type(1))
+    unit = splat(given.dtype.type(SLACK / NEGATIVE))
     norm, away = zero, zero
     for row in range(0, size * step, step):
         row_sum, negative = zero, zero
@@ -214,12 +214,12 @@ def _copied_norm(given, work, size):
     return norm, away
 
 
-@inlined
+@inline
 def _eliminate(work, size):
     """Invert in place by Gauss-Jordan elimination without row exchanges."""
     lanes = 64 // work.itemsize
     step = size * lanes
-    one, zero = spread(work.dtype.type(1)), spread(work.dtype.type(0))
+    one, zero = splat(work.dtype.type(1)), splat(work.dtype.type(0))
     for pivot in range(size):
         pivot_row = pivot * step
         diagonal = pivot * lanes
@@ -235,11 +235,11 @@ def _eliminate(work, size):
                     store(work, row + column, load(work, row + column) + factor * load(work, pivot_row + column))
 
 
-@inlined
-def _checked(given, work, probe, images, norm, size):
+@inline
+def _check(given, work, probe, images, norm, size):
     """Return the norm of each inverse, the largest entry of T (X v) - v, and the lanes with NaN."""
     lanes = 64 // work.itemsize
-    zero = spread(work.dtype.type(0))
+    zero = splat(work.dtype.type(0))
     inverse_norm, residual_norm = zero, zero
     # `larger` drops NaN, so lanes with NaN are recorded.
     nans = not_numbers(norm, norm)
@@ -248,12 +248,12 @@ def _checked(given, work, probe, images, norm, size):
         for column in range(size):
             value = load(work, (row * size + column) * lanes)
             row_sum = row_sum + larger(value, zero - value)
-            image = image + value * spread(probe[column])
+            image = image + value * splat(probe[column])
         store(images, row * lanes, image)
         inverse_norm = larger(row_sum, inverse_norm)
         nans |= not_numbers(row_sum, row_sum)
     for row in range(size):
-        residual = zero - spread(probe[row])
+        residual = zero - splat(probe[row])
         for column in range(size):
             residual = residual + load(given, (row * size + column) * lanes) * load(images, column * lanes)
         residual_norm = larger(larger(residual, zero - residual), residual_norm)
@@ -292,9 +292,9 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
             # An incomplete group repeats its last matrix.
             sources[lane] = which[group + min(lane, held - 1)] * area
         _gather(flat, sources, area, given)
-        norm, away = _copied_norm(given, work, size)
+        norm, away = _copy_and_norm(given, work, size)
         _eliminate(work, size)
-        inverse_norm, residual_norm, nans = _checked(given, work, probe, images, norm, size)
+        inverse_norm, residual_norm, nans = _check(given, work, probe, images, norm, size)
         store(condition, 0, norm * inverse_norm)
         store(wrong, 0, residual_norm)
         store(deviation, 0, away)

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from fnlkit._kernels._compile import inlined, kernel
-from fnlkit._kernels.lanes import at_most, choose, count_bits, gather_tile, load, packed, spread, store
+from fnlkit._kernels._compile import inline, kernel
+from fnlkit._kernels.lanes import at_most, choose, compress, count_bits, gather_tile, load, splat, store
 from fnlkit._kernels.select import ROOM, kth_smallest
 
 
-@inlined
+@inline
 def winner(tally, classes, draw):
     """Return the class with most votes.
 
@@ -79,19 +79,19 @@ def mirror(square, size):
                 square[column, row] = square[row, column]
 
 
-@inlined
+@inline
 def pack_within(values, names, padded, limit, out):
     """Write the names of all values <= limit to the front of `out`, in their order."""
     width = 64 // values.itemsize
-    edge = spread(limit)
+    edge = splat(limit)
     held = 0
     for at in range(0, padded, width):
         bits = at_most(load(values, at), edge)
-        store(out, held, packed(load(names, at), bits))
+        store(out, held, compress(load(names, at), bits))
         held += count_bits(bits)
 
 
-@inlined
+@inline
 def count_nearest(values, names, size, k, radius, tally):
     """Add the names of the k smallest values to `tally`; of values equal to the radius, the first are added."""
     open_places = k
@@ -134,11 +134,11 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
         names[j] = labels[j]
     near = np.empty(len(short), products.dtype)
     tally = np.zeros(classes, np.int64)
-    nothing = spread(products.dtype.type(0))
+    nothing = splat(products.dtype.type(0))
     guess = products.dtype.type(0)
     for r in range(rows):
         me = first + r
-        mine = spread(squares[me])
+        mine = splat(squares[me])
         for at in range(0, padded, width):
             product = load(products, r * padded + at)
             distance = mine + load(squares, at) - (product + product)

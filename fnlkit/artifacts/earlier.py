@@ -6,12 +6,12 @@ _SPECS = {"level=neighbours": "level=neighbors", "unlabelled=": "unlabeled=", "r
 _MEMORY = {"normalisers": "normalizers", "neighbour_disagreement": "neighbor_disagreement"}
 
 
-def respelled_meta(meta):
+def rename_meta(meta):
     """Return the metadata of a federation with today's names."""
     return {_META.get(name, name): value for name, value in meta.items()}
 
 
-def respelled_settings(settings):
+def rename_settings(settings):
     """Return the settings of a run with today's names, also within the spec of its method."""
     if not isinstance(settings, dict):
         return settings
@@ -22,6 +22,6 @@ def respelled_settings(settings):
     return out
 
 
-def respelled_memory(memory):
+def rename_memory(memory):
     """Return the memory of a run's clients and optimizer with today's names, which are paths such as ``state/drift``."""
     return {"/".join(_MEMORY.get(part, part) for part in name.split("/")): value for name, value in memory.items()}

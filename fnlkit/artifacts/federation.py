@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fnlkit.artifacts import files, paths, shown
-from fnlkit.artifacts.earlier import respelled_meta
+from fnlkit.artifacts.earlier import rename_meta
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
@@ -369,7 +369,7 @@ class Federation:
     def from_artifact(cls, artifact):
         """Convert a fnlkit.federation artifact; raise InputError if it is invalid."""
         arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artifact.arrays.items()}
-        meta = respelled_meta(artifact.meta)
+        meta = rename_meta(artifact.meta)
         missing = [f"array {name!r}" for name in _REQUIRED if name not in arrays]
         missing += [f"{name!r}" for name in ("dataset", "classes") if name not in meta]
         if missing:
@@ -404,7 +404,7 @@ class Federation:
         try:
             return must_support(cls.from_artifact(artifact), tasks)
         except InputError as error:
-            raise InputError(f"{paths.shown(source)}: {error}") from error
+            raise InputError(f"{paths.display_path(source)}: {error}") from error
 
     def write(self, target):
         """Write the federation to a path or to stdout (``-``)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.safe.intake import slurp
@@ -101,7 +101,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
             kind, text, digest = files_pt.header(tree)
             check_kind(kind, kinds)
             files_zip.check_layout(raw, members)
-            arrays = files_pt.load(raw, tree) if values else tree["tensors"]
+            arrays = files_pt.load_tensors(raw, tree) if values else tree["tensors"]
         elif files_zip.looks_like(raw):
             members = files_zip.members(raw, max_members=64, max_bytes=max_bytes)
             arrays = files_npz.arrays(members)
@@ -115,7 +115,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
             raise InputError(f"not a file of fnlkit (expected PK at the start of an npz or .pt, found {bytes(raw[:4])!r})")
         if content_digest(kind, text, arrays) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
-        return Artifact(kind, arrays, parsed_meta(text))
+        return Artifact(kind, arrays, parse_meta(text))
 
 
 def read_arrays(source, *, max_bytes=MAX_BYTES):
@@ -184,9 +184,9 @@ def pick(arrays, key, source):
     """
     names = ", ".join(ascii(name)[1:-1] for name in sorted(arrays)[:20])
     if key and key not in arrays:
-        raise InputError(f"{shown(source)}: has no array {key!r}{nearest(key, arrays)}; the arrays are {names}")
+        raise InputError(f"{display_path(source)}: has no array {key!r}{nearest(key, arrays)}; the arrays are {names}")
     if not key and len(arrays) != 1:
-        raise InputError(f"{shown(source)}: contains several arrays; add key=NAME with one of {names}")
+        raise InputError(f"{display_path(source)}: contains several arrays; add key=NAME with one of {names}")
     return arrays[key] if key else next(iter(arrays.values()))
 
 
@@ -294,7 +294,7 @@ def check_kind(kind, kinds):
             raise InputError(f"contains {kind}; this command needs {' or '.join(wanted)}")
 
 
-def parsed_meta(text):
+def parse_meta(text):
     if len(text) > MAX_META:
         raise InputError(f"`meta` has {len(text):,} characters, more than {MAX_META:,}")
     meta = json.loads(text, parse_constant=_no_constant)

@@ -30,7 +30,7 @@ def read_or_draw(path):
     InputError
         If the file contains no key, if other users can read it, or if it cannot be read or written.
     """
-    shown = paths.shown(path)
+    shown = paths.display_path(path)
     try:
         if not os.path.lexists(path):
             _draw(path)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit.artifacts import files
-from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
 
-# Arrays that were decompressed into files since the start of `kept_if_accepted`.
+# Arrays that were decompressed into files since the start of `discard_on_error`.
 _new = contextvars.ContextVar("new", default=None)
 SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
@@ -56,7 +56,7 @@ def heads(path, *, small=SMALL):
         If the file is invalid; the one-line message names the file.
     """
     if path != "-" and os.path.isfile(path) and os.stat(path).st_size > small:
-        with one_line(shown(path)), open(path, "rb") as handle:
+        with one_line(display_path(path)), open(path, "rb") as handle:
             mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
             with memoryview(mapped) as raw:
                 if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
@@ -76,7 +76,7 @@ def _of_heads(arrays):
         raise InputError(files.PLAIN.format(missing[0]))
     kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
     files.check_kind(kind, None)
-    return files.Artifact(kind, arrays, files.parsed_meta(text)), digest
+    return files.Artifact(kind, arrays, files.parse_meta(text)), digest
 
 
 def _head(raw, place, small):
@@ -90,7 +90,7 @@ def _head(raw, place, small):
 
 
 @contextlib.contextmanager
-def kept_if_accepted():
+def discard_on_error():
     """Remove the files into which arrays were decompressed inside the context if it raises InputError."""
     new = []
     token = _new.set(new)
@@ -134,7 +134,7 @@ def open_arrays(path, *, decoded, small=SMALL):
         size = 0
     if size <= small and not _grows(path, small):
         return files.read_arrays(path)
-    with kept_if_accepted(), one_line(shown(path)), open(path, "rb") as handle:
+    with discard_on_error(), one_line(display_path(path)), open(path, "rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         with memoryview(mapped) as raw:
             if bytes(raw[:6]) == b"\x93NUMPY":
@@ -142,7 +142,7 @@ def open_arrays(path, *, decoded, small=SMALL):
             if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
                 # Large arrays are decompressed to disk in pieces. Therefore, a ratio of 200 is allowed.
                 places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
-                return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
+                return {p.name.removesuffix(".npy"): _place_array(path, raw, p, decoded, small) for p in places}
     return files.read_arrays(path)
 
 
@@ -174,7 +174,7 @@ def open_artifact(path, *, kinds, decoded, remember):
     if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
         return files.read(path, kinds=kinds)
     arrays = open_arrays(path, decoded=decoded)
-    with one_line(shown(path)):
+    with one_line(display_path(path)):
         missing = [key for key in files.RESERVED if key not in arrays]
         if missing:
             raise InputError(f"not an npz of fnlkit: {missing[0]!r} is missing")
@@ -182,10 +182,10 @@ def open_artifact(path, *, kinds, decoded, remember):
         files.check_kind(kind, kinds)
         if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
-        return files.Artifact(kind, arrays, files.parsed_meta(text))
+        return files.Artifact(kind, arrays, files.parse_meta(text))
 
 
-def _placed(path, raw, place, decoded, small):
+def _place_array(path, raw, place, decoded, small):
     """Return one array of an npz: in memory, or on disk (decompressed if needed)."""
     name = place.name.removesuffix(".npy")
     if not place.name.endswith(".npy"):
@@ -203,7 +203,7 @@ def _placed(path, raw, place, decoded, small):
     key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
     target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
     if not target.is_file():
-        _in_place(path, memoryview(next(files_zip.unpacked(raw, place))), name, 0, place.unpacked)  # a wrong header is refused
+        _in_place(path, memoryview(next(files_zip.inflate(raw, place))), name, 0, place.unpacked)  # a wrong header is refused
         decoded.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(decoded).free
         if free < place.unpacked:
@@ -211,7 +211,7 @@ def _placed(path, raw, place, decoded, small):
                 f"array {name!r} unpacks to {place.unpacked:,} bytes, but {decoded} has only {free:,} free; store it "
                 "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
             )
-        write_bytes(files_zip.unpacked(raw, place), target)
+        write_bytes(files_zip.inflate(raw, place), target)
         if (new := _new.get()) is not None:
             new.append(target)
     with open(target, "rb") as handle:

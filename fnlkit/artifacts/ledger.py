@@ -70,7 +70,7 @@ def partition(offsets, indices):
     offsets, indices : int64
         As in a federation.
     """
-    return _named(["clients"], offsets, indices)
+    return _hash_facts(["clients"], offsets, indices)
 
 
 def identity(*, seed, round, epsilon, given, offsets, indices, key=""):
@@ -89,10 +89,10 @@ def identity(*, seed, round, epsilon, given, offsets, indices, key=""):
     key : str
         Fingerprint of the privacy key; "" if draws depend on the seed.
     """
-    return _named([int(seed), int(round), epsilon, *([key] if key else [])], given, offsets, indices)
+    return _hash_facts([int(seed), int(round), epsilon, *([key] if key else [])], given, offsets, indices)
 
 
-def _named(facts, *arrays):
+def _hash_facts(facts, *arrays):
     total = hashlib.sha256(json.dumps([KIND, *facts]).encode())
     for array in arrays:
         array = np.ascontiguousarray(array, np.int64)
@@ -117,20 +117,20 @@ def training(sums, *, name, lost, seed, classes, data, given, offsets, indices, 
     sums : dict
         The fields of fnlkit.privacy.Sums, for all planned rounds.
     name : str
-        See `named_training`.
+        See `training_name`.
     lost : list
-        See `lost`.  Runs that lose different clients are different releases, because sums and noise differ.
+        See `find_missing_replies`.  Runs that lose different clients are different releases, because sums and noise differ.
     seed, classes, data, given, offsets, indices, key
         As in `release`.
     """
     held = np.zeros(len(given), bool)
     held[np.asarray(indices)] = True
     clients = partition(offsets, indices)
-    name = named_training([name, lost], given=given, offsets=offsets, indices=indices) if lost else name
+    name = training_name([name, lost], given=given, offsets=offsets, indices=indices) if lost else name
     return Release(name, None, int(classes), data, held, int(seed), 0, dict(sums), key, clients)
 
 
-def lost(log):
+def find_missing_replies(log):
     """Return [[round, clients]] of the replies that are missing in a log.
 
     Parameters
@@ -141,7 +141,7 @@ def lost(log):
     return [[r, clients] for r, clients in missing if clients]
 
 
-def named_training(facts, *, given, offsets, indices):
+def training_name(facts, *, given, offsets, indices):
     """Return the name of a run's protected updates as 32 hexadecimal digits.
 
     Parameters
@@ -152,10 +152,10 @@ def named_training(facts, *, given, offsets, indices):
     given, offsets, indices
         As in `identity`.
     """
-    return _named(["updates", facts], given, offsets, indices)
+    return _hash_facts(["updates", facts], given, offsets, indices)
 
 
-def read(path):
+def read_ledger(path):
     """Return the Releases in a ledger in chronological order; [] if there is no file.
 
     Raises
@@ -170,20 +170,20 @@ def read(path):
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise InputError(f"ledger {paths.shown(path)}: {error.strerror}; name another with --ledger") from error
+        raise InputError(f"ledger {paths.display_path(path)}: {error.strerror}; name another with --ledger") from error
     if len(data) > MAX_BYTES:
-        raise InputError(f"ledger {paths.shown(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with --ledger")
+        raise InputError(f"ledger {paths.display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with --ledger")
     out, before = [], ""
     for number, line in enumerate(data.splitlines(), 1):
         try:
             body = json.loads(line)
             check = body.pop("sha256")
-            if body.get("kind") != KIND or check != _chained(before, body):
+            if body.get("kind") != KIND or check != _hash_chain(before, body):
                 raise ValueError("the checksum does not match")
-            out.append(_unpacked(body))
+            out.append(_unpack(body))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
             raise InputError(
-                f"ledger {paths.shown(path)}: line {number} is not a release that fnlkit wrote ({error}), so that the "
+                f"ledger {paths.display_path(path)}: line {number} is not a release that fnlkit wrote ({error}), so that the "
                 "total cannot be computed: restore the file, or name another with --ledger"
             ) from error
         before = check
@@ -192,7 +192,7 @@ def read(path):
 
 def _must_be_a_file(path):
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"ledger {paths.shown(path)}: is not a regular file; name another with --ledger")
+        raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with --ledger")
 
 
 def commit(path, made, *, replacing=None):
@@ -222,7 +222,7 @@ def commit(path, made, *, replacing=None):
         lock = f"{os.fspath(path)}.lock"
         open(lock, "ab").close()  # raises if FileLock would retry forever
         with FileLock(lock, timeout=PATIENCE):
-            known = read(path)
+            known = read_ledger(path)
             before = next((other for other in known if other.id == made.id), None)
             if before is None or (made.updates and made.updates["rounds"] > before.updates["rounds"]):
                 known = [other for other in known if other is not before] + [made]
@@ -234,7 +234,7 @@ def commit(path, made, *, replacing=None):
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
-            f"ledger {paths.shown(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
+            f"ledger {paths.display_path(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
             "another file with --ledger"
         ) from error
 
@@ -264,17 +264,17 @@ def together(releases, data):
 def _text(releases):
     lines, before = [], ""
     for one in releases:
-        body = _packed(one)
-        before = _chained(before, body)
+        body = _pack(one)
+        before = _hash_chain(before, body)
         lines.append(json.dumps({**body, "sha256": before}))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _chained(before, body):
+def _hash_chain(before, body):
     return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
 
 
-def _packed(one):
+def _pack(one):
     bits = zlib.compress(np.packbits(one.held).tobytes(), 9)
     return {
         "kind": KIND,
@@ -292,7 +292,7 @@ def _packed(one):
     }
 
 
-def _unpacked(body):
+def _unpack(body):
     samples, epsilon = body["samples"], body["epsilon"]
     if type(samples) is not int or not 0 <= samples <= MAX_SAMPLES:
         raise ValueError(f"`samples` is {samples!r}")

@@ -13,7 +13,7 @@ def must_be_regular(path):
     Reading a named pipe or a device might never end.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{shown(path)}: is not a regular file; name a file")
+        raise InputError(f"{display_path(path)}: is not a regular file; name a file")
 
 
 def must_take_a_file(target, option="-o"):
@@ -22,11 +22,11 @@ def must_take_a_file(target, option="-o"):
         return  # a device is written directly
     folder = os.path.dirname(os.path.realpath(target))  # follow symbolic links
     if os.path.isdir(target):
-        raise InputError(f"{option} {shown(target)}: is a folder; name a file in it")
+        raise InputError(f"{option} {display_path(target)}: is a folder; name a file in it")
     if not os.path.isdir(folder):
-        raise InputError(f"{option} {shown(target)}: the folder {shown(folder)} does not exist; create it first")
+        raise InputError(f"{option} {display_path(target)}: the folder {display_path(folder)} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{option} {shown(target)}: {shown(folder)} is not writable; choose another folder")
+        raise InputError(f"{option} {display_path(target)}: {display_path(folder)} is not writable; choose another folder")
 
 
 def from_home(path):
@@ -38,7 +38,7 @@ def from_home(path):
         return path
 
 
-def resolved(path):
+def resolve(path):
     """Return the absolute path of a file or folder; resolve ``~`` and symbolic links.
 
     Raises
@@ -49,10 +49,10 @@ def resolved(path):
     try:
         return from_home(path).resolve()
     except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of links, before Python 3.13
-        raise InputError(f"{shown(path)}: cannot be resolved; symbolic links can form a loop") from None
+        raise InputError(f"{display_path(path)}: cannot be resolved; symbolic links can form a loop") from None
 
 
-def shown(path):
+def display_path(path):
     """Return the name of a source or target for messages: its path on one line."""
     if isinstance(path, (bytes, bytearray, memoryview)):
         return "these bytes"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files, paths, run_schema, shown
-from fnlkit.artifacts.earlier import respelled_memory, respelled_settings
+from fnlkit.artifacts.earlier import rename_memory, rename_settings
 from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
 from fnlkit.components.spec import from_file
@@ -177,10 +177,10 @@ class Run:
                     groups[group][rest] = value if group in ("memory", "selection") else value.numpy()
                 elif group == "record" and not rest.endswith("/rounds"):
                     records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
-            groups["memory"] = respelled_memory(groups["memory"])
+            groups["memory"] = rename_memory(groups["memory"])
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
             run = cls(
-                settings=respelled_settings(body["settings"]),
+                settings=rename_settings(body["settings"]),
                 weights=tensors["weights"],
                 client_offsets=tensors["client_offsets"].numpy(),
                 client_indices=tensors["client_indices"].numpy(),
@@ -196,10 +196,10 @@ class Run:
             )
             run_schema.check(run)
         except InputError as error:
-            raise InputError(f"{paths.shown(source)}: {_older(found.meta) or 'not a usable run'}: {error}") from error
+            raise InputError(f"{paths.display_path(source)}: {_older(found.meta) or 'not a usable run'}: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             detail = " ".join(str(error).split())[:120]
-            shown = paths.shown(source)
+            shown = paths.display_path(source)
             what = _older(found.meta) or "not a usable run"
             raise InputError(f"{shown}: {what} ({type(error).__name__}: {detail}); train it again") from error
         if not trust:

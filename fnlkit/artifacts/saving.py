@@ -12,7 +12,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.errors import InputError
 
 _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
@@ -42,9 +42,9 @@ def write_bytes(chunks, target, *, mode=None):
     path = os.path.realpath(target) if mode is None else os.path.abspath(target)
     folder = os.path.dirname(path)
     if os.path.isdir(path):
-        raise InputError(f"{shown(target)}: is a folder; name a file in it")
+        raise InputError(f"{display_path(target)}: is a folder; name a file in it")
     if not os.path.isdir(folder):
-        raise InputError(f"{shown(target)}: the folder {shown(folder)} does not exist; create it first")
+        raise InputError(f"{display_path(target)}: the folder {display_path(folder)} does not exist; create it first")
     try:
         old = os.stat(path, follow_symlinks=mode is None)
     except FileNotFoundError:

@@ -11,17 +11,17 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def guarded(cell):
+def guard(cell):
     """Return a cell as text; a formula gets a leading apostrophe as protection.
 
-    Numbers such as ``-1.5`` are unchanged.  `unguarded` returns the original text.  The review page uses the same rule.
+    Numbers such as ``-1.5`` are unchanged.  `unguard` returns the original text.  The review page uses the same rule.
     """
     text = str(cell)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def unguarded(text):
-    """Return the original text of a cell that `guarded` wrote."""
+def unguard(text):
+    """Return the original text of a cell that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -55,7 +55,7 @@ class Sheet:
         """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(guarded, self.columns))
+        writer.writerow(map(guard, self.columns))
         writer.writerows([_cell(value) for value in row] for row in self.rows)
         return text.getvalue()
 
@@ -85,4 +85,4 @@ def _cell(value):
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6f}" if isinstance(value, float) else guarded(value)
+    return f"{value:.6f}" if isinstance(value, float) else guard(value)

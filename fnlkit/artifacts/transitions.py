@@ -42,7 +42,7 @@ def pairflip(classes, dataset="", *, eta: Share = 0.4):
     eta : float in [0, 1]
         Probability that a label changes.
     """
-    return matrices.mapped((np.arange(classes) + 1) % classes, eta)
+    return matrices.map_classes((np.arange(classes) + 1) % classes, eta)
 
 
 def asymmetric(classes, dataset="", *, eta: Share = 0.4, map=""):
@@ -55,7 +55,7 @@ def asymmetric(classes, dataset="", *, eta: Share = 0.4, map=""):
     map : str
         ``cifar10``, ``cifar100``, ``mnist`` or ``fashion-mnist``. Default: the name of the data set.
     """
-    return matrices.mapped(matrices.class_map(map or dataset, classes), eta)
+    return matrices.map_classes(matrices.class_map(map or dataset, classes), eta)
 
 
 def matrix(classes, dataset="", *, path: Text, key="", transpose=False):
@@ -77,12 +77,12 @@ def matrix(classes, dataset="", *, path: Text, key="", transpose=False):
     """
     T = files.pick(files.read_arrays(path, max_bytes=LARGEST), key, path)
     if T.dtype.kind not in "iuf":
-        raise InputError(f"{paths.shown(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
+        raise InputError(f"{paths.display_path(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
     T = T.astype(np.float64)
     if T.shape != (classes,) * 2:
-        raise InputError(f"{paths.shown(path)}: a matrix of {T.shape}; expected {classes} x {classes}")
+        raise InputError(f"{paths.display_path(path)}: a matrix of {T.shape}; expected {classes} x {classes}")
     T = T.T if transpose else T
     if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
         hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
-        raise InputError(f"{paths.shown(path)}: rows must be probabilities that sum to 1{hint}")
+        raise InputError(f"{paths.display_path(path)}: rows must be probabilities that sum to 1{hint}")
     return T / T.sum(1, keepdims=True)

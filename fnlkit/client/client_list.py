@@ -105,7 +105,7 @@ def sizes_of(clients: tuple[Any, ...] | list[Client] | ClientList) -> np.ndarray
     return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
 
 
-def held(rows: Any) -> Any:
+def load_small(rows: Any) -> Any:
     """Read an array into memory if it is small; return a larger array unchanged."""
     return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
 
@@ -129,7 +129,7 @@ def tensor(array: np.ndarray) -> "torch.Tensor":
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
-def ahead(clients: Iterable[Client]) -> Iterator[Client]:
+def read_ahead(clients: Iterable[Client]) -> Iterator[Client]:
     """Yield clients. If reading is slow (image decoding), threads read the samples of the next clients in advance."""
     clients = list(clients)
     if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):

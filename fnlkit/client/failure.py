@@ -83,7 +83,7 @@ def failure(error: BaseException, client: int, round: int) -> Failure:
     if isinstance(error, SampleError):
         return Failure("input", "SampleError", "a sample cannot be read; use fnlkit -vv to print its name in the client's log")
     if isinstance(error, InputError):
-        return Failure("input", "InputError", str(error) if _raised_here(error) else "")
+        return Failure("input", "InputError", str(error) if _is_raised_here(error) else "")
     if isinstance(error, OSError) and error.errno in _FULL:
         return Failure("disk", "OSError")
     if "more than 1 value per channel" in str(error):
@@ -108,7 +108,7 @@ def show_log() -> None:
 
 
 @contextlib.contextmanager
-def logged() -> Iterator[None]:
+def log_failures() -> Iterator[None]:
     """Print one line on stderr for each failure inside the context, as the log of a real site does."""
     if log.isEnabledFor(logging.DEBUG):
         yield
@@ -123,7 +123,7 @@ def logged() -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def _raised_here(error):
+def _is_raised_here(error):
     """Return True if the innermost frame is in fnlkit: messages of user code can quote samples."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_code.co_filename.startswith(_OURS)

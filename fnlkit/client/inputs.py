@@ -91,7 +91,7 @@ class Inputs:
         x = x.to(self.device)
         if not (self.image or self.mean):
             return x.to(self.dtype) / scale
-        mean, std = (_held_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
+        mean, std = (_cache_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
         if not self.image:
             x = x.to(self.dtype)
             return ((x if scale == 1 else x / scale) - mean).div_(std)
@@ -110,7 +110,7 @@ class Inputs:
             return {"image": False}
         return {"mean": np.array(self.mean), "std": np.array(self.std)}
 
-    def augmented(
+    def augment_images(
         self,
         x: "torch.Tensor",
         augment: Augment,
@@ -154,7 +154,7 @@ class Inputs:
 
 
 @cache
-def _held_tensor(values, dtype, device):
+def _cache_tensor(values, dtype, device):
     """Return a cached tensor of a tuple of numbers.
 
     It is created once, because a vector can have thousands of features.  A recorded GPU step must not copy from the host, and

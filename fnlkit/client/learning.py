@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
 
 
-def compiled_layer(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, rate: float) -> None:
+def learn_layer_compiled(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, rate: float) -> None:
     """Learn the crowd layer, as `fnlkit.methods.crowd_layer.learn_layer`."""
     layer = client.state["crowd_layer"]
-    learned = learn_matrix("layer", layer.numpy(), *_predicted(client, model)[1:], rate=rate, steps=len(client))
+    learned = learn_matrix("layer", layer.numpy(), *_predict(client, model)[1:], rate=rate, steps=len(client))
     client.state["crowd_layer"] = torch.from_numpy(learned).to(layer.dtype)
 
 
-def compiled_matrix(
+def learn_matrix_compiled(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, rate: float, strength: float
 ) -> None:
     """Learn an annotator's matrix, as `fnlkit.methods.crowd_layer.learn_matrix`."""
-    predicted = _predicted(client, model)[1:]
+    predicted = _predict(client, model)[1:]
     values = client.state["matrix_values"].numpy()
     learned = learn_matrix("softplus", values, *predicted, rate=rate, strength=strength, steps=len(client))
     client.state["matrix_values"] = torch.from_numpy(learned)
@@ -29,7 +29,7 @@ def compiled_matrix(
     client.state["transition"] = (rows / rows.sum(-1, keepdim=True)).to(model.weights.dtype)
 
 
-def compiled_slack(
+def learn_slack_compiled(
     client: "Client",
     model: "LocalModel",
     received: "dict[str, torch.Tensor]",
@@ -42,7 +42,7 @@ def compiled_slack(
     """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
     estimated = client.state.setdefault("estimated", client.state["transition"].double())
     steps = epochs * -(-len(client) // batch_size)
-    logp, p, labels = _predicted(client, model)
+    logp, p, labels = _predict(client, model)
     factor = None
     if correction == "reweight":
         own = logp[torch.arange(len(client)), torch.from_numpy(labels)].numpy()
@@ -55,7 +55,7 @@ def compiled_slack(
     client.state["transition"] = transition.to(client.state["transition"])
 
 
-def _predicted(client, model):
+def _predict(client, model):
     """Return log probabilities (n, C), probabilities and labels of a client's samples."""
     logp = model(client.x).cpu().double().log_softmax(-1)
     return logp, logp.exp().numpy(), client.y.cpu().numpy()

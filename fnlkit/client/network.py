@@ -106,17 +106,17 @@ class Network:
         module, dtype, device, precision = torch.load(io.BytesIO(packed), weights_only=False)
         return cls(module, dtype=dtype, device=device, precision=precision)
 
-    def laid_out(self, x: "torch.Tensor") -> "torch.Tensor":
+    def lay_out(self, x: "torch.Tensor") -> "torch.Tensor":
         """Return a batch (B, ...) in the memory format in which this network trains fastest."""
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
-    def laid_out_weights(self, weights: "torch.Tensor") -> "torch.Tensor":
+    def lay_out_weights(self, weights: "torch.Tensor") -> "torch.Tensor":
         """Return the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
         if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
             return weights
         return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
 
-    def lowered(self, names: list[str], weights: "list[torch.Tensor]") -> list[Any]:
+    def lower_precision(self, names: list[str], weights: "list[torch.Tensor]") -> list[Any]:
         """Convert the weights of K clients (K, ...) to the type of the layers, all layers at once.
 
         Parameters
@@ -135,7 +135,7 @@ class Network:
         torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
         return [new.get(i, w) for i, w in enumerate(weights)]
 
-    def computed(self, call: Callable[..., Any], x: "torch.Tensor") -> Any:
+    def compute(self, call: Callable[..., Any], x: "torch.Tensor") -> Any:
         """Return ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
 
         Parameters

@@ -69,7 +69,7 @@ def reply_moments(client: "Client", model: "LocalModel", received: "dict[str, to
     return {name: torch.from_numpy(np.where(count >= FEWEST, values, 0)) for name, values in found.items()}
 
 
-def pooled(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
+def pool_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
     """Return (mean (d,), std (d,)) of all clients' samples together; std is 1 for a constant feature.
 
     Parameters
@@ -77,12 +77,12 @@ def pooled(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
     replies : iterable of Moments
         Of at least one client; they are not stored.
     """
-    mean, variance, _ = added(replies)
+    mean, variance, _ = add_moments(replies)
     std = np.sqrt(variance)
     return mean, np.where(std > 1e-12 * np.maximum(1, np.abs(mean)), std, 1.0)
 
 
-def added(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any]:
+def add_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return (mean (d,), variance (d,), count) of all clients' values together.
 
     Source: Chan, Golub, LeVeque 1983, combination of two samples' sums of squares.
@@ -110,11 +110,11 @@ def channel_moments(x: Any) -> Moments:
             second = second + (part * part).sum(0, dtype=np.int64)
         return Moments(int(np.prod(x.shape[:-1])), first.astype(np.float64), second.astype(np.float64))
     parts = [moments(x[a:b].reshape(-1, width)) for a, b in blocks(x)]
-    mean, variance, count = added(parts) if parts else (np.zeros(width), np.zeros(width), 0)
+    mean, variance, count = add_moments(parts) if parts else (np.zeros(width), np.zeros(width), 0)
     return Moments(count, mean * count, variance * count)
 
 
-def pooled_channels(replies: Iterable[Moments], dtype: np.dtype) -> tuple[Any, np.ndarray]:
+def pool_channel_moments(replies: Iterable[Moments], dtype: np.dtype) -> tuple[Any, np.ndarray]:
     """Return (mean (C,), std (C,)) of all clients' pixels, uint8 scaled to [0, 1]; std is 1 for a constant channel.
 
     Parameters
@@ -130,6 +130,6 @@ def pooled_channels(replies: Iterable[Moments], dtype: np.dtype) -> tuple[Any, n
         mean = sum(one.total for one in replies) / count / 255
         variance = sum(one.squares for one in replies) / count / 255**2 - mean**2
     else:
-        mean, variance, _ = added(replies)
+        mean, variance, _ = add_moments(replies)
     std = np.sqrt(np.maximum(variance, 0))
     return mean, np.where(std > 1e-8, std, 1.0)

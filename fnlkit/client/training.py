@@ -228,13 +228,15 @@ def _step(network, client, fit, draws, received, twin, t):
     inputs, device = client.inputs, network.device
     real = int((draws.order[t] >= 0).sum())
 
-    def at(values: np.ndarray | None) -> "torch.Tensor | None":
+    def to_tensor(values: np.ndarray | None) -> "torch.Tensor | None":
         return None if values is None else torch.as_tensor(values[t, :real]).to(device)
 
     index = torch.from_numpy(draws.order[t, :real])
     x = client.x[index]
     if fit.augment:
-        x = inputs.augmented(x.to(device), fit.augment, at(draws.shift), at(draws.flip), at(draws.center))
+        x = inputs.augment_images(
+            x.to(device), fit.augment, to_tensor(draws.shift), to_tensor(draws.flip), to_tensor(draws.center)
+        )
     else:
         x = inputs.plain(x)
     batch = Batch(
@@ -242,26 +244,26 @@ def _step(network, client, fit, draws, received, twin, t):
         rows={name: rows[index].to(device) for name, rows in client.rows.items()},
         state=client.state,
         received=received,
-        uniform=at(draws.uniform),
+        uniform=to_tensor(draws.uniform),
         first=torch.tensor(bool(draws.first[t]), device=device),
     )
     plain = None
     if draws.share is not None:
-        partner = at(draws.partner)
+        partner = to_tensor(draws.partner)
         if fit.unmixed:
-            plain = network.laid_out(x)
+            plain = network.lay_out(x)
             batch.share, batch.partner = torch.tensor(draws.share[t], device=device), partner
-            batch.unmixed, batch.unmixed_features = _judged(network, plain, fit.features)
+            batch.unmixed, batch.unmixed_features = _predict_unmixed(network, plain, fit.features)
         x = draws.share[t] * x + (1 - draws.share[t]) * x[partner]
-    x = network.laid_out(x)
+    x = network.lay_out(x)
     if twin is not None:
         with torch.no_grad():
-            batch.teacher = network.computed(twin.module, x if plain is None else plain)
+            batch.teacher = network.compute(twin.module, x if plain is None else plain)
     if fit.features:
-        batch.features = network.computed(network.module.features, x)
+        batch.features = network.compute(network.module.features, x)
         logits = network.module.classify(batch.features)
     else:
-        logits = network.computed(network.module, x)
+        logits = network.compute(network.module, x)
     values, rows = loss_values(fit.loss, logits, batch)
     if draws.share is not None:
         other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y[partner]))
@@ -272,12 +274,12 @@ def _step(network, client, fit, draws, received, twin, t):
     return batch
 
 
-def _judged(network, x, features):
+def _predict_unmixed(network, x, features):
     """Return (logits, features or None) of samples by the current network, in evaluation mode and without gradient."""
     network.module.eval()
     with torch.no_grad():
-        between = network.computed(network.module.features, x) if features else None
-        logits = network.module.classify(between) if features else network.computed(network.module, x)
+        between = network.compute(network.module.features, x) if features else None
+        logits = network.module.classify(between) if features else network.compute(network.module, x)
     network.module.train()
     return logits, between
 
@@ -295,7 +297,7 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
         found = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__
         raise InputError(
-            f"{own.described(loss)}: returned {found}; expected one value per sample, {tuple(batch.y.shape)}, or these values "
-            "and a dict of rows"
+            f"{own.describe_place(loss)}: returned {found}; expected one value per sample, {tuple(batch.y.shape)}, or these "
+            "values and a dict of rows"
         )
     return values, rows

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fnlkit.components.parameters import accepted
+from fnlkit.components.parameters import select_accepted
 from fnlkit.errors import InputError, nearest
 
 _ITEM = {"float64": 8, "float32": 4, "int64": 8}
@@ -116,7 +116,7 @@ def number(side, known):
     return known.get(_LETTERS.get(side, side), side) if isinstance(side, str) else side
 
 
-def declared(sends):
+def parse_replies(sends):
     """Return declared replies as {name: Sent}; names without a Sent are declared by name alone.
 
     Parameters
@@ -131,7 +131,7 @@ def declared(sends):
 class Declaration:
     """Properties of a component that callers rely on.
 
-    A field that can be a function is called with those of the component's parameters that the function names (`resolved`).
+    A field that can be a function is called with those of the component's parameters that the function names (`resolve`).
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class Declaration:
         if not callable(self.needs):
             _must_be_known(self.needs)
         if self.sends is not None:
-            object.__setattr__(self, "sends", MappingProxyType(declared(self.sends)))
+            object.__setattr__(self, "sends", MappingProxyType(parse_replies(self.sends)))
         object.__setattr__(self, "releases", MappingProxyType(dict(self.releases)))
 
     @property
@@ -200,9 +200,9 @@ class Declaration:
         """Return the year of the publication, or None."""
         return int(self.cite[-4:]) if self.cite[-4:].isdigit() else None
 
-    def needed(self, parameters):
+    def find_needs(self, parameters):
         """Return the set of inputs that a run must provide for these parameters."""
-        needs = resolved(self.needs, parameters)
+        needs = resolve(self.needs, parameters)
         _must_be_known(needs)
         return set(needs)
 
@@ -214,9 +214,9 @@ def _must_be_known(needs):
             raise InputError(f"`needs` contains {name!r}{nearest(name, NEEDS)}; write a tuple of: {known}")
 
 
-def resolved(value, parameters):
+def resolve(value, parameters):
     """Return a declared value; a function is called with the parameters that it names."""
-    return value(**accepted(value, parameters)) if callable(value) else value
+    return value(**select_accepted(value, parameters)) if callable(value) else value
 
 
 def declaration(component):

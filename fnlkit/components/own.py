@@ -61,7 +61,7 @@ class MistakeInPart(InputError):
     """An error in a user's component; the message contains file, line and function."""
 
 
-def load(target, what):
+def load_function(target, what):
     """Return the function that ``FILE.py:NAME`` or ``module:NAME`` names.
 
     Parameters
@@ -75,7 +75,7 @@ def load(target, what):
     InputError
         If the file, module or name does not exist, if the import fails, or if the signature does not fit the call.
     """
-    component = _named(target, where := f"{what} {target!r}")
+    component = _import_named(target, where := f"{what} {target!r}")
     _check(component, what, where)
     return component
 
@@ -95,7 +95,7 @@ def kinds(target):
     InputError
         If it cannot be imported, or cannot be called as a component of any kind.
     """
-    component = _named(target, where := f"component {target!r}")
+    component = _import_named(target, where := f"component {target!r}")
     fitting, exact, reasons = [], [], []
     for kind, (positions, keywords) in CALLS.items():
         try:
@@ -115,7 +115,7 @@ def kinds(target):
     return exact or fitting
 
 
-def _named(target, where):
+def _import_named(target, where):
     """Import and return the object that a user's name refers to."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py") and (path := os.path.abspath(place)) in _DIGESTS and os.path.isfile(path):
@@ -198,7 +198,7 @@ def data_digest(target, name):
     return next((_content(path) for path in map(os.path.abspath, [*paths, name]) if os.path.isfile(path)), None)
 
 
-def imported_digest(target):
+def digest_at_import(target):
     """Return the `digest` of a component's files when this process imported them, or None if it did not."""
     place = target.rpartition(":")[0]
     if place.endswith(".py"):
@@ -325,7 +325,7 @@ def mistake(error, *, quoting=True):
     if isinstance(error, InputError):
         return None
     if isinstance(error, SyntaxError) and error.filename in _SOURCES:
-        return MistakeInPart(f"{_shown(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}")
+        return MistakeInPart(f"{_display_path(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.abspath(f.filename) in _SOURCES]
     if not frames:
         return None
@@ -334,7 +334,7 @@ def mistake(error, *, quoting=True):
     chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
     shown = quoting or (type(error) in _ABOUT_CODE and not chosen) or _is_written(error, last)
     text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
-    return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {text}")
+    return MistakeInPart(f"{_display_path(last.filename)}, line {last.lineno}{inside}: {text}")
 
 
 def _is_written(error, frame):
@@ -344,7 +344,7 @@ def _is_written(error, frame):
     return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")
 
 
-def described(function):
+def describe_place(function):
     """Return the place of a function for messages.
 
     For example ``mine.py, line 3, in my_loss``, or its name if the place is unknown.
@@ -352,7 +352,7 @@ def described(function):
     plain = inspect.unwrap(getattr(function, "func", function))
     name = getattr(plain, "__name__", type(plain).__name__)
     try:
-        return f"{_shown(inspect.getsourcefile(plain))}, line {inspect.getsourcelines(plain)[1]}, in {name}"
+        return f"{_display_path(inspect.getsourcefile(plain))}, line {inspect.getsourcelines(plain)[1]}, in {name}"
     except (OSError, TypeError):
         return name
 
@@ -360,12 +360,12 @@ def described(function):
 def _from_file(path, where):
     if not os.path.isfile(path):
         raise InputError(f"{where}: there is no file {path} (seen from {os.getcwd()})")
-    return _imported(lambda: file_module(path), where)
+    return _import(lambda: file_module(path), where)
 
 
 def _from_module(name, where):
     _reach(os.getcwd())
-    module = _imported(lambda: importlib.import_module(name), where)
+    module = _import(lambda: importlib.import_module(name), where)
     if source := getattr(module, "__file__", None):
         _SOURCES.add(path := os.path.abspath(source))
         _DIGESTS.setdefault(path, _digest(path))
@@ -378,7 +378,7 @@ def _reach(folder):
         sys.path.append(folder)
 
 
-def _imported(action, where):
+def _import(action, where):
     try:
         return action()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing a user's file can raise any error
@@ -397,7 +397,7 @@ def _check(component, what, where):
         signature = inspect.signature(component)
     except (TypeError, ValueError):
         return
-    place = described(component)
+    place = describe_place(component)
     try:
         bound = signature.bind_partial(*positions, **dict.fromkeys(keywords))
     except TypeError:
@@ -411,7 +411,7 @@ def _check(component, what, where):
         raise InputError(f"{place}: takes {signature}; a {what} is called as {expected}, with its parameters after a `*`")
 
 
-def _shown(path):
+def _display_path(path):
     """Return the shortest form of a path, as seen from the current folder."""
     near = os.path.relpath(path)
     return path if near.startswith("..") else near

@@ -96,7 +96,7 @@ def faults(function, values):
     """
     for name, kind in kinds(function).items():
         if name in values and not _fits(values[name], kind):
-            yield name, f"is {values[name]!r}; write {described(kind)}"
+            yield name, f"is {values[name]!r}; write {describe_kind(kind)}"
 
 
 def kinds(function):
@@ -105,7 +105,7 @@ def kinds(function):
     return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
-def described(kind):
+def describe_kind(kind):
     """Describe the allowed values of an annotation.
 
     For example ``a whole number at least 0, or -1``.
@@ -129,7 +129,7 @@ def _fits(value, kind):
     return right and (value in limits or value in [mark.value for mark in spare])
 
 
-def checked(function):
+def check_arguments(function):
     """Return the function with a check of its keyword arguments at each call."""
 
     @wraps(function)
@@ -140,7 +140,7 @@ def checked(function):
     return call
 
 
-def accepted(function, values):
+def select_accepted(function, values):
     """Return the entries of a dict whose names a function has as parameters."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in values.items() if name in known}
@@ -158,7 +158,7 @@ def passes_on(inner, *names):
     The function passes ``**keywords`` to `inner`.
 
     A parameter is declared once, with range, default and meaning, in the function that uses it.  Specs, `fnlkit methods` and
-    `checked` find it in every function that passes it on.  Parameters that the function declares are not changed.
+    `check_arguments` find it in every function that passes it on.  Parameters that the function declares are not changed.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def describe(name):
     return table[name]
 
 
-def load(name):
+def load_preset(name):
     """Return the options of `fnlkit train` that a preset sets, by name.
 
     Parameters
@@ -66,7 +66,7 @@ def load(name):
     return dict(describe(name)["train"])
 
 
-def beside(name, given):
+def remaining_options(name, given):
     """Return the preset's remaining options and the method parameters left out.
 
     Numbers of rounds in a method's parameters (all parameters with the default -1) are parts of the preset's budget.  With
@@ -92,7 +92,7 @@ def beside(name, given):
     >>> options["method"], left_out
     ('fedefc', ['start=10', 'patience=3'])
     """
-    options = {key: value for key, value in load(name).items() if key not in given}
+    options = {key: value for key, value in load_preset(name).items() if key not in given}
     if "method" not in options or not {"rounds", "fraction"} & set(given):
         return options, []
     options["method"], left_out = of_any_budget(options["method"])

@@ -1,8 +1,8 @@
 """Names of components and their modules, which are imported on first use."""
 
-from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import Spec, bind, find, parse, shown
+from fnlkit.components.spec import Spec, bind, find, format_value, parse
 from fnlkit.errors import InputError, nearest
 
 METHODS = {
@@ -133,7 +133,7 @@ def method(spec):
         table, what, given, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
         if not isinstance(value, Spec):
             where = f"method {spec.name!r}: parameter {key!r}"
-            raise InputError(f"{where} is {shown(value)}; write a {what}, for example {key}={example}")
+            raise InputError(f"{where} is {format_value(value)}; write a {what}, for example {key}={example}")
         nested[key] = bind(value, find(value, table, what), what, given=given) if table else method(value)
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
@@ -141,7 +141,7 @@ def method(spec):
     return bound
 
 
-def nested(spec):
+def walk_stages(spec):
     """Yield a method with bound parameters, then the methods that it runs as a stage (parameter `usual`).
 
     Parameters
@@ -161,9 +161,9 @@ def needs(spec):
     Parameters
     ----------
     spec : str, Spec or callable
-        As in `nested`; inputs of nested methods are included.
+        As in `walk_stages`; inputs of nested methods are included.
     """
-    return set().union(*(declaration(each).needed(arguments_of(each)) for each in nested(spec)))
+    return set().union(*(declaration(each).find_needs(arguments_of(each)) for each in walk_stages(spec)))
 
 
 def of_budget(spec, rounds):
@@ -174,10 +174,10 @@ def of_budget(spec, rounds):
     Parameters
     ----------
     spec : str, Spec or callable
-        As in `nested`; nested methods are included.
+        As in `walk_stages`; nested methods are included.
     rounds : int
     """
-    return [resolved(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in nested(spec)]
+    return [resolve(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in walk_stages(spec)]
 
 
 def sends(spec):
@@ -188,10 +188,10 @@ def sends(spec):
     Parameters
     ----------
     spec : str, Spec or callable
-        As in `nested`; a method without a declaration contributes no replies.
+        As in `walk_stages`; a method without a declaration contributes no replies.
     """
     out = {}
-    for each in nested(spec):
+    for each in walk_stages(spec):
         parts = [each, *(part for name, part in arguments_of(each).items() if name in _PART_PARAMETERS)]
         for part in parts:
             out = dict(declaration(part).sends or {}) | out
@@ -223,9 +223,9 @@ def brings_loss(spec):
     Parameters
     ----------
     spec : str, Spec or callable
-        As in `nested`.
+        As in `walk_stages`.
     """
-    for each in nested(spec):
+    for each in walk_stages(spec):
         if (known := declaration(each)).loss != "usual":
             return known.loss == "own" or arguments_of(each).get("regularizer") is not None
     return False

@@ -71,16 +71,16 @@ class Spec:
 
     def __str__(self):
         plain = _WORD.fullmatch(self.name)
-        name = self.name if plain else shown(self.name)
+        name = self.name if plain else format_value(self.name)
         if not self.parameters:
             return self.origin(name if plain else f"{name}()")
-        return self.origin(f"{name}({', '.join(f'{key}={shown(value)}' for key, value in self.parameters.items())})")
+        return self.origin(f"{name}({', '.join(f'{key}={format_value(value)}' for key, value in self.parameters.items())})")
 
 
-def shown(value):
+def format_value(value):
     """Return the text of a parameter's value in a spec."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -251,11 +251,11 @@ def digests(specs):
         Values other than texts are skipped, and so are components that this process did not import.
     """
     specs = [text for text in specs if isinstance(text, str) and ":" in text]
-    code = {name: digest for text in specs for name in own_names(text) if (digest := own.imported_digest(name))}
+    code = {name: digest for text in specs for name in own_names(text) if (digest := own.digest_at_import(name))}
     return {name: digest for text in specs for name, digest in data_files(text, code).items()} | code
 
 
-def renamed(text, name_of):
+def rename_components(text, name_of):
     """Return a spec's text with other names for a user's components.
 
     Every other text is unchanged.
@@ -266,15 +266,15 @@ def renamed(text, name_of):
     name_of : callable (name) -> str
     """
 
-    def changed(value):
+    def rename_value(value):
         if isinstance(value, Spec):
             name = name_of(value.name) if ":" in value.name else value.name
-            return Spec(name, {key: changed(inner) for key, inner in value.parameters.items()}, value.origin)
+            return Spec(name, {key: rename_value(inner) for key, inner in value.parameters.items()}, value.origin)
         if isinstance(value, str):
-            return renamed(value, name_of) if ":" in value else value
-        return [changed(inner) for inner in value] if isinstance(value, list) else value
+            return rename_components(value, name_of) if ":" in value else value
+        return [rename_value(inner) for inner in value] if isinstance(value, list) else value
 
-    return str(changed(parse(text))) if own_names(text) else text
+    return str(rename_value(parse(text))) if own_names(text) else text
 
 
 def find(spec, table, what):
@@ -314,7 +314,7 @@ def find(spec, table, what):
             f"{what} {name!r} is named by a file and is not part of fnlkit: using it would run that code; read the code, then "
             "add --trust"
         )
-    return own.load(name, what)
+    return own.load_function(name, what)
 
 
 def bind(spec, function, what, *, given=()):
@@ -352,7 +352,7 @@ def bind(spec, function, what, *, given=()):
         default = "" if known[key].annotation is Text else known[key].default
         if known[key].annotation is SpecText and isinstance(value, Spec):
             value = str(value)
-        values[key] = _checked(value, default, f"{what} {spec.name!r}: parameter {key!r}")
+        values[key] = _convert(value, default, f"{what} {spec.name!r}: parameter {key!r}")
     check(function, values, f"{what} {spec.name!r}")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in values:
@@ -360,16 +360,16 @@ def bind(spec, function, what, *, given=()):
     return functools.partial(function, **values)
 
 
-def _checked(value, default, where):
+def _convert(value, default, where):
     """Convert a value to the type of the default: a word to a text, an int to a float."""
     if isinstance(value, Spec) and isinstance(default, str) and not value.parameters:
         return value.origin(value.name)
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise InputError(f"{where} is {shown(value)}; write true or false")
+            raise InputError(f"{where} is {format_value(value)}; write true or false")
     elif isinstance(default, (int, float)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError(f"{where} is {shown(value)}; write a number")
+            raise InputError(f"{where} is {format_value(value)}; write a number")
         if isinstance(value, int) and abs(value) >= 2**63:
             raise InputError(f"{where} is too large; write a number below 2^63")
         if isinstance(default, int) and isinstance(value, float):
@@ -378,11 +378,11 @@ def _checked(value, default, where):
             return int(value)
         return float(value) if isinstance(default, float) else value
     elif isinstance(default, str) and not isinstance(value, str):
-        raise InputError(f"{where} is {shown(value)}; write a word")
+        raise InputError(f"{where} is {format_value(value)}; write a word")
     return value
 
 
-def written(name, function, given=()):
+def write_spec(name, function, given=()):
     """Return the spec of a component with all parameters and defaults.
 
     For example ``dirichlet(alpha=0.5)``.
@@ -398,6 +398,6 @@ def written(name, function, given=()):
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.KEYWORD_ONLY and p.name not in given:
             word = isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default)
-            default = p.default if word else p.default.__name__ if callable(p.default) else shown(p.default)
+            default = p.default if word else p.default.__name__ if callable(p.default) else format_value(p.default)
             parts.append(f"{p.name}={'...' if p.default is p.empty else default}")
     return f"{name}({', '.join(parts)})" if parts else name

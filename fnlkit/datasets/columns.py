@@ -63,7 +63,7 @@ def learn(table, names, rows, sites, *, categorical=(), ordinal=(), text=()):
                 table.fail(odd, f'{text} categorical=["{name}"] in the data set\'s spec')
         texts = table.texts(name)
         seen = {texts[row] for row in rows}
-        levels = ordered(seen - {""})
+        levels = order_texts(seen - {""})
         if len(levels) > MOST_LEVELS:
             raise InputError(
                 f"{table.source}: column {name!r} has {len(levels):,} different texts, more than {MOST_LEVELS}; "
@@ -113,7 +113,7 @@ def _free(levels, rows):
     return len(levels) > _FEW_TEXTS and (2 * len(levels) > rows or np.median([len(t.split()) for t in levels]) >= _SENTENCE)
 
 
-def ordered(texts):
+def order_texts(texts):
     """Sort texts by value if all are numbers, otherwise alphabetically."""
     try:
         return sorted(texts, key=float)
@@ -164,7 +164,7 @@ def encode(columns, table, rows):
         table.must_have(name, "the model's columns")
         if column["kind"] == "text":
             texts = table.texts(name)
-            parts.append(hashed([texts[row] for row in rows], column["size"]))
+            parts.append(hash_texts([texts[row] for row in rows], column["size"]))
             continue
         if column["kind"] == "one-hot":
             texts = table.texts(name)
@@ -185,7 +185,7 @@ def encode(columns, table, rows):
     return np.concatenate(parts, 1).astype(np.float32)
 
 
-def hashed(texts, size, **how):
+def hash_texts(texts, size, **how):
     """Return (n, size) float32: counts of words and pairs of words in hashed bins, each text scaled to length 1.
 
     Parameters
@@ -201,7 +201,7 @@ def hashed(texts, size, **how):
     return made.transform(texts).toarray() if texts else np.zeros((0, size), np.float32)
 
 
-def decoded(columns, vector):
+def decode_row(columns, vector):
     """Decode one encoded row to a list of (column, value) pairs, without columns of free text.
 
     Numbers and categories are texts; None marks a missing value.  A category that was not seen during learning is

@@ -52,8 +52,8 @@ class Decoded(Rows):
         try:
             out = self.one(path)
             if not _fits(out.shape, out.dtype, self.shape[1:], self.dtype):
-                found, wanted = _described(self.one, out.shape, out.dtype), _described(self.one, self.shape[1:], self.dtype)
-                raise InputError(f"{paths.shown(path)}: {found}; the other files have {wanted}")
+                found, wanted = _describe(self.one, out.shape, out.dtype), _describe(self.one, self.shape[1:], self.dtype)
+                raise InputError(f"{paths.display_path(path)}: {found}; the other files have {wanted}")
         except InputError as error:
             raise SampleError(str(error)) from error
         return np.broadcast_to(out, self.shape[1:])
@@ -152,7 +152,7 @@ def sample_rate(paths):
     return first_of(paths, read_wav)[1]
 
 
-def decoded(parts, one, *, shape=None, remember=None):
+def decode_files(parts, one, *, shape=None, remember=None):
     """Return an array of samples (n, ...) for each list of files.
 
     All samples have the same shape and type.  Arrays above 64 MiB are decoded on access.  Every file is read once to check it,
@@ -184,10 +184,10 @@ def decoded(parts, one, *, shape=None, remember=None):
     if kept:
         x = np.stack([np.broadcast_to(sample, form) for sample in kept])
         return np.split(x, ends[:-1])
-    return [held(Decoded(part, one, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
+    return [load_small(Decoded(part, one, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
 
 
-def held(rows):
+def load_small(rows):
     """Read rows into memory if they need at most 64 MiB, otherwise return them unread."""
     if rows.nbytes > large.SMALL:
         return rows
@@ -215,7 +215,7 @@ def _survey(every, one, kept, shape):
         found = (each for i in range(0, len(every), 4 * many) for each in threads.map(read, every[i : i + 4 * many]))
         for path, (sample, reason) in zip(progress(every), found, strict=True):
             if sample is None:
-                reasons.setdefault(reason.removeprefix(f"{paths.shown(path)}: "), []).append(path)
+                reasons.setdefault(reason.removeprefix(f"{paths.display_path(path)}: "), []).append(path)
                 continue
             forms.setdefault((sample.shape, sample.dtype.str), []).append(path)
             total += sample.nbytes
@@ -227,12 +227,12 @@ def _survey(every, one, kept, shape):
     form = shape or usual, dtype
     odd = [each for each in forms if not _fits(*each, *form)]
     if odd:
-        found, wanted = (_described(one, *each) for each in (odd[0], form))
+        found, wanted = (_describe(one, *each) for each in (odd[0], form))
         others = f" and {len(odd) - 1:,} other kinds" if len(odd) > 1 else ""
         reason = f"{found}{others}; the other files have {wanted}; {_remedy(one)}"
         reasons[reason] = [path for each in odd for path in forms[each]]
     if reasons:
-        raise InputError(_listed(reasons, len(every)))
+        raise InputError(_list_reasons(reasons, len(every)))
     return form
 
 
@@ -249,21 +249,21 @@ def _fits(shape, dtype, wanted, wanted_dtype):
     return np.dtype(dtype) == wanted_dtype and (tuple(shape) == tuple(wanted) or gray)
 
 
-def _listed(reasons, total):
+def _list_reasons(reasons, total):
     """Return a message that groups unusable files by reason."""
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
-        return f"{paths.shown(bad[0])}: {next(iter(reasons))}"
+        return f"{paths.display_path(bad[0])}: {next(iter(reasons))}"
     home, left, out = os.path.commonpath([os.path.dirname(path) for path in bad]), _NAMED, []
     for reason, alike in reasons.items():
-        names = [paths.shown(os.path.relpath(path, home)) for path in alike[:left]]
+        names = [paths.display_path(os.path.relpath(path, home)) for path in alike[:left]]
         left -= len(names)
         more = [f"{len(alike) - len(names):,} more"] if len(alike) > len(names) else []
         out.append(f"{', '.join(names + more)}: {reason}")
-    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.shown(home)}: {'; '.join(out[:_NAMED])}"
+    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home)}: {'; '.join(out[:_NAMED])}"
 
 
-def _described(one, shape, dtype):
+def _describe(one, shape, dtype):
     function = getattr(one, "func", one)
     if function is image:
         bits = 8 if np.dtype(dtype) == np.uint8 else 16
@@ -306,23 +306,27 @@ def image(path, *, size=0, window=""):
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with _opened(path, window) as picture:
+        with _open(path, window) as picture:
             if picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
-                raise InputError(f"{paths.shown(path)}: {picture.width} x {picture.height} pixels; expected a photograph")
+                raise InputError(
+                    f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
+                )
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
-            picture = _sized(picture.convert("F" if deep else "L" if gray else "RGB"), size)
+            picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size)
             out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise
     except UnidentifiedImageError as error:
-        raise InputError(f"{paths.shown(path)}: cannot be read as an image: the content has no known format") from error
+        raise InputError(f"{paths.display_path(path)}: cannot be read as an image: the content has no known format") from error
     except Exception as error:
-        raise InputError(f"{paths.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
+        raise InputError(
+            f"{paths.display_path(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}"
+        ) from error
     return out[..., None] if out.ndim == 2 else out
 
 
-def _opened(path, window):
+def _open(path, window):
     """Return a Pillow image; with more than 8 bits, values are 0 to 65535."""
     from PIL import Image
 
@@ -335,11 +339,11 @@ def _opened(path, window):
     if picture.format == "TIFF" and (getattr(picture, "n_frames", 1) > 1 or picture.mode in ("I", "F")):
         found = f"{picture.n_frames} pages" if picture.n_frames > 1 else "32 bits per pixel"
         picture.close()
-        raise InputError(f"{paths.shown(path)}: has {found}; save single images of 8 or 16 bits")
+        raise InputError(f"{paths.display_path(path)}: has {found}; save single images of 8 or 16 bits")
     return picture
 
 
-def _sized(picture, size):
+def _resize(picture, size):
     """Resize and center-crop an image to `size` pixels per side; 0 keeps it."""
     from PIL import Image
 
@@ -364,7 +368,9 @@ def sound(path, *, rate, samples):
     """
     found, own = read_wav(path)
     if own != rate:
-        raise InputError(f"{paths.shown(path)}: {own:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate")
+        raise InputError(
+            f"{paths.display_path(path)}: {own:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
+        )
     if samples:
         out = np.zeros(samples, np.float32)
         out[: len(found)] = found[:samples]
@@ -386,7 +392,9 @@ def read_wav(path):
                 raise wave.Error(f"{size:,} bytes with a header for {clip.getnframes():,} samples; at most 64 MiB")
             raw = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
     except (wave.Error, EOFError, OSError) as error:
-        raise InputError(f"{paths.shown(path)}: cannot be read as wav: {error or 'truncated'}; save it as PCM") from error
+        raise InputError(
+            f"{paths.display_path(path)}: cannot be read as wav: {error or 'truncated'}; save it as PCM"
+        ) from error
     raw = raw[: len(raw) // (width * channels) * width * channels]
     if width == 1:
         values = raw.astype(np.float32) / 128 - 1
@@ -395,7 +403,7 @@ def read_wav(path):
         wide[:, 4 - width :] = raw.reshape(-1, width)  # use the upper bytes to preserve the sign
         values = wide.view("<i4")[:, 0].astype(np.float64) / 2**31
     if not len(values):
-        raise InputError(f"{paths.shown(path)}: contains no samples")
+        raise InputError(f"{paths.display_path(path)}: contains no samples")
     return values.reshape(-1, channels).mean(1).astype(np.float32), rate
 
 
@@ -404,5 +412,7 @@ def numbers(path):
     out = files.read_arrays(path)
     out = files.pick(out, "", path)
     if out.dtype.kind not in "iuf" or out.ndim not in (1, 2, 3):
-        raise InputError(f"{paths.shown(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)")
+        raise InputError(
+            f"{paths.display_path(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)"
+        )
     return out

@@ -59,18 +59,20 @@ def pixels(path, window=""):
     try:
         import pydicom
     except ImportError:
-        raise InputError(f"{paths.shown(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
+        raise InputError(f"{paths.display_path(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
     # pydicom's warnings about invalid headers would quote patient data.
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     header = pydicom.dcmread(path)
     if int(header.get("NumberOfFrames", 1) or 1) > 1:
-        raise InputError(f"{paths.shown(path)}: has {header.NumberOfFrames} frames; save single images")
+        raise InputError(f"{paths.display_path(path)}: has {header.NumberOfFrames} frames; save single images")
     colors = str(header.PhotometricInterpretation)
     values = header.pixel_array  # YBR is converted to RGB
     if values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8:
         return values
     if values.ndim != 2 or not colors.startswith("MONOCHROME"):
-        raise InputError(f"{paths.shown(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits")
+        raise InputError(
+            f"{paths.display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
+        )
     slope, intercept = (float(header.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0)))
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
     ends = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]) * slope + intercept

@@ -16,7 +16,7 @@ import numpy as np
 from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import Changed, Stored, blocks
 from fnlkit.components.spec import bind, find, parse
-from fnlkit.datasets.batches import Batches, computed
+from fnlkit.datasets.batches import Batches, compute_rows
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
@@ -107,7 +107,7 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
 
         found = backbone(view, forward)
         if isinstance(found, Changed):
-            found = computed(found, place and place / name, progress and partial(_from, progress, before, total))
+            found = compute_rows(found, place and place / name, progress and partial(_from, progress, before, total))
         elif not isinstance(found, Stored):
             found = np.ascontiguousarray(found, np.float32)
         if found.ndim != 2 or len(found) != len(x):
@@ -122,7 +122,7 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
 LEAST_SIDE = 64
 
 
-def pretrained():
+def find_pretrained():
     """Return the spec of a pretrained backbone whose weights are on this machine, or None."""
     from importlib.util import find_spec
 
@@ -202,7 +202,7 @@ def _forward(
     def batch(start):
         with torch.inference_mode():
             part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch_size]))
-            return _features(module, _scaled(part.to(device), size, mean, std, interpolation), normalize, size)
+            return _features(module, _scale(part.to(device), size, mean, std, interpolation), normalize, size)
 
     cores = core_count() if str(device) == "cpu" else 1
     before = torch.get_num_threads()
@@ -227,7 +227,7 @@ def _forward(
         torch.set_num_threads(before)
 
 
-def _scaled(x, size, mean, std, interpolation):
+def _scale(x, size, mean, std, interpolation):
     """Return network input (B, 3, size, size) of images (B, H, W, C)."""
     import torch
     import torch.nn.functional as F

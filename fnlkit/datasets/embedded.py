@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fnlkit.artifacts import files
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table
 
@@ -20,7 +20,7 @@ _SPARSE = ("slope", "ca", "thal")
 _NEVER_ZERO = ("trestbps", "chol")
 
 
-@checked
+@check_arguments
 def mriqc(*, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where, download=False):
     """Return the image-quality metrics of 1,101 brain scans from 17 sites.
 
@@ -48,7 +48,7 @@ def mriqc(*, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "pub
     return data
 
 
-@checked
+@check_arguments
 def heart(*, flamby: bool = False, where, download=False):
     """Return UCI's heart disease data: 920 patients of four hospitals.
 

@@ -10,7 +10,7 @@ from fnlkit.artifacts import saving
 _SETTLED = 2.0  # seconds: a more recently changed file can change again without a new time stamp
 
 
-def remembered(name, compute, *, files, where, reading=""):
+def cache_json(name, compute, *, files, where, reading=""):
     """Return ``compute()``, a plain JSON value, or the cached result for the files.
 
     Parameters

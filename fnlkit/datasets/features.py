@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from fnlkit.artifacts import files, large
-from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
@@ -19,7 +19,7 @@ def open_embeddings(path, option="--embeddings"):
         If `fnlkit embed` has not written the file.
     """
     where = cache_folder()
-    remember = partial(remembered, files=[path], where=where)
+    remember = partial(cache_json, files=[path], where=where)
     found = large.open_artifact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
     if "embeddings" not in found.arrays:
         raise InputError(f"{option} {path}: contains no array `embeddings` (n, d); create the file with `fnlkit embed`")
@@ -70,7 +70,7 @@ def with_features(dataset, path):
             f"{dataset.name}: the checksums differ; run `fnlkit embed` for this data set"
         )
     own = dataset.checksum
-    digest = remembered("digest", lambda: files.digest(found), files=[path], where=cache_folder())
+    digest = cache_json("digest", lambda: files.digest(found), files=[path], where=cache_folder())
     about = {"path": os.path.abspath(path), "sha256": digest, "backbone": found.meta.get("backbone")}
     return replace(
         dataset,

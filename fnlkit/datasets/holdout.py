@@ -102,12 +102,12 @@ def read_gold(path, dataset):
     InputError
         If an id or a label does not exist.  The message names the file and the row.
     """
-    name = f"--gold {paths.shown(path)}"
+    name = f"--gold {paths.display_path(path)}"
     try:
         table = read_table(path)
     except InputError as error:
         raise InputError(f"--gold {error}") from None
-    columns = [table.called(wanted) for wanted in ("id", "label")]
+    columns = [table.find_columns(wanted) for wanted in ("id", "label")]
     if any(len(found) != 1 for found in columns):
         raise InputError(
             f"{name}: expected a table with the columns id and label and one row per sample; found the columns {table.known()}"

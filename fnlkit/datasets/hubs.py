@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts import large, paths, saving
-from fnlkit.components.parameters import Count, Text, checked
+from fnlkit.components.parameters import Count, Text, check_arguments
 from fnlkit.components.spec import Spec
-from fnlkit.datasets.columns import ordered
+from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import ROLES, Manifest
 from fnlkit.datasets.table import Table
@@ -24,7 +24,7 @@ _TESTED = ("test", "validation")
 _GRAY, _COLOR = ("1", "L"), ("LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB")
 
 
-@checked
+@check_arguments
 def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
     """Return a table of OpenML by its number; all rows are training samples.
 
@@ -50,10 +50,10 @@ def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None
         if not download:
             raise _missing(spec, place)
         _store(place, _fetch_openml(id, where))
-    return _dataset(_stored(place, where), spec, options, where)
+    return _dataset(_fetch_and_store(place, where), spec, options, where)
 
 
-@checked
+@check_arguments
 def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
     """Return a data set of Hugging Face's hub, or a local folder or file that its library reads.
 
@@ -89,7 +89,7 @@ def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop
         if not download:
             raise _missing(spec, place)
         _store(place, fetch(name))
-    return _dataset(_stored(place, where), spec, options, where)
+    return _dataset(_fetch_and_store(place, where), spec, options, where)
 
 
 def _spec(name, parameters):
@@ -97,7 +97,7 @@ def _spec(name, parameters):
 
 
 def _missing(spec, place):
-    return InputError(f"{spec}: there is no {paths.shown(place)}; run: fnlkit data get '{spec}'")
+    return InputError(f"{spec}: there is no {paths.display_path(place)}; run: fnlkit data get '{spec}'")
 
 
 def _store(place, arrays):
@@ -107,7 +107,7 @@ def _store(place, arrays):
     saving.write_bytes([content.getbuffer()], place)
 
 
-def _stored(place, where):
+def _fetch_and_store(place, where):
     return large.open_arrays(place, decoded=where / "decoded")
 
 
@@ -218,7 +218,7 @@ def _image_arrays(name, parts, image, label, site, features):
     names = getattr(features[label], "names", None)
     texts = {part: _names_of(rows, label) for part, rows in parts.items()}
     if names is None:
-        names = ordered(set(np.concatenate(list(texts.values())).tolist()) - {""})
+        names = order_texts(set(np.concatenate(list(texts.values())).tolist()) - {""})
     place = {text: i for i, text in enumerate(names)} | {"": -1}
     arrays = {"class_names": np.array(names), "label": np.array(label)}
     images = {part: list(rows[image]) for part, rows in parts.items()}

@@ -87,10 +87,10 @@ def eurosat(*, where, download=False):
     EuroSAT has no published split.  The split is drawn with a fixed seed.
     """
     place = places.first("eurosat", where)
-    if download and not places.found("eurosat", where):
+    if download and not places.find_path("eurosat", where):
         with fetching("eurosat", place):
             _torchvision().datasets.EuroSAT(str(where), download=True)
-    if not places.found("eurosat", where):
+    if not places.find_path("eurosat", where):
         raise missing_files("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop contains images")
     data = folder(path=str(place), where=where)
     data.name, data.observed = "eurosat", False
@@ -139,13 +139,13 @@ def speechcommands12(*, where, download=False):
 def _speech(name, where, download):
     """Return the folder of Speech Commands v0.02 and its published lists of clips."""
     place = places.first(name, where)
-    if download and not places.found(name, where):
+    if download and not places.find_path(name, where):
         from fnlkit.models.vision import torchaudio
 
         with fetching(name, place):
             where.mkdir(parents=True, exist_ok=True)
             torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
-    if not places.found(name, where):
+    if not places.find_path(name, where):
         raise missing_files(name, f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
     parts = ("testing", "validation")
     return place, {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in parts}
@@ -205,10 +205,10 @@ def _clip(path, length, start=0):
 def _idx(name, torch_name, class_names, statistics, where, download):
     """Return a data set from four idx files."""
     target = places.first(name, where)
-    if download and not places.found(name, where):
+    if download and not places.find_path(name, where):
         with fetching(name, target):
             getattr(_torchvision().datasets, torch_name)(str(where), download=True)
-    place = places.found(name, where)
+    place = places.find_path(name, where)
     if place is None:
         raise missing_files(name, f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}")
     x_train, y_train, x_test, y_test = (_read_idx(file) for file in places.idx_files(place))
@@ -247,7 +247,7 @@ def _read_idx(path):
 def _cifar(name, torch_name, statistics, where, download):
     target, archive = places.first(name, where), f"{name.replace('cifar', 'cifar-')}-python.tar.gz"
     missing = missing_files(name, f"unpack {archive} in {where} so that {target} contains the published files")
-    if not download and not places.found(name, where):
+    if not download and not places.find_path(name, where):
         raise missing
 
     def part(train, fetch=False):

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
-from fnlkit.datasets.columns import ordered
+from fnlkit.datasets.columns import order_texts
 from fnlkit.errors import InputError
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
@@ -54,7 +54,7 @@ def classes_of(texts, *, true=(), missing="", others=(), of_site=False):
     if found and all(_WHOLE.fullmatch(text) or re.fullmatch(r"-?\d+", text) for text in found):
         texts, true, others = ([_WHOLE.sub(r"\1", text) for text in part] for part in (texts, true, others))
         found = {*texts, *true, *others} - {""}
-    names = ordered(found)
+    names = order_texts(found)
     least = 1 if of_site else 2
     if not least <= len(names) <= MAX_CLASSES:
         few = f" ({names[0]!r})" if len(names) == 1 else ""
@@ -107,7 +107,7 @@ def doubts(names, labels):
             f"the {len(names):,} classes are {'whole' if whole else 'decimal'} numbers, {names[0]} to {names[-1]}, on "
             f"{len(labels):,} samples; fnlkit trains classifiers: convert numbers to ranges"
         )
-    if joined := [name for mark in _JOINED for name in _joined(names, mark)]:
+    if joined := [name for mark in _JOINED for name in _find_joined(names, mark)]:
         out.append(
             f"{len(joined):,} classes such as {joined[0][:60]!r} seem to join several labels; each combination is a separate "
             "class: keep one label per sample, or create one data set per label"
@@ -117,7 +117,7 @@ def doubts(names, labels):
         twins = [name for name in names if " ".join(name.lower().split()) == same]
         out.append(f"classes {', '.join(map(repr, twins))} differ only in case or spaces; rename them if they are equal")
     counts = np.bincount(labels, minlength=len(names))
-    for rare, usual in _misspelled(names, counts):
+    for rare, usual in _find_misspellings(names, counts):
         few = "1 sample" if counts[rare] == 1 else f"{counts[rare]} samples"
         out.append(
             f"class {names[rare]!r} has {few} and is spelled like {names[usual]!r} ({counts[usual]:,} samples); "
@@ -126,7 +126,7 @@ def doubts(names, labels):
     return out
 
 
-def _misspelled(names, counts):
+def _find_misspellings(names, counts):
     """Return pairs (rare class, class of a similar name with many more samples), of at most _MOST_RARE rare classes."""
     out = []
     for i in np.flatnonzero((counts > 0) & (counts <= _RARE))[:_MOST_RARE]:
@@ -150,7 +150,7 @@ def _number(text):
     return found if math.isfinite(found) else None
 
 
-def _joined(names, mark):
+def _find_joined(names, mark):
     """Return the class names that consist of several parts joined by a mark.
 
     If the mark is not a vertical bar, each part must also occur elsewhere.

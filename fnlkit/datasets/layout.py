@@ -32,7 +32,7 @@ def rate_of(values):
     return int(values.reshape(-1)[0])
 
 
-def laid_out(x, name, rate, layout=""):
+def lay_out(x, name, rate, layout=""):
     """Return (samples in the layout of Dataset, kind, a note or "").
 
     Parameters

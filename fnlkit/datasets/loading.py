@@ -72,7 +72,7 @@ def cache_folder():
         return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
 
 
-@large.kept_if_accepted()
+@large.discard_on_error()
 def load(name, *, cache=None, download=False, of_site=False):
     """Return a data set by name, spec or path.
 
@@ -115,7 +115,7 @@ def load(name, *, cache=None, download=False, of_site=False):
         from fnlkit.datasets.manifest import manifest
 
         if path.is_dir():
-            return local.at(path.resolve(), where=where, of_site=of_site)
+            return local.load_folder(path.resolve(), where=where, of_site=of_site)
         if path.suffix.lower() in ENDINGS:
             return manifest(file=str(path), where=where)
         return local.npz(path.resolve(), where=where, of_site=of_site)
@@ -152,7 +152,7 @@ def _of_user(spec):
             f"a file names the data set {str(spec)!r}, a loader of yours: reading it runs that code; read the code, then write "
             f"--dataset {str(spec)!r}"
         )
-    found = bind(spec, own.load(spec.name, "data set"), "data set")()
+    found = bind(spec, own.load_function(spec.name, "data set"), "data set")()
     if isinstance(found, dict):
         try:
             found = from_arrays(str(spec), found)
@@ -178,7 +178,7 @@ def votes(*, data, where, download=False):
     return by_vote(load(str(data), cache=where, download=download))
 
 
-def beside(name, suffix, *, cache=None):
+def sibling_path(name, suffix, *, cache=None):
     """Return the path of a file next to a data set, or in the cache folder.
 
     The suffix is appended to the path of a user's data set.  For a known data set, the file is in the cache folder.
@@ -223,7 +223,7 @@ def present(name, *, cache=None):
     cache : str or os.PathLike, optional
     """
     where = pathlib.Path(cache) if cache is not None else cache_folder()
-    return name not in places.PLACES or places.found(name, where) is not None
+    return name not in places.PLACES or places.find_path(name, where) is not None
 
 
 def card(name):
@@ -235,6 +235,6 @@ def card(name):
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
-def loaded(dataset):
+def to_dataset(dataset):
     """Return the Dataset of a name or path. A Dataset is returned unchanged."""
     return load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset

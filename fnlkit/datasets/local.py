@@ -12,14 +12,14 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
-from fnlkit.datasets.decoding import IMAGES, Decoded, decoded, held, kind_of, reader, sample_rate
+from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, kind_of, load_small, reader, sample_rate
 from fnlkit.datasets.dicom import span
-from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.labels import doubts, must_repeat
-from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of, rate_of
+from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.tokens import ENDING
-from fnlkit.datasets.votes import checked_votes, most_votes
+from fnlkit.datasets.votes import check_votes, most_votes
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
@@ -42,7 +42,7 @@ _CLOTHING = [
 ]
 
 
-def at(path, *, where, of_site=False):
+def load_folder(path, *, where, of_site=False):
     """Return the data set in a folder.
 
     The folder contains x_train.npy and related files, Clothing1M's lists, CoNLL files, one npz per site, or images.
@@ -81,7 +81,7 @@ def npz(path, *, where, of_site=False):
         As for `folder`.
     """
     arrays = large.open_arrays(path, decoded=where / "decoded")
-    return _named(path, arrays, [path], where, of_site)
+    return _name_arrays(path, arrays, [path], where, of_site)
 
 
 def npy(path, *, where, of_site=False):
@@ -97,20 +97,20 @@ def npy(path, *, where, of_site=False):
     """
     found = sorted(path.glob("*.npy"))
     arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
-    return _named(path, arrays, found, where, of_site)
+    return _name_arrays(path, arrays, found, where, of_site)
 
 
-def _named(path, arrays, found, where, of_site):
+def _name_arrays(path, arrays, found, where, of_site):
     try:
-        data = from_arrays(str(path), _renamed(arrays), of_site=of_site)
+        data = from_arrays(str(path), _rename(arrays), of_site=of_site)
     except InputError as error:
-        raise InputError(f"{paths.shown(path)}: {error}") from error
+        raise InputError(f"{paths.display_path(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
-        data.remember = partial(remembered, files=found, where=where)
+        data.remember = partial(cache_json, files=found, where=where)
     return data
 
 
-def _renamed(arrays):
+def _rename(arrays):
     """Return arrays with the names of MedMNIST's files under the names of `from_arrays`.
 
     MedMNIST has ``train_images``, ``train_labels`` (n, 1), the same for ``test`` and ``val``.  Validation samples are not used.
@@ -169,8 +169,8 @@ def from_arrays(name, arrays, *, of_site=False):
     must_repeat(names[:classes], int((labels[0] >= 0).sum()))
     rate = rate_of(arrays["sample_rate"]) if "sample_rate" in arrays else 0
     layout = layout_of(arrays["layout"]) if "layout" in arrays else ""
-    train, kind, note = laid_out(arrays["x_train"], "x_train", rate, layout)
-    test = train[:0] if alone else laid_out(arrays["x_test"], "x_test", rate, LAYOUTS[bool(note)])[0]
+    train, kind, note = lay_out(arrays["x_train"], "x_train", rate, layout)
+    test = train[:0] if alone else lay_out(arrays["x_test"], "x_test", rate, LAYOUTS[bool(note)])[0]
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise InputError(f"`x_train` is {train.dtype} {train.shape[1:]} per sample but `x_test` {test.dtype} {test.shape[1:]}")
     for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
@@ -183,7 +183,7 @@ def from_arrays(name, arrays, *, of_site=False):
     }
     ids, votes = fields.pop("ids", None), (None, [])
     if "votes_train" in arrays:
-        votes = checked_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
+        votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
     out = Dataset(
         name=name,
         kind=kind,
@@ -280,15 +280,16 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     if not all(part.is_dir() for part in parts):
         parts = [path]
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
-    if label == 0 and len(inner) > 1 and _shared(parts):
+    if label == 0 and len(inner) > 1 and _can_be_sites(parts):
         raise InputError(
-            f"{paths.shown(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
-            f"write the data set as 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
+            f"{paths.display_path(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
+            f"write the data set as 'folder(path=\"{paths.display_path(path)}\", label=1)' for the first "
+            "or label=2 for the second"
         )
     names = [name for name in (inner if label == 2 else names) if name not in UNLABELED]
     least = 1 if of_site else 2
     if len(names) < least:
-        raise InputError(f"{paths.shown(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
+        raise InputError(f"{paths.display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
     found, skipped = [], _beside(path, parts, label)
     for part in parts:
         for number, name in enumerate(names):
@@ -305,10 +306,12 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
             train, test = ([everything[i] for i in half] for half in chosen)
         else:
             train = test = []
-    left = _left_out(path, skipped)
+    left = _note_skipped(path, skipped)
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
-        raise InputError("; ".join([f"{paths.shown(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left]))
+        raise InputError(
+            "; ".join([f"{paths.display_path(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left])
+        )
 
     how = f"{size}{window}{seconds or ''}"
     if size and (window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
@@ -333,7 +336,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     if spare:
         sites = [_site_of(file, parts) for file in spare] if label == 2 else None
         ids = [file.relative_to(path).as_posix() for file in spare]
-        alike = lambda: decoded([spare], read, shape=out.x_train.shape[1:])[0]  # noqa: E731
+        alike = lambda: decode_files([spare], read, shape=out.x_train.shape[1:])[0]  # noqa: E731
         out.unlabeled = Unlabeled(alike, ids, sites)
     return out
 
@@ -362,11 +365,11 @@ def _beside(path, parts, label):
     return out + [file for home in unused for file in home.rglob("*") if file.is_file()]
 
 
-def _left_out(path, skipped):
+def _note_skipped(path, skipped):
     """Return a list with one sentence about skipped files, or an empty list."""
     if not skipped:
         return []
-    names = [paths.shown(file.relative_to(path).as_posix()) for file in sorted(skipped)[:8]]
+    names = [paths.display_path(file.relative_to(path).as_posix()) for file in sorted(skipped)[:8]]
     more = f" and {len(skipped) - 8:,} more" if len(skipped) > 8 else ""
     return [f"{len(skipped):,} files skipped that are not images or sounds in a class folder: {', '.join(names)}{more}"]
 
@@ -383,7 +386,7 @@ def _names_below(paths):
     return sorted({child.name for path in paths for child in _folders(path)})
 
 
-def _shared(parts):
+def _can_be_sites(parts):
     """Return whether the first level can be sites.
 
     It contains only folders, without samples, and some of their sub-folders share names.
@@ -408,7 +411,7 @@ def samples_in(folder):
         if kind_of(file):
             if not file.is_file():
                 name = "an image" if kind_of(file) == "image" else "a sound"
-                raise InputError(f"{paths.shown(file)}: has the name of {name} but is not a regular file; remove it")
+                raise InputError(f"{paths.display_path(file)}: has the name of {name} but is not a regular file; remove it")
             taken.append(file)
         elif file.is_file():
             others.append(file)
@@ -432,7 +435,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     lists = _clothing_lists(path)
     if not lists:
         raise InputError(
-            f"clothing1m: no noisy_train_key_list.txt in {paths.shown(path)}; the authors send it on request: "
+            f"clothing1m: no noisy_train_key_list.txt in {paths.display_path(path)}; the authors send it on request: "
             "unpack it there, or write --dataset PATH"
         )
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
@@ -453,7 +456,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     data, read = _of_files(path, {"size": size} if size else {}, *parts, _CLOTHING, where, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
-    data.samples = lambda: tuple(held(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)
+    data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)
     data.name = str(path) if size == 224 else str(Spec("clothing1m", {"path": str(path), "size": size}))
     data.in_files, data.test_true = False, True
     return data
@@ -474,7 +477,7 @@ def _key_values(path):
     except InputError as error:
         raise InputError(f"{error}; the lists of Clothing1M must be in the same folder") from error
     except ValueError as error:
-        raise InputError(f"{paths.shown(path)}: expected a key and a label per line: {error}") from error
+        raise InputError(f"{paths.display_path(path)}: expected a key and a label per line: {error}") from error
     return out
 
 
@@ -482,9 +485,9 @@ def _as_path(path, must_exist=True):
     path = path.name if isinstance(path, Spec) else path
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f'`path` is {path}; write path="FOLDER"')
-    path = paths.resolved(path)
+    path = paths.resolve(path)
     if must_exist and not path.is_dir():
-        raise InputError(f"{paths.shown(path)}: no such folder")
+        raise InputError(f"{paths.display_path(path)}: no such folder")
     return path
 
 
@@ -497,11 +500,11 @@ def _of_files(path, parameters, train, test, names, where, content):
         kinds.setdefault(kind_of(file), []).append(file)
     if {"image", "wave"} <= kinds.keys():
         found = " and ".join(
-            f"{len(kinds[kind]):,} {kind}s such as {paths.shown(kinds[kind][0])}" for kind in ("image", "wave")
+            f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
-        raise InputError(f"{paths.shown(path)}: contains {found}; a data set has one kind of samples: remove the others")
+        raise InputError(f"{paths.display_path(path)}: contains {found}; a data set has one kind of samples: remove the others")
     kind, read = reader(files, **{name: value for name, value in parameters.items() if name != "label"})
-    remember = partial(remembered, files=files, where=where, reading=f"2 {parameters}")  # the form of the checksum
+    remember = partial(cache_json, files=files, where=where, reading=f"2 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,
@@ -511,7 +514,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         class_names=list(names),
         sample_rate=sample_rate(files) if kind == "wave" else 0,
         notes=doubts(names, labels),
-        samples=lambda: tuple(decoded([[file for file, _ in part] for part in (train, test)], read, remember=remember)),
+        samples=lambda: tuple(decode_files([[file for file, _ in part] for part in (train, test)], read, remember=remember)),
         content=content,
         remember=remember,
         in_files=True,

@@ -15,10 +15,10 @@ from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
 from fnlkit.datasets import columns, tokens
 from fnlkit.datasets.dataset import Dataset, Unlabeled
-from fnlkit.datasets.decoding import IMAGES, decoded, first_of, reader, sample_rate
+from fnlkit.datasets.decoding import IMAGES, decode_files, first_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
-from fnlkit.datasets.facts import remembered
-from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of
+from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import read_targets
 from fnlkit.datasets.votes import as_matrix
@@ -123,7 +123,7 @@ def with_labels(source, *, label="", task=""):
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
-def opened(text):
+def open_manifest(text):
     """Return the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(paths.from_home(text)):
         return Manifest(text)
@@ -150,16 +150,16 @@ class Manifest:
         file = file.name if isinstance(file, Spec) else file
         if not isinstance(file, (str, os.PathLike)):
             raise InputError(f'manifest: `file` is {file}; write file="TABLE.csv"')
-        self.file = paths.resolved(file) if table is None else Path(file)  # a given table has a name, not a file
+        self.file = paths.resolve(file) if table is None else Path(file)  # a given table has a name, not a file
         self.given = {role: name for role, name in (given or {}).items() if name}
         several = self.given.get("label")
         if isinstance(several, Spec):
             several = self.given["label"] = several.name
-        self.several = _listed("label", several) if isinstance(several, (list, tuple)) else ()
+        self.several = _list_names("label", several) if isinstance(several, (list, tuple)) else ()
         if self.several:
             self.given["label"] = list(self.several)
         self.reading = _READING | (reading or {})
-        self.lists = {name: _listed(name, value) for name, value in (lists or {}).items() if value is not None}
+        self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
         span(self.reading["window"])
         if self.reading["layout"]:
             layout_of(np.array(self.reading["layout"]))
@@ -189,11 +189,11 @@ class Manifest:
             *(name for name in self.given.values() if isinstance(name, str)),
             *(name for names in self.lists.values() for name in names),
         }
-        found = [column for column in self.table.called(*ROLES[role]) if column not in taken]
+        found = [column for column in self.table.find_columns(*ROLES[role]) if column not in taken]
         if len(found) > 1:
             raise InputError(
-                f"{paths.shown(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write the "
-                f'data set as \'manifest(file="{paths.shown(self.file)}", {role}="{found[0]}")\''
+                f"{paths.display_path(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write the "
+                f'data set as \'manifest(file="{paths.display_path(self.file)}", {role}="{found[0]}")\''
             )
         return found[0] if found else None
 
@@ -228,9 +228,9 @@ class Manifest:
         files = [[self.paths[row] for row in rows] for rows in parts]
         kind, read = self._reader(sum(files, []))
         if kind != "array":
-            return decoded(files, read, shape=shape, remember=remember)
-        found = decoded(files, read, remember=remember)
-        found = [laid_out(x, "x", 0, self.reading["layout"])[0] if len(x) else None for x in found]
+            return decode_files(files, read, shape=shape, remember=remember)
+        found = decode_files(files, read, remember=remember)
+        found = [lay_out(x, "x", 0, self.reading["layout"])[0] if len(x) else None for x in found]
         some = next(x for x in found if x is not None)
         return [some[:0] if x is None else x for x in found]
 
@@ -253,7 +253,7 @@ class Manifest:
                 found[row] = self.file.parent / names[row].replace("\\", "/")
         lost = [row for row, path in enumerate(found) if not path.is_file()]
         if lost:
-            self.table.fail(lost, f"no file {paths.shown(found[lost[0]])}")
+            self.table.fail(lost, f"no file {paths.display_path(found[lost[0]])}")
         return found
 
     def bare(self):
@@ -275,15 +275,15 @@ class Manifest:
         """
         if "label" not in self.roles:
             raise InputError(
-                f"{paths.shown(self.file)}: no column is named {' or '.join(ROLES['label'])}; write the data "
-                f'set as \'manifest(file="{paths.shown(self.file)}", label="NAME")\' with one of {self.table.known()}'
+                f"{paths.display_path(self.file)}: no column is named {' or '.join(ROLES['label'])}; write the data "
+                f'set as \'manifest(file="{paths.display_path(self.file)}", label="NAME")\' with one of {self.table.known()}'
             )
         if self.reading["task"] == "tokens" and not {"token", "sentence"} <= self.roles.keys():
             raise InputError(
-                f"{paths.shown(self.file)}: task tokens reads the columns token and sentence; name them in the spec"
+                f"{paths.display_path(self.file)}: task tokens reads the columns token and sentence; name them in the spec"
             )
         if not {"path", "token"} & self.roles.keys() and not self.features:
-            raise InputError(f"{paths.shown(self.file)}: no column contains file paths or features")
+            raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features")
         self._refuse_files_as_features()
         sites = self._sites()
         self._refuse_twins(sites)
@@ -293,15 +293,17 @@ class Manifest:
                                  levels=self.lists.get("levels"), true=self.roles.get("true"),
                                  missing=self.reading["missing"], others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
-            raise InputError(f"{paths.shown(self.file)}: column {self.roles['label']!r}: {error}") from None
+            raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
         names, labels, true, bare = found.names, found.labels, found.true, found.missing
         train, test, spare = (np.flatnonzero(m) for m in (~in_test & ~bare, in_test & ~bare, bare))
         least = 1 if of_site else 2
         if len(train) < least:
-            raise InputError(f"{paths.shown(self.file)}: {len(train)} training rows have a label; expected at least {least}")
+            raise InputError(
+                f"{paths.display_path(self.file)}: {len(train)} training rows have a label; expected at least {least}"
+            )
         if "true" in self.roles and len(gaps := train[true[train] < 0]):
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must be complete")
-        learned, named = self._learned(train, sites) if learned is None else learned, self.ids()
+        learned, named = self._learn(train, sites) if learned is None else learned, self.ids()
         kind, moved = ("vector", []) if learned or "token" in self.roles else self._kind(train)
         out = Dataset(
             name=self._name(),
@@ -318,7 +320,7 @@ class Manifest:
             ids=np.array([named[row] for row in train]),
             columns=columns.features(learned) if learned else None,
             table=learned,
-            shown=self._shown(train, learned),
+            shown=self._display_cells(train, learned),
             notes=[*self._notes(learned), *moved, *found.notes],
         )
         if self.cast:
@@ -351,7 +353,7 @@ class Manifest:
 
         out.content, out.in_files = content, True
         out.remember = partial(
-            remembered, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=out.name
+            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=out.name
         )
 
     def _kind(self, train):
@@ -360,10 +362,10 @@ class Manifest:
         kind, read = self._reader(files)
         if kind != "array":
             return kind, []
-        _, kind, note = laid_out(first_of(files, read)[None], "x", 0, self.reading["layout"])
+        _, kind, note = lay_out(first_of(files, read)[None], "x", 0, self.reading["layout"])
         return kind, [note] if note else []
 
-    def _learned(self, train, sites):
+    def _learn(self, train, sites):
         if {"path", "token"} & self.roles.keys():
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
@@ -375,10 +377,10 @@ class Manifest:
         sites = self.texts("site") or [""] * len(self.table)
         return list(zip(sites, self.texts("sentence"), strict=True))
 
-    def _shown(self, train, learned):
+    def _display_cells(self, train, learned):
         """Return the cells of the training rows as texts, for tables with free text or tokens; otherwise None."""
         if "token" in self.roles:
-            return tokens.shown(self.texts("token"), self._sentences(), train)
+            return tokens.show_sentences(self.texts("token"), self._sentences(), train)
         if not any(column["kind"] == "text" for column in learned or ()):
             return None
         cells = [self.table.texts(column["name"]) for column in learned]
@@ -403,7 +405,8 @@ class Manifest:
             texts = self.table.texts(name)[:1] if isinstance(cells, list) and "path" not in self.given else []
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
                 raise InputError(
-                    f"{paths.shown(self.file)}: column {name!r} has file names such as {paths.shown(texts[0][:80])}; write "
+                    f"{paths.display_path(self.file)}: column {name!r} has file names such as "
+                    f"{paths.display_path(texts[0][:80])}; write "
                     f'path="{name}" in the data set\'s spec, or path="-" if it is a feature'
                 )
 
@@ -425,7 +428,7 @@ class Manifest:
                 if key in found:
                     other = self.table.rows[found[key]]
                     self.table.fail(
-                        [row], f"{self.roles[role]} {paths.shown(name)} is also in row {other}; write one row per sample"
+                        [row], f"{self.roles[role]} {paths.display_path(name)} is also in row {other}; write one row per sample"
                     )
                 found[key] = row
 
@@ -498,7 +501,7 @@ def _one_row_per_sample(manifest):
         for rows in groups.values()
     ]
     votes = [list(cast.values()) for cast in manifest.cast]
-    order = {label: i for i, label in enumerate(columns.ordered({label for cast in votes for label in cast}))}
+    order = {label: i for i, label in enumerate(columns.order_texts({label for cast in votes for label in cast}))}
     counts = [Counter(cast).most_common() for cast in votes]
     tied = sum(len(count) > 1 and count[0][1] == count[1][1] for count in counts)
     out = table.chosen([rows[0] for rows in groups.values()], leave)
@@ -511,7 +514,7 @@ def _one_row_per_sample(manifest):
     return tuple(order), out
 
 
-def _listed(option, value):
+def _list_names(option, value):
     """Return the column names in a spec: ``[age, "body weight"]``, or a single name."""
     value = value if isinstance(value, list) else [value]
     names = [each.name if isinstance(each, Spec) else each for each in value]

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from fnlkit.artifacts.paths import from_home, shown
-from fnlkit.components.parameters import Text, checked
+from fnlkit.artifacts.paths import display_path, from_home
+from fnlkit.components.parameters import Text, check_arguments
 from fnlkit.datasets.known import fetching, missing_files
 from fnlkit.datasets.local import npz
 from fnlkit.errors import InputError, nearest
@@ -31,7 +31,7 @@ CLASSES = {
 }  # fmt: skip
 
 
-@checked
+@check_arguments
 def medmnist(*, name: Text, size: Literal[28, 64, 128, 224] = 28, where, download=False):
     """Return a data set of MedMNIST v2 with one label per image; the validation images are not used.
 
@@ -77,11 +77,11 @@ def _read(spec, name, size, where, download):
     if place is None and download:
         place = _fetch(spec, name, size, places[0])
     if place is None:
-        raise missing_files(spec, f"put {file}.npz at {shown(places[0])}")
+        raise missing_files(spec, f"put {file}.npz at {display_path(places[0])}")
     data = npz(place, where=where)
     classes, shape = CLASSES[name], data.x_train.shape[1:]
     if data.kind != "image" or shape[:2] != (size, size) or data.classes > len(classes) or not len(data.y_test):
-        raise InputError(f"{shown(place)}: is not MedMNIST's {file}.npz; download it again")
+        raise InputError(f"{display_path(place)}: is not MedMNIST's {file}.npz; download it again")
     data.name, data.class_names, data.observed = spec, classes, False
     return data
 

@@ -4,10 +4,10 @@ import os
 import pathlib
 
 from fnlkit.artifacts import files, large, paths
-from fnlkit.datasets.decoding import decoded, reader
-from fnlkit.datasets.layout import LAYOUTS, laid_out
+from fnlkit.datasets.decoding import decode_files, reader
+from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
-from fnlkit.datasets.manifest import is_manifest, opened
+from fnlkit.datasets.manifest import is_manifest, open_manifest
 from fnlkit.errors import InputError
 
 
@@ -41,7 +41,7 @@ def new_samples(like, source, *, where, load, unlabeled=False):
     """
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
-        names, x = _of_table(like, opened(source), wanted, unlabeled)
+        names, x = _of_table(like, open_manifest(source), wanted, unlabeled)
     elif unlabeled:
         spare = load(source).unlabeled
         if spare is None:
@@ -53,7 +53,9 @@ def new_samples(like, source, *, where, load, unlabeled=False):
         x, kind = _of_arrays(source, like.sample_rate, where, wanted)
         names = list(map(str, range(len(x))))
     if kind != like.kind or tuple(x.shape[1:]) != wanted:
-        raise InputError(f"{paths.shown(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}")
+        raise InputError(
+            f"{paths.display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}"
+        )
     return names, x
 
 
@@ -61,15 +63,17 @@ def _of_folder(like, source, wanted):
     root = pathlib.Path(source)
     found, others = samples_in(root)
     if not found:
-        raise InputError(f"{paths.shown(source)}: no image or wav file among {len(others):,} files")
+        raise InputError(f"{paths.display_path(source)}: no image or wav file among {len(others):,} files")
     if like.kind not in ("image", "wave"):
-        raise InputError(f"{paths.shown(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s")
+        raise InputError(
+            f"{paths.display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s"
+        )
     if like.kind == "image":
         kind, read = reader(found, size=wanted[0] if wanted[0] == wanted[1] else 0)
     else:
         kind, read = reader(found, seconds=wanted[0] / like.sample_rate)
     shape = wanted if kind == like.kind else None
-    return [file.relative_to(root).as_posix() for file in found], decoded([found], read, shape=shape)[0], kind
+    return [file.relative_to(root).as_posix() for file in found], decode_files([found], read, shape=shape)[0], kind
 
 
 def _of_arrays(source, rate, where, wanted):
@@ -78,17 +82,19 @@ def _of_arrays(source, rate, where, wanted):
     raw = files.pick(arrays, key, source)
     try:
         known = raw.ndim == 4 and {wanted: LAYOUTS[0], (wanted[-1], *wanted[:-1]): LAYOUTS[1]}.get(tuple(raw.shape[1:]), "")
-        return laid_out(raw, key or "array", rate, known or "")[:2]
+        return lay_out(raw, key or "array", rate, known or "")[:2]
     except InputError as error:
-        raise InputError(f"{paths.shown(source)}: {error}") from error
+        raise InputError(f"{paths.display_path(source)}: {error}") from error
 
 
 def _of_table(like, found, wanted, unlabeled):
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
-        raise InputError(f"--unlabeled: every row of {paths.shown(found.file)} has a label")
+        raise InputError(f"--unlabeled: every row of {paths.display_path(found.file)} has a label")
     if like.table is None and "path" not in found.roles:
-        raise InputError(f"{paths.shown(found.file)}: no column contains file paths; {like.name} has {like.kind} samples")
+        raise InputError(
+            f"{paths.display_path(found.file)}: no column contains file paths; {like.name} has {like.kind} samples"
+        )
     if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
         found.reading["size"] = wanted[0]
     if like.kind == "wave" and not found.reading["seconds"]:

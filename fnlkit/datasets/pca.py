@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts.stored import Changed, Chosen, blocks
-from fnlkit.components.parameters import Count, checked
+from fnlkit.components.parameters import Count, check_arguments
 from fnlkit.datasets import batches
 from fnlkit.errors import InputError
 
@@ -15,7 +15,7 @@ _MOST_FITTED = 2**30  # bytes of float32 values for the fit of principal compone
 _MOST_HELD = 2**28  # bytes of these values in memory at once
 
 
-@checked
+@check_arguments
 def pixels(dataset, forward, *, normalize=False):
     """Return the flattened samples: images in 0 to 1, waves as log-Mel spectrograms.
 
@@ -32,7 +32,7 @@ def _flat(x, *, dataset, normalize):
     return _unit(x) if normalize else x
 
 
-@checked
+@check_arguments
 def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalize=False):
     """Return the first principal components of the samples.
 
@@ -58,14 +58,14 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalize=False):
             f"backbone 'pca': `dim` is {dim}; {len(dataset.fit):,} samples of {values:,} values allow 1 to {most:,}"
         )
     if "pca" not in dataset.memory:
-        dataset.memory["pca"] = _fitted(dataset, dim, whiten, len(dataset.fit) * values * 4)
+        dataset.memory["pca"] = _fit(dataset, dim, whiten, len(dataset.fit) * values * 4)
     fitted, known = dataset.memory["pca"]
     if known is not None and dataset.x_train is dataset.fit:
         return _unit(known) if normalize else known
-    return Changed(dataset.x_train, partial(_projected, dataset=dataset, fitted=fitted, normalize=normalize))
+    return Changed(dataset.x_train, partial(_project, dataset=dataset, fitted=fitted, normalize=normalize))
 
 
-def _fitted(dataset, dim, whiten, size):
+def _fit(dataset, dim, whiten, size):
     """Return (PCA, projections of the training samples).
 
     Projections are None if they would not fit into memory.
@@ -85,7 +85,7 @@ def _fitted(dataset, dim, whiten, size):
     numbers = partial(_numbers, dataset=dataset)
     if dataset.kind == "wave":  # spectrograms are slower to compute than to read, so compute them once into a private file
         with tempfile.TemporaryDirectory() as place:
-            chosen, numbers = batches.computed(Changed(chosen, numbers), pathlib.Path(place), None), np.asarray
+            chosen, numbers = batches.compute_rows(Changed(chosen, numbers), pathlib.Path(place), None), np.asarray
     elif chosen.slow:
         chosen = chosen[:]
     fitted = PCA(dim, whiten=whiten)
@@ -131,7 +131,7 @@ def components(samples, dim, numbers, *, steps=6, spare=10):
     return mean, found * np.where(largest < 0, -1, 1).astype(np.float32), values[::-1][:dim] / max(1, len(samples) - 1)
 
 
-def _projected(x, *, dataset, fitted, normalize):
+def _project(x, *, dataset, fitted, normalize):
     out = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
     return _unit(out) if normalize else out
 

@@ -26,7 +26,7 @@ def first(name, where):
     return where / PLACES[name][0][0]
 
 
-def found(name, where):
+def find_path(name, where):
     """Return the first path that contains a data set's files, or None.
 
     Parameters
@@ -40,12 +40,12 @@ def found(name, where):
     for place in places:
         with contextlib.suppress(RuntimeError):  # there is no home folder
             path = where / pathlib.Path(place).expanduser()
-            if path.exists() and all(held(path, file) for file in needed):
+            if path.exists() and all(find_file(path, file) for file in needed):
                 return path
     return None
 
 
-def held(folder, name):
+def find_file(folder, name):
     """Return the path of a file in a folder or None; an idx file can be gzipped."""
     names = (name, f"{name}.gz") if name in _IDX else (name,)
     return next((folder / each for each in names if (folder / each).is_file()), None)
@@ -53,4 +53,4 @@ def held(folder, name):
 
 def idx_files(folder):
     """Return the four files of an MNIST-like set: training and test images, labels."""
-    return [held(folder, name) for name in _IDX]
+    return [find_file(folder, name) for name in _IDX]

@@ -10,13 +10,13 @@ import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Positive, Range, Text, checked
+from fnlkit.components.parameters import Count, Positive, Range, Text, check_arguments
 from fnlkit.errors import InputError
 
 ATTEMPTS = 1000  # draws before a scheme is given up
 
 
-@checked
+@check_arguments
 def iid(labels, classes, clients, rng, *, balanced=False):
     """Split a shuffled training set into parts whose sizes differ by at most 1.
 
@@ -36,7 +36,7 @@ def iid(labels, classes, clients, rng, *, balanced=False):
 
 
 @declare(cite="McMahan 2017")
-@checked
+@check_arguments
 def shards(labels, classes, clients, rng, *, per_client: Count = 2):
     """Sort samples by label and deal shards of them at random (McMahan 2017).
 
@@ -56,7 +56,7 @@ def shards(labels, classes, clients, rng, *, per_client: Count = 2):
 
 
 @declare(cite="Yurochkin 2019")
-@checked
+@check_arguments
 def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
     """Split each class in Dirichlet(alpha) shares (Yurochkin 2019, Hsu 2019).
 
@@ -69,11 +69,11 @@ def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
     for label in range(classes):
         here = rng.permutation(np.flatnonzero(labels == label))
         owner[here] = _cut(len(here), _shares(rng, alpha, clients))
-    return _grouped(owner, clients)
+    return _group(owner, clients)
 
 
 @declare(cite="Xu 2022")
-@checked
+@check_arguments
 def bernoulli_dirichlet(
     labels,
     classes,
@@ -111,11 +111,11 @@ def bernoulli_dirichlet(
         if at_least_one:
             first = rng.permutation(among)[: len(here)]
             owner[here[: len(first)]] = first
-    return _grouped(owner, clients)
+    return _group(owner, clients)
 
 
 @declare(cite="Di 2024")
-@checked
+@check_arguments
 def openset(
     labels, classes, clients, rng, *, q: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5, uniform=True
 ):
@@ -150,10 +150,10 @@ def openset(
         )
         shares = np.full(len(among), 1 / len(among)) if uniform else _shares(rng, 1.0, len(among))
         owner[here] = among[_cut(len(here), shares)]
-    return _grouped(owner, clients)
+    return _group(owner, clients)
 
 
-@checked
+@check_arguments
 def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)] = 0.25):
     """Split at random into parts of unequal size (FedLN uses sigma 0.25).
 
@@ -169,7 +169,7 @@ def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)
         shares[low] = rng.normal(1, sigma, low.sum())
     owner = np.empty(len(labels), np.int64)
     owner[rng.permutation(len(labels))] = _cut(len(labels), shares / shares.sum())
-    return _grouped(owner, clients)
+    return _group(owner, clients)
 
 
 def by_site(labels, classes, clients, rng, *, fields):
@@ -221,7 +221,7 @@ def by_field(labels, classes, clients, rng, *, name: Text, fields):
     if name not in fields:
         raise InputError(f"the data set has no field {name!r}; it has: {', '.join(fields) or 'none'}")
     values, owner = np.unique(fields[name], return_inverse=True)
-    parts = _grouped(owner, len(values))
+    parts = _group(owner, len(values))
     if clients is None:
         return parts
     if clients > len(values):
@@ -245,27 +245,31 @@ def from_file(labels, classes, clients, rng, *, path: Text, key=""):
     if not key and {"client_offsets", "client_indices"} <= set(arrays):
         offsets, indices = arrays["client_offsets"], arrays["client_indices"]
         if offsets.ndim != 1 or indices.ndim != 1 or offsets.dtype.kind != "i" or indices.dtype.kind != "i":
-            raise InputError(f"{paths.shown(path)}: `client_offsets` and `client_indices` must be lists of whole numbers")
+            raise InputError(
+                f"{paths.display_path(path)}: `client_offsets` and `client_indices` must be lists of whole numbers"
+            )
         good = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(indices) and (np.diff(offsets) >= 0).all()
         if not good or (len(indices) and (indices.min() < 0 or indices.max() >= len(labels))):
-            raise InputError(f"{paths.shown(path)}: its clients do not fit {len(labels):,} samples")
+            raise InputError(f"{paths.display_path(path)}: its clients do not fit {len(labels):,} samples")
         parts = np.split(indices, offsets[1:-1])
     else:
         owner = files.pick(arrays, key, path)
         if owner.ndim != 1 or owner.dtype.kind not in "iu" or len(owner) != len(labels):
             raise InputError(
-                f"{paths.shown(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
+                f"{paths.display_path(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
                 f"of {len(labels):,} training samples"
             )
         if owner.min() < -1 or owner.max() < 0 or owner.max() >= len(labels):
-            raise InputError(f"{paths.shown(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0")
-        parts = _grouped(owner.astype(np.int64), int(owner.max()) + 1)
+            raise InputError(
+                f"{paths.display_path(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0"
+            )
+        parts = _group(owner.astype(np.int64), int(owner.max()) + 1)
     if clients is not None and clients != len(parts):
-        raise InputError(f"{paths.shown(path)}: has {len(parts)} clients, not --clients {clients}; remove --clients")
+        raise InputError(f"{paths.display_path(path)}: has {len(parts)} clients, not --clients {clients}; remove --clients")
     return parts
 
 
-def _grouped(owner, clients):
+def _group(owner, clients):
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 

@@ -8,9 +8,9 @@ import numpy as np
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
-from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.labels import classes_of, doubts
-from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of, rate_of
+from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.errors import InputError
 
 
@@ -60,17 +60,17 @@ def _of_files(path, files, where, of_site=False):
             parts.append(_Part(file, where))
         except InputError as error:
             text = str(error)
-            raise InputError(text if str(file) in text else f"{paths.shown(file)}: {text}") from None
+            raise InputError(text if str(file) in text else f"{paths.display_path(file)}: {text}") from None
     first = parts[0]
     for part in parts[1:]:
         for attribute in ("kind", "shape", "dtype", "rate", "with_truth"):
             mine, theirs = getattr(part, attribute), getattr(first, attribute)
             if mine != theirs:
                 difference = f"{attribute.replace('_', ' ')} is {mine} here, but {theirs} in {first.file.name}"
-                raise InputError(f"{paths.shown(part.file)}: {difference}; all sites must use the same")
-    data = _joined(path, parts, of_site)
+                raise InputError(f"{paths.display_path(part.file)}: {difference}; all sites must use the same")
+    data = _join(path, parts, of_site)
     if any(isinstance(part.x, Rows) for part in parts):
-        data.remember = partial(remembered, files=[part.file for part in parts], where=where)
+        data.remember = partial(cache_json, files=[part.file for part in parts], where=where)
     return split_unlabeled(data)
 
 
@@ -86,7 +86,7 @@ class _Part:
         rest = {key: np.asarray(value).reshape(-1) for key, value in arrays.items() if key != "x"}
         self.rate = rate_of(rest["sample_rate"]) if "sample_rate" in rest else 0
         layout = layout_of(rest["layout"]) if "layout" in rest else ""
-        self.x, self.kind, self.note = laid_out(arrays["x"], "x", self.rate, layout)
+        self.x, self.kind, self.note = lay_out(arrays["x"], "x", self.rate, layout)
         self.shape, self.dtype = tuple(self.x.shape[1:]), str(self.x.dtype)
         names = rest["class_names"].astype(str).tolist() if "class_names" in rest else None
         self.class_names, self.with_truth = names, "y_true" in rest
@@ -102,7 +102,7 @@ class _Part:
             raise InputError(f"`split` contains {unknown[:40]!r}; write train or test")
         if len(set(self.ids)) < len(self.ids):
             twin = Counter(self.ids).most_common(1)[0][0]
-            raise InputError(f"`ids` contains {paths.shown(twin)} twice; ids must be unique")
+            raise InputError(f"`ids` contains {paths.display_path(twin)} twice; ids must be unique")
 
     def _texts(self, values, name, names):
         """Return labels as texts; "" is a missing label."""
@@ -116,13 +116,13 @@ class _Part:
         return ["" if v < 0 else str(v) if names is None else names[v] for v in values.tolist()]
 
 
-def _joined(path, parts, of_site):
+def _join(path, parts, of_site):
     """Return the Dataset of all files, including samples without a label."""
     texts, true = (sum((getattr(part, name) for part in parts), []) for name in ("labels", "true"))
     try:
         names, labels, true = classes_of(texts, true=true, of_site=of_site)
     except InputError as error:
-        raise InputError(f"{paths.shown(path)}: {error}") from None
+        raise InputError(f"{paths.display_path(path)}: {error}") from None
     x = Joined([part.x for part in parts])
     if not any(isinstance(part.x, Rows) for part in parts):
         x = x[:]
@@ -130,7 +130,7 @@ def _joined(path, parts, of_site):
     in_test &= labels >= 0  # samples without a label cannot be used for evaluation
     train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
     if not (labels[train] >= 0).any():
-        raise InputError(f"{paths.shown(path)}: no training sample has a label")
+        raise InputError(f"{paths.display_path(path)}: no training sample has a label")
     sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
     return Dataset(
         name=str(path),

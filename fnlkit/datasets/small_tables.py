@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fnlkit.components.parameters import Natural, NotNegative, Range, checked
+from fnlkit.components.parameters import Natural, NotNegative, Range, check_arguments
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -29,7 +29,7 @@ Source = Literal["breast-cancer", "wine", "digits", "diabetes", "clusters", "she
                  "swiss-roll"]  # fmt: skip
 
 
-@checked
+@check_arguments
 def small_table(
     *,
     source: Source = "breast-cancer",

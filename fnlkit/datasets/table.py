@@ -45,7 +45,7 @@ class Table:
 
     def at(self, row):
         """Return the name of a row in messages: ``cases.csv, row 7``."""
-        return f"{paths.shown(self.source)}, row {self.rows[row]}"
+        return f"{paths.display_path(self.source)}, row {self.rows[row]}"
 
     def fail(self, rows, text):
         """Raise InputError with the first of some rows and the number of further rows."""
@@ -57,7 +57,9 @@ class Table:
         """Raise InputError unless a column exists."""
         if name not in self.columns:
             hint = nearest(name, self.columns)
-            raise InputError(f"{paths.shown(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}")
+            raise InputError(
+                f"{paths.display_path(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}"
+            )
 
     def known(self):
         """Return up to 200 column names for a message."""
@@ -70,7 +72,7 @@ class Table:
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
         return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes)
 
-    def called(self, *names):
+    def find_columns(self, *names):
         """Return the columns with one of these names; ignore case, and treat " " as "_"."""
         return [column for column in self.columns if column.strip().lower().replace(" ", "_") in names]
 
@@ -132,11 +134,11 @@ def read_table(path):
     if str(path).lower().endswith(".parquet"):
         found = _parquet(path)
     else:
-        text, notes = _decoded(path)
-        found = parsed(text, path)
+        text, notes = _decode(path)
+        found = parse_table(text, path)
         found.notes += notes
     if not len(found):
-        raise InputError(f"{paths.shown(path)}: contains no rows below the column names")
+        raise InputError(f"{paths.display_path(path)}: contains no rows below the column names")
     return found
 
 
@@ -150,10 +152,10 @@ def read_text(path):
     InputError
         If the bytes are not text in any of these encodings.
     """
-    return _decoded(path)[0]
+    return _decode(path)[0]
 
 
-def _decoded(path):
+def _decode(path):
     """Return (text, notes); a note states a guessed encoding."""
     name, raw = files.slurp(str(path), _MAX_BYTES)
     with paths.one_line(name):
@@ -162,7 +164,7 @@ def _decoded(path):
     return text, [note] if guessed else []
 
 
-def parsed(text, source, *, short=False):
+def parse_table(text, source, *, short=False):
     """Return the Table in the text of a CSV file, which can have no rows.
 
     The separator is detected in the first row.  `csv.Sniffer` would guess it from all cells, and fails for a single column.
@@ -192,17 +194,19 @@ def parsed(text, source, *, short=False):
             if short:
                 row += [""] * (len(columns) - len(row))
             if len(row) != len(columns):
-                raise InputError(f"{paths.shown(source)}, row {number}: {len(row)} cells, but the first row has {len(columns)}")
+                raise InputError(
+                    f"{paths.display_path(source)}, row {number}: {len(row)} cells, but the first row has {len(columns)}"
+                )
             rows.append(number)
             if len(rows) * len(columns) > MAX_CELLS:
-                raise InputError(f"{paths.shown(source)}: more than {MAX_CELLS:,} cells; save it as Parquet")
+                raise InputError(f"{paths.display_path(source)}: more than {MAX_CELLS:,} cells; save it as Parquet")
             for cells, cell in zip(columns, row, strict=True):
                 cells.append(cell)
     except csv.Error as error:
-        where = f"{paths.shown(source)}, line {reader.line_num}"
+        where = f"{paths.display_path(source)}, line {reader.line_num}"
         raise InputError(f"{where}: {error}; quote cells that contain separators or quotes") from None
     if columns is None:
-        raise InputError(f"{paths.shown(source)}: is empty; expected column names in the first row")
+        raise InputError(f"{paths.display_path(source)}: is empty; expected column names in the first row")
     return Table(source, {name: cells for name, cells in zip(names, columns, strict=True) if name}, rows, separator == ";")
 
 
@@ -218,7 +222,7 @@ def _first(path, text, separator):
             if row:
                 return row
     except csv.Error as error:
-        raise InputError(f"{paths.shown(path)}, row 1: {error}; expected a CSV table") from None
+        raise InputError(f"{paths.display_path(path)}, row 1: {error}; expected a CSV table") from None
     return []
 
 
@@ -227,11 +231,11 @@ def _names(path, row):
     counts = Counter(names)
     twice = next((name for name in names if name and counts[name] > 1), None)
     if twice is not None:
-        raise InputError(f"{paths.shown(path)}: two columns have the name {twice!r}; rename one")
+        raise InputError(f"{paths.display_path(path)}: two columns have the name {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
         raise InputError(
-            f"{paths.shown(path)}: column name {ascii(odd[:60])} contains control characters or is longer than 200"
+            f"{paths.display_path(path)}: column name {ascii(odd[:60])} contains control characters or is longer than 200"
         )
     return names
 
@@ -247,7 +251,7 @@ def _parquet(path):
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError(f"{paths.shown(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
+        raise InputError(f"{paths.display_path(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
     paths.must_be_regular(path)
     try:
         about = parquet.ParquetFile(path).metadata
@@ -255,12 +259,14 @@ def _parquet(path):
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > 2**30:
             what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
-            raise InputError(f"{paths.shown(path)}: {what}; too large for memory: use an npz")
+            raise InputError(f"{paths.display_path(path)}: {what}; too large for memory: use an npz")
         table = parquet.read_table(path)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{paths.shown(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}") from error
+        raise InputError(
+            f"{paths.display_path(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}"
+        ) from error
     columns = {}
     for name, values in zip(_names(path, table.column_names), table.columns, strict=True):
         kind = values.type
@@ -268,8 +274,8 @@ def _parquet(path):
             values, kind = values.cast(kind.value_type), kind.value_type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             raise InputError(
-                f"{paths.shown(path)}: column {name!r} holds {_content(kind)}, expected numbers or texts; save images as files "
-                "and their paths in the column, or convert the table to an npz with x_train and y_train"
+                f"{paths.display_path(path)}: column {name!r} holds {_content(kind)}, expected numbers or texts; save images "
+                "as files and their paths in the column, or convert the table to an npz with x_train and y_train"
             )
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             columns[name] = values.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fnlkit.artifacts.federation import TASKS, must_be_names
-from fnlkit.datasets.columns import ordered
+from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.errors import InputError, nearest
 
@@ -90,11 +90,11 @@ def read_targets(table, columns, *, task="", levels=None, true=None, missing="",
         others = (*others, *(levels or ()))
         names, labels, truth = classes_of(texts, true=known, missing=missing, others=others, of_site=of_site)
         if chosen == "ordinal":
-            names, labels, truth = _ordered(names, labels, truth, levels)
+            names, labels, truth = _order(names, labels, truth, levels)
         notes = [text for text in doubts(names, labels) if chosen == "classification" or "ranges" not in text]
         found = Targets(chosen, names, labels, truth, notes)
     if chosen != "classification":
-        found.notes.insert(0, f"task {chosen}: {_described(found)}" + ("" if task else "; --task selects another task"))
+        found.notes.insert(0, f"task {chosen}: {_describe(found)}" + ("" if task else "; --task selects another task"))
     return found
 
 
@@ -135,7 +135,7 @@ def _several(table, columns, missing):
         if {text for text in texts if text not in bare} <= _YES.keys():
             return _binary(table, columns, missing)
         parts = [None if text in bare else _parts(text) for text in texts]
-        names = ordered({part for each in parts if each for part in each})
+        names = order_texts({part for each in parts if each for part in each})
         if not names:
             raise InputError("no label occurs; expected labels such as A|B")
         must_be_names(names, len(names))
@@ -184,7 +184,7 @@ def _numbers(table, column, missing):
     return Targets("regression", [column], values, notes=[f"{lost:,} targets are missing"] if lost else [])
 
 
-def _ordered(names, labels, true, levels):
+def _order(names, labels, true, levels):
     """Return (names, labels, true) in the order of `levels`."""
     if not levels:
         try:
@@ -202,7 +202,7 @@ def _ordered(names, labels, true, levels):
     return list(levels), place[labels], place[true] if len(true) else true
 
 
-def _described(found):
+def _describe(found):
     rows = int((~found.missing).sum())
     if found.task == "regression":
         known = found.labels[~found.missing]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fnlkit.artifacts import paths
-from fnlkit.datasets.columns import hashed
+from fnlkit.datasets.columns import hash_texts
 from fnlkit.datasets.table import Table, read_text
 from fnlkit.errors import InputError
 
@@ -36,13 +36,13 @@ def read_conll(path):
                 sentence, begun = sentence + begun, False
                 continue
             if len(parts) == 1:
-                raise InputError(f"{paths.shown(file)}, line {number}: one word; expected a token and a tag")
+                raise InputError(f"{paths.display_path(file)}, line {number}: one word; expected a token and a tag")
             begun = True
             for name, value in zip(columns, (file.stem, str(sentence + 1), parts[0], parts[-1]), strict=True):
                 columns[name].append(value)
             rows.append(number)
     if not rows:
-        raise InputError(f"{paths.shown(path)}: no tokens; expected lines of a token and a tag")
+        raise InputError(f"{paths.display_path(path)}: no tokens; expected lines of a token and a tag")
     if not path.is_dir():
         del columns["site"]
     return Table(path, columns, rows)
@@ -63,11 +63,11 @@ def features(tokens, sentences):
     before = ["" if place[i] == 0 else tokens[i - 1].lower() for i in range(len(tokens))]
     after = ["" if last[i] else tokens[i + 1].lower() for i in range(len(tokens))]
     shape = [[t[:1].isupper(), t.isupper(), any(c.isdigit() for c in t), p == 0] for t, p in zip(tokens, place, strict=True)]
-    beside = [hashed(words, BESIDE, **letters) for words in (before, after)]
-    return np.concatenate([hashed(tokens, WORD, **letters), *beside, np.array(shape, np.float32)], 1)
+    beside = [hash_texts(words, BESIDE, **letters) for words in (before, after)]
+    return np.concatenate([hash_texts(tokens, WORD, **letters), *beside, np.array(shape, np.float32)], 1)
 
 
-def shown(tokens, sentences, rows):
+def show_sentences(tokens, sentences, rows):
     """Return the token and the sentence as [[name, text]] for each of `rows`."""
     start, place = places(sentences)
     out = []

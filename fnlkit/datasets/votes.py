@@ -67,7 +67,7 @@ def by_vote(dataset):
     )
 
 
-def checked_votes(values, names, size, classes):
+def check_votes(values, names, size, classes):
     """Return (votes (n, A) int64, names of the annotators) of arrays, or raise InputError.
 
     Parameters

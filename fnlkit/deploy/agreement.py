@@ -12,11 +12,11 @@ import numpy as np
 
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.federation import must_support
-from fnlkit.artifacts.paths import from_home, shown
+from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
 from fnlkit.datasets.loading import load
-from fnlkit.datasets.manifest import is_manifest, opened
+from fnlkit.datasets.manifest import is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
@@ -62,7 +62,7 @@ class NotAgreed(Withheld):
         self.setting = setting
 
 
-def agreed_config(path, config):
+def read_agreed_config(path, config):
     """Return the configuration that a site agreed to, after comparing the run with it.
 
     Parameters
@@ -86,7 +86,7 @@ def agreed_config(path, config):
         if name not in free and (type(own.get(name)), own.get(name)) != (type(config.get(name)), config.get(name)):
             was, now = (repr(found.get(name))[:200] for found in (own, config))
             raise NotAgreed(
-                f"agreed {shown(path)}: {name} is {was}, in this run {now}; replace the file if you agree to the change",
+                f"agreed {display_path(path)}: {name} is {was}, in this run {now}; replace the file if you agree to the change",
                 name if name in {*config, *(field.name for field in fields(Settings))} else UNKNOWN,
             )
     return {**config, **own} | {name: config[name] for name in ("task", "scale") if name in config}
@@ -105,15 +105,17 @@ def config_of(path):
         own = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"agreed {shown(path)}: is no pyproject.toml of `fnlkit flower-app` ({type(error).__name__}); "
+            f"agreed {display_path(path)}: is no pyproject.toml of `fnlkit flower-app` ({type(error).__name__}); "
             "give the site's copy of the project's"
         ) from None
     if not isinstance(own, dict):
-        raise InputError(f"agreed {shown(path)}: its [tool.flwr.app.config] is no table; give the site's copy of the project's")
+        raise InputError(
+            f"agreed {display_path(path)}: its [tool.flwr.app.config] is no table; give the site's copy of the project's"
+        )
     return own
 
 
-@large.kept_if_accepted()
+@large.discard_on_error()
 def samples_like(text, task):
     """Return the Dataset of a site or of the server.
 
@@ -137,12 +139,14 @@ def samples_like(text, task):
         if ("path" in table.roles) != (task.columns is None):
             found = "names files" if "path" in table.roles else "holds features"
             wanted = f"{task.kind} samples without named columns" if task.columns is None else "rows of a table"
-            raise InputError(f"{shown(text)}: the table {found}, and the task is about {wanted}; give the samples in that form")
+            raise InputError(
+                f"{display_path(text)}: the table {found}, and the task is about {wanted}; give the samples in that form"
+            )
         _must_have_levels(table.table, task.columns or ())
         return must_support(table.dataset(cache_folder(), learned=task.columns, of_site=True))
     if task.columns is not None:
         names = ", ".join(column["name"] for column in task.columns[:12])
-        raise InputError(f"{shown(text)}: the task is about columns of a table ({names}); give a CSV or Parquet file")
+        raise InputError(f"{display_path(text)}: the task is about columns of a table ({names}); give a CSV or Parquet file")
     if (
         path.suffix == ".npz"
         and path.is_file()
@@ -161,7 +165,7 @@ def table_like(text, columns):
     Parameters
     ----------
     text : str
-        As for `fnlkit.datasets.manifest.opened`.
+        As for `fnlkit.datasets.manifest.open_manifest`.
     columns : list of dict or None
         Agreed columns.
 
@@ -170,7 +174,7 @@ def table_like(text, columns):
     InputError
         If a column has another unit than agreed.  The message names the column and both units.
     """
-    found = opened(text)
+    found = open_manifest(text)
     table, agreed = found.table, [column["name"] for column in columns or ()]
     for name in agreed:
         base, unit = _base_and_unit(name)
@@ -180,8 +184,8 @@ def table_like(text, columns):
         theirs = _base_and_unit(alike[0])[1]
         if unit and theirs and theirs != unit:
             raise InputError(
-                f"{shown(text)}: column {base!r} is in {theirs}, and the partners agreed on {unit}; convert the values, and "
-                f"name the column {name!r}"
+                f"{display_path(text)}: column {base!r} is in {theirs}, and the partners agreed on {unit}; convert the values, "
+                f"and name the column {name!r}"
             )
         table.columns = {name if other == alike[0] else other: values for other, values in table.columns.items()}
         table.notes.append(f"column {base!r} is in {theirs or unit} {'here' if theirs else 'at the partners'}, "
@@ -195,7 +199,7 @@ def _base_and_unit(name):
     return (match[1].strip(), match[2].strip()) if match else (name.strip(), "")
 
 
-def conformed(text, task, *, leave_out="", memory=""):
+def load_for_task(text, task, *, leave_out="", memory=""):
     """Return the Dataset of a site with the classes of the task, matched by name.
 
     Parameters
@@ -219,14 +223,15 @@ def conformed(text, task, *, leave_out="", memory=""):
     shape = tuple(data.x_train.shape[1:])
     if (data.kind, shape) != (task.kind, task.shape):
         raise InputError(
-            f"{shown(text)}: the samples are {data.kind} {shape}, and the partners agreed on {task.kind} {task.shape}; give "
-            "samples of this shape"
+            f"{display_path(text)}: the samples are {data.kind} {shape}, and the partners agreed on {task.kind} {task.shape}; "
+            "give samples of this shape"
         )
     theirs = "" if data.features is None else str(data.features["backbone"])
     if theirs != task.backbone:
         raise InputError(
-            f"{shown(text)}: the samples are {theirs and f'features of {theirs}' or 'no features of a backbone'}, and the "
-            f"partners agreed on {task.backbone or 'samples without a backbone'}; run `fnlkit embed` with the agreed backbone"
+            f"{display_path(text)}: the samples are {theirs and f'features of {theirs}' or 'no features of a backbone'}, and "
+            f"the partners agreed on {task.backbone or 'samples without a backbone'}; run `fnlkit embed` with the "
+            "agreed backbone"
         )
     names, left = list(map(str, data.class_names)), [name.strip() for name in leave_out.split(",") if name.strip()]
     if unknown := [name for name in left if name in task.classes or name not in names]:
@@ -235,7 +240,7 @@ def conformed(text, task, *, leave_out="", memory=""):
     if extra:
         count, known = int((data.y_train == names.index(extra[0])).sum()), ", ".join(task.classes[:12])
         raise InputError(
-            f"{shown(text)}: the class {extra[0]!r} ({count:,} samples) is none of the partners' classes ({known})"
+            f"{display_path(text)}: the class {extra[0]!r} ({count:,} samples) is none of the partners' classes ({known})"
             f"{nearest(extra[0], task.classes)}; rename it, "
             "or leave its samples out with leave_out"
         )
@@ -243,11 +248,11 @@ def conformed(text, task, *, leave_out="", memory=""):
     train, test = number[data.y_train], number[data.y_test]
     kept, kept_test = np.flatnonzero(train >= 0), np.flatnonzero(test >= 0)
     if not len(kept):
-        raise InputError(f"{shown(text)}: no sample has a label of the partners' classes; check the labels")
+        raise InputError(f"{display_path(text)}: no sample has a label of the partners' classes; check the labels")
     if len(kept) > task.most:
         raise InputError(
-            f"{shown(text)}: {len(kept):,} samples here, more than the {task.most:,} that the partners agreed on; write the "
-            "project with a larger --max-samples"
+            f"{display_path(text)}: {len(kept):,} samples here, more than the {task.most:,} that the partners agreed on; write "
+            "the project with a larger --max-samples"
         )
     x = data.x_train, data.x_test
     return replace(
@@ -255,7 +260,7 @@ def conformed(text, task, *, leave_out="", memory=""):
         y_train=train[kept],
         y_test=test[kept_test],
         class_names=list(task.classes),
-        samples=lambda: (_chosen(x[0], kept), _chosen(x[1], kept_test)),
+        samples=lambda: (_select_samples(x[0], kept), _select_samples(x[1], kept_test)),
         ids=None if data.ids is None else np.asarray(data.ids)[kept],
         paths=None if data.paths is None else np.asarray(data.paths)[kept],
         fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
@@ -265,27 +270,27 @@ def conformed(text, task, *, leave_out="", memory=""):
     )
 
 
-def displayed(text, task, *, leave_out, memory):
-    """Return the Dataset of a site for a page that people read: as `conformed`, with images instead of their features.
+def load_for_display(text, task, *, leave_out, memory):
+    """Return the Dataset of a site for a page that people read: as `load_for_task`, with images instead of their features.
 
     The checksum is that of the features, with which runs compare the labels.
 
     Parameters
     ----------
     text, task, leave_out, memory
-        As for `conformed`.
+        As for `load_for_task`.
     """
-    data = conformed(text, task, leave_out=leave_out, memory=memory)
+    data = load_for_task(text, task, leave_out=leave_out, memory=memory)
     read = samples_like(text, task)
     if not task.backbone_checksum or read.features is not None:
         return data
     shape = tuple(read.x_train.shape[1:])
     shown_task = replace(task, kind=read.kind, shape=shape, backbone="", backbone_checksum="")
-    images = conformed(text, shown_task, leave_out=leave_out)
+    images = load_for_task(text, shown_task, leave_out=leave_out)
     return replace(images, remember=lambda name, compute: data.checksum if name == "checksum" else compute())
 
 
-def _chosen(x, kept):
+def _select_samples(x, kept):
     if len(kept) == len(x):
         return x
     return x[kept] if isinstance(x, np.ndarray) else Chosen(x, kept)

@@ -7,7 +7,7 @@ the work itself.  Here the processes are forked from one that imports this modul
 import multiprocessing
 import os
 
-from fnlkit.engines.flower import required
+from fnlkit.engines.flower import disable_telemetry
 
 _MODULE = "fnlkit.deploy.answering"
 
@@ -19,7 +19,7 @@ def superexec(arguments):
     ----------
     arguments : sequence of str
     """
-    required()
+    disable_telemetry()
     from fnlkit.engines.flower import api
 
     os.environ["PYTHONSAFEPATH"] = "1"  # no module is taken from the folder of the site
@@ -35,7 +35,7 @@ def superexec(arguments):
 
 def answer(words):
     """Answer a message as the command line `words` (flwr-clientapp and options) does."""
-    required()
+    disable_telemetry()
     from fnlkit.engines.flower import api
 
     api.clientapp(words)

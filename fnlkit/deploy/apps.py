@@ -4,19 +4,19 @@ import os
 import re
 from functools import lru_cache, partial
 
-from fnlkit.client.failure import failure, logged
+from fnlkit.client.failure import failure, log_failures
 from fnlkit.deploy import leaving
 from fnlkit.deploy.agreement import NotAgreed
 from fnlkit.deploy.gate import must_be_small
 from fnlkit.deploy.leaving import Undeclared
 from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.time_limit import cpu_limit
-from fnlkit.engines.flower import required, secret, wire
+from fnlkit.engines.flower import disable_telemetry, secret, wire
 from fnlkit.engines.flower.notebook import Notebook
-from fnlkit.engines.flower.visits import answer, checked
+from fnlkit.engines.flower.visits import answer, check_request
 from fnlkit.errors import InputError
 
-required()
+disable_telemetry()
 # Errors with which a site refuses a request; the ledger contains their reason.
 _REFUSALS = (Undeclared, Withheld, secret.Refused)
 
@@ -65,39 +65,39 @@ def client_app(open_site):
 
         def __call__(self, message, context):
             """Return a reply with the declared arrays only; for a failure, its code and class name."""
-            with logged():
-                return answered(message, context, super().__call__)
+            with log_failures():
+                return respond(message, context, super().__call__)
 
-    def answered(message, context, call_next):
+    def respond(message, context, call_next):
         declared, about = None, {"run": "", "round": None}
         try:
             desk, declared, _ = site(context)
             if message.metadata.message_type == "train":
                 must_be_small(message.content, desk.network)
                 about = _about(message) or about
-                reply, line = (_masked if declared.secret else _open)(message, context, call_next, declared, about["run"])
+                reply, line = (_mask_reply if declared.secret else _open)(message, context, call_next, declared, about["run"])
             else:
                 call_next(message, context)
                 line = declared.hello()
-                reply = Message(wire.write(line), reply_to=message)
+                reply = Message(wire.encode(line), reply_to=message)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the error text stays at the site
-            reply, line = _failed(message, error, declared, about["round"])
+            reply, line = _reply_with_failure(message, error, declared, about["round"])
         try:
             leaving.enter(_ledger(context), **about, said=line)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a reply without a ledger entry is not sent
-            reply, _ = _failed(message, error, declared, about["round"])
+            reply, _ = _reply_with_failure(message, error, declared, about["round"])
         return reply
 
     app = Outlet()
 
     @app.query()
     def hello(message, context):
-        return Message(wire.write({}), reply_to=message)
+        return Message(wire.encode({}), reply_to=message)
 
     @app.train()
     def visit(message, context):
         desk, declared, folder = site(context)
-        asked = checked(wire.read(message.content), clients=declared.numbers, network=desk.network)
+        asked = check_request(wire.decode(message.content), clients=declared.numbers, network=desk.network)
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
         number, base, *_ = asked["visits"][0]
         names = declared.gate.admit(asked, partial(desk.notebook(number).digest, base))
@@ -105,7 +105,7 @@ def client_app(open_site):
         with cpu_limit(declared.gate.seconds, declared.gate.task) as check_time:
             desk.accept = partial(_accept, declared, asked, names, check_time)
             reply = answer(desk, asked)
-        return Message(wire.write(reply), reply_to=message)
+        return Message(wire.encode(reply), reply_to=message)
 
     return app
 
@@ -122,7 +122,7 @@ def _ledger(context):
 def _about(message):
     """Return {"run": ..., "round": ...} of a request for the ledger, None if invalid."""
     try:
-        asked = wire.read(message.content)
+        asked = wire.decode(message.content)
         right = isinstance(asked["run"], str) and re.fullmatch("[0-9a-f]{16}", asked["run"]) and type(asked["round"]) is int
         return {"run": asked["run"], "round": asked["round"]} if right and abs(asked["round"]) < 2**53 else None
     except (wire.Unreadable, KeyError, TypeError, AttributeError):
@@ -133,8 +133,8 @@ def _open(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a visit whose reply is sent unmasked."""
     from fnlkit.engines.flower.api import Message
 
-    said = declared.reply(wire.read(call_next(message, context).content), run)
-    return Message(wire.write(said), reply_to=message), said
+    said = declared.reply(wire.decode(call_next(message, context).content), run)
+    return Message(wire.encode(said), reply_to=message), said
 
 
 def _accept(declared, asked, names, check_time, number, reply):
@@ -144,31 +144,31 @@ def _accept(declared, asked, names, check_time, number, reply):
     if more := sorted(set(found) - names):
         raise Undeclared(f"{more[0]!r} is no reply of this request")
     if declared.secret:
-        secret.must_be_within(_moved(found, asked), declared.secret)
+        secret.must_be_within(_compute_update(found, asked), declared.secret)
 
 
-def _moved(found, asked):
+def _compute_update(found, asked):
     """Return the update (P + Q,) float64 of a visit whose reply is masked."""
     if set(found) != {"weights"}:
         raise secret.Refused("it asks for more than masked weights")
     return (found["weights"].double() - asked["weights"].double()).numpy()
 
 
-def _masked(message, context, call_next, declared, run):
+def _mask_reply(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a step of secure aggregation."""
 
     def update():
-        asked = wire.read(message.content)
-        ((_, found),) = declared.reply(wire.read(call_next(message, context).content), run)["replies"]
+        asked = wire.decode(message.content)
+        ((_, found),) = declared.reply(wire.decode(call_next(message, context).content), run)["replies"]
         if isinstance(found, tuple):
             raise secret.Failed(*found[1:3])
-        return _moved(found, asked), secret.rounding(asked["seed"], asked["round"], declared.client)
+        return _compute_update(found, asked), secret.rounding(asked["seed"], asked["round"], declared.client)
 
-    reply = secret.answered(message, context, update, declared.secret)
-    return reply, secret.summary(reply.content)
+    reply = secret.answer(message, context, update, declared.secret)
+    return reply, secret.summarize_records(reply.content)
 
 
-def _failed(message, error, declared, round):
+def _reply_with_failure(message, error, declared, round):
     """Return (reply, ledger entry) of a failure.
 
     The message of the failure is written only to the site's log.
@@ -186,5 +186,5 @@ def _failed(message, error, declared, round):
     line = {"failure": [code, name]} | ({"refused": str(error)} if isinstance(error, _REFUSALS) else {})
     if declared is not None and declared.secret and message.metadata.message_type == "train":
         return Message(Error(code=0, reason=f"{code} {name}"), reply_to=message), line
-    content = wire.write({"replies": [[-1 if declared is None else declared.client, told]]})
+    content = wire.encode({"replies": [[-1 if declared is None else declared.client, told]]})
     return Message(content, reply_to=message), line

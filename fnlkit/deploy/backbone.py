@@ -7,7 +7,7 @@ from importlib import metadata
 import numpy as np
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.spec import bind, find, own_names, parse
 from fnlkit.datasets.embed import BACKBONES, View, embed, embed_parts
@@ -108,7 +108,7 @@ def with_backbone(data, task, memory, source):
     """
     if data.kind != "image":
         raise InputError(
-            f"{shown(source)}: the samples are {data.kind} {tuple(data.x_train.shape[1:])}, and the partners agreed on "
+            f"{display_path(source)}: the samples are {data.kind} {tuple(data.x_train.shape[1:])}, and the partners agreed on "
             f"features of images by {task.backbone}; give images"
         )
     facts = hashlib.sha256(f"{data.checksum} {task.backbone} {task.backbone_checksum}".encode()).hexdigest()[:16]

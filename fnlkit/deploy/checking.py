@@ -9,19 +9,19 @@ from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
 from fnlkit.deploy import gate, opening, replies, terms
-from fnlkit.deploy.agreement import config_of, conformed, samples_like, table_like
+from fnlkit.deploy.agreement import config_of, load_for_task, samples_like, table_like
 from fnlkit.experiment.plan import Plan
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
 
 
-def agreed_task(path, task=None):
+def read_agreed_task(path, task=None):
     """Return (Settings, Task) of a site's copy of the project, for one of the agreed tasks."""
     config = config_of(path)
     return terms.read_config(config if task is None else config | {"task": task})
 
 
-def described(text, path):
+def describe_data(text, path):
     """Return a description of a site's data, which is read but not sent.
 
     Parameters
@@ -42,7 +42,7 @@ def described(text, path):
     InputError
         If the data cannot be read.
     """
-    settings, task = agreed_task(path)
+    settings, task = read_agreed_task(path)
     data = samples_like(text, task)
     counts = np.bincount(data.y_train, minlength=len(data.class_names))
     missing, constant = _missing(text, task), _constant(data)
@@ -106,9 +106,9 @@ def leaving_of(text, path, leave_out="", memory=""):
     Parameters
     ----------
     text, path : str
-        As in `described`.
+        As in `describe_data`.
     leave_out, memory : str
-        As in `fnlkit.deploy.agreement.conformed`.
+        As in `fnlkit.deploy.agreement.load_for_task`.
 
     Returns
     -------
@@ -120,12 +120,12 @@ def leaving_of(text, path, leave_out="", memory=""):
     InputError
         If the samples do not fit. The one-line message names the column or the class.
     """
-    _, first = agreed_task(path)
-    data = conformed(text, first, leave_out=leave_out, memory=memory)
+    _, first = read_agreed_task(path)
+    data = load_for_task(text, first, leave_out=leave_out, memory=memory)
     samples, shape = len(data.y_train), intake(data)[2]
     rows = []
     for name in first.judging.tasks:
-        settings, task = agreed_task(path, name)
+        settings, task = read_agreed_task(path, name)
         plan = Plan.of(settings)
         network = opening.network_of(plan, task, shape)
         dtype = str(network.dtype).removeprefix("torch.")
@@ -153,10 +153,10 @@ def requests_of(path):
     path : str
         The site's copy of the project's pyproject.toml.
     """
-    _, first = agreed_task(path)
+    _, first = read_agreed_task(path)
     rows = []
     for name in first.judging.tasks:
-        settings, task = agreed_task(path, name)
+        settings, task = read_agreed_task(path, name)
         rows += gate.table(Plan.of(settings), task)
     return rows
 

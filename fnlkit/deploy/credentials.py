@@ -68,7 +68,7 @@ def of_server(host):
     return {"ca.crt": _pem(authority), "ca.key": _pem(key=ca_key), "server.crt": _pem(own), "server.key": _pem(key=key)}
 
 
-def renewed(ca_key, certificate):
+def renew(ca_key, certificate):
     """Return {file: bytes} of new certificates: ca.crt with the same key, and server.crt and server.key for the same hosts.
 
     Parameters

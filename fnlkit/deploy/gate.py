@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import from_home, shown
+from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.client import testing
 from fnlkit.client.inputs import Augment
 from fnlkit.client.scaling import FEWEST
@@ -168,7 +168,7 @@ class Gate:
         Parameters
         ----------
         request : dict
-            As returned by fnlkit.engines.flower.visits.checked.
+            As returned by fnlkit.engines.flower.visits.check_request.
         remembered : callable returning str
             Digest of the memory with which the visit begins; called for a row with `different`.
 
@@ -205,7 +205,7 @@ class Gate:
                 if counts.get(key, 0) + more > row.requests:
                     raise NotInTable(
                         f"{task}: {short(name)} was requested {counts.get(key, 0) + more:,} times, and this site agreed to "
-                        f"{row.requests:,}; if you permit more, delete {shown(self.path)}"
+                        f"{row.requests:,}; if you permit more, delete {display_path(self.path)}"
                     )
                 counts[key] = counts.get(key, 0) + more
             saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
@@ -216,7 +216,7 @@ class Gate:
         if f"{key} {digest}" not in known and len(known) >= row.different:
             raise NotInTable(
                 f"{row.task}: {short(row.step)} was requested with {len(known)} different models or values, and this site "
-                f"agreed to {row.different}; if you permit more, delete {shown(self.path)}"
+                f"agreed to {row.different}; if you permit more, delete {display_path(self.path)}"
             )
         counts[f"{key} {digest}"] = counts.get(f"{key} {digest}", 0) + 1
 
@@ -233,7 +233,7 @@ class Gate:
                 return found["counts"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass
-        raise NotInTable(f"{shown(self.path)}: is not a record of fnlkit; restore the original file, or delete it")
+        raise NotInTable(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file, or delete it")
 
 
 def gate_of(plan, task, *, agreed, memory, timeout):
@@ -445,11 +445,11 @@ def reachable(*parts):
             continue
         if (part.__module__, part.__name__) in known:
             found.add(f"{part.__module__}:{part.__name__}")
-        stack += _named(part)
+        stack += _referenced_values(part)
     return found
 
 
-def _named(function):
+def _referenced_values(function):
     """Return the values that the code of a function names, and the steps before a loss."""
     words, codes = set(), [function.__code__]
     while codes:

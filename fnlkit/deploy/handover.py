@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.sheets import Sheet
-from fnlkit.datasets.columns import decoded
+from fnlkit.datasets.columns import decode_row
 from fnlkit.deploy import credentials, identity
 from fnlkit.deploy.agreement import config_of
 from fnlkit.deploy.identity import is_name, parse_address
@@ -74,13 +74,13 @@ def read_site(folder):
     folder = Path(folder).absolute()
     path = folder / SITE
     if not path.is_file():
-        raise InputError(f"{shown(path)}: is missing; name the folder that the coordinator sent, with --project FOLDER")
+        raise InputError(f"{display_path(path)}: is missing; name the folder that the coordinator sent, with --project FOLDER")
     _check_links(folder, ())
     text = files.read_text(str(path), max_bytes=_MAX_BYTES)
     try:
         site = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, or nested too deeply
-        raise InputError(f"{shown(path)}: {error}; correct the file") from None
+        raise InputError(f"{display_path(path)}: {error}; correct the file") from None
     valid = {name: type(site.get(name)) is kind for name, kind in _SITE.items()}
     if all(valid.values()):
         valid["name"] = is_name(site["name"])
@@ -89,11 +89,11 @@ def read_site(folder):
         valid["agreed"] = site["agreed"] == "agreed.toml"
         valid["memory"] = site["memory"] == "memory"
     if unknown := sorted(set(site) - set(_SITE)):
-        raise InputError(f"{shown(path)}: {unknown[0]} is no entry{nearest(unknown[0], _SITE)}; correct the name")
+        raise InputError(f"{display_path(path)}: {unknown[0]} is no entry{nearest(unknown[0], _SITE)}; correct the name")
     for name in _SITE:
         if not valid[name]:
-            raise InputError(f"{shown(path)}: has no usable {name}; restore the file that the coordinator sent")
-    parse_address(site["superlink"], f"{shown(path)}: superlink", default=None)
+            raise InputError(f"{display_path(path)}: has no usable {name}; restore the file that the coordinator sent")
+    parse_address(site["superlink"], f"{display_path(path)}: superlink", default=None)
     _check_links(folder, (f"{site['name']}.key", f"{site['name']}.key.pub"))
     for name in ("data", "memory", "agreed"):
         if site[name]:
@@ -119,7 +119,7 @@ def locate_site(project, name=""):
     if not os.path.isfile(project):
         site = read_site(project)
         if name and name != site["name"]:
-            raise InputError(f"--site {name}: the folder {shown(project)} is that of {site['name']}; leave out --site")
+            raise InputError(f"--site {name}: the folder {display_path(project)} is that of {site['name']}; leave out --site")
         return site
     names = config_of(project).get("names")
     try:
@@ -127,9 +127,11 @@ def locate_site(project, name=""):
         number = names.index(name)
     except (ValueError, TypeError, AttributeError):
         listed = ", ".join(map(str, names[:12])) if isinstance(names, list) else "none"
-        raise InputError(f"--site {name or '(missing)'}: is no site of {shown(project)}; its sites are {listed}") from None
+        raise InputError(
+            f"--site {name or '(missing)'}: is no site of {display_path(project)}; its sites are {listed}"
+        ) from None
     if not is_name(name):
-        raise InputError(f"{shown(project)}: the name of a site has odd characters; write the project again")
+        raise InputError(f"{display_path(project)}: the name of a site has odd characters; write the project again")
     folder = Path(project).absolute().parent
     return {"client": number, "name": name, "agreed": str(project), "memory": str(folder / f"memory-{name}"), "data": "",
             "leave_out": "", "folder": str(folder)}  # fmt: skip
@@ -144,14 +146,14 @@ def _check_links(folder, names):
             parts += (folder / inner).iterdir()
     for part in parts:
         if part.is_symlink():
-            raise InputError(f"{shown(part)}: is a symbolic link; the folder of a site contains none, remove it")
+            raise InputError(f"{display_path(part)}: is a symbolic link; the folder of a site contains none, remove it")
         if part.exists() and not (part.is_file() or part.is_dir()):
-            raise InputError(f"{shown(part)}: is no regular file; remove it")
+            raise InputError(f"{display_path(part)}: is no regular file; remove it")
         if part.parent.name == "bin" and (part.name != _PROGRAM or not part.is_file()):
-            raise InputError(f"{shown(part)}: is no program of fnlkit; remove it, because the site would run it")
+            raise InputError(f"{display_path(part)}: is no program of fnlkit; remove it, because the site would run it")
 
 
-def made_here(site):
+def list_private_files(site):
     """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
 
     Features in `memory` are not among them: `fnlkit site check` stores them before the site joins.
@@ -185,8 +187,8 @@ def join(folder, data, leave_out=""):
     """
     site = read_site(folder)
     folder = Path(site["folder"])
-    if not site["data"] and (brought := made_here(site)):
-        raise InputError(f"{shown(brought[0])}: this site has not joined, so that the file is not its own; remove it")
+    if not site["data"] and (brought := list_private_files(site)):
+        raise InputError(f"{display_path(brought[0])}: this site has not joined, so that the file is not its own; remove it")
     for name, value in (("the folder", str(folder)), ("DATA", os.path.abspath(data)), ("--leave-out", leave_out)):
         if not value.isprintable():
             raise InputError(f"{name} {value!r}: contains a control character, which no start script can contain; rename it")
@@ -267,7 +269,7 @@ def make_demo(folder, dataset, names, seed=0):
         labels[wrong] = (labels[wrong] + 1) % len(classes)
         path = folder / "sites" / name / ("data.csv" if dataset.table else "data.npz")
         if dataset.table:  # sites of a table give cells, from which each computes its features
-            rows = [[text for _, text in decoded(dataset.table, np.asarray(dataset.x_train[i]))] for i in held]
+            rows = [[text for _, text in decode_row(dataset.table, np.asarray(dataset.x_train[i]))] for i in held]
             rows = [[*row, classes[label]] for row, label in zip(rows, labels, strict=True)]
             Sheet([*(column["name"] for column in dataset.table), "label"], rows).write(str(path))
         else:

@@ -11,8 +11,8 @@ import numpy as np
 from fnlkit.artifacts import saving
 from fnlkit.deploy import labels
 from fnlkit.errors import InputError
-from fnlkit.estimators import judged_by
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators import run_estimator
+from fnlkit.estimators.apply import add_judgment
 
 FOLDER = "test"
 
@@ -47,7 +47,7 @@ def held_out_part(data):
     )
 
 
-def judge(memory, data, name, probabilities):
+def judge_held_out(memory, data, name, probabilities):
     """Write the judgment of each test sample by confident learning.
 
     Parameters
@@ -65,8 +65,8 @@ def judge(memory, data, name, probabilities):
     if not os.path.isdir(folder):
         saving.private_folder(folder)
     federation = labels.labels_of(folder, data, name)
-    arrays, facts = judged_by(federation, data, "confident", probabilities=probabilities)
-    judged(federation, arrays, facts=facts).write(os.path.join(folder, labels.JUDGED))
+    arrays, facts = run_estimator(federation, data, "confident", probabilities=probabilities)
+    add_judgment(federation, arrays, facts=facts).write(os.path.join(folder, labels.JUDGED))
 
 
 def held_out_labels(memory, data, name):
@@ -75,7 +75,7 @@ def held_out_labels(memory, data, name):
     Parameters
     ----------
     memory, name : str
-        As in `judge`.
+        As in `judge_held_out`.
     data : fnlkit.datasets.Dataset
         Samples of the site with test samples.
 

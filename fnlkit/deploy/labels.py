@@ -12,12 +12,12 @@ import numpy as np
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.suspects import find_reviewed
 
 JUDGED, REVIEWED = "judged.npz", "reviewed.npz"
 # Labels and scores from which the last review was exported.
@@ -32,7 +32,7 @@ def labels_of(folder, data, name):
     folder : str
         The site's folder `memory`.
     data : fnlkit.datasets.Dataset
-        Samples in the order of the task's classes (`fnlkit.deploy.agreement.conformed`).
+        Samples in the order of the task's classes (`fnlkit.deploy.agreement.load_for_task`).
     name : str
         Name of the site.
 
@@ -49,7 +49,8 @@ def labels_of(folder, data, name):
         must_be(data, federation.meta, len(federation.given), what="the review", of_site=True)
     except InputError as error:
         raise InputError(
-            f"{shown(path)}: {error}; the data changed since the review: move the file away to use the labels as received"
+            f"{display_path(path)}: {error}; the data changed since the review: move the file away to use the labels as "
+            "received"
         ) from None
     return federation
 
@@ -95,12 +96,12 @@ def keep_judgment(folder, federation, client):
         arrays["copy_of"][held] = np.where(of < 0, -1, held[of])
         arrays["far"][held] = rows["audit/far"].numpy()
     else:
-        arrays |= _found_before(folder, federation)
-    found = judged(federation, {PREFIX + name: values for name, values in arrays.items()})
+        arrays |= _read_earlier_findings(folder, federation)
+    found = add_judgment(federation, {PREFIX + name: values for name, values in arrays.items()})
     found.write(os.path.join(folder, JUDGED))
 
 
-def _found_before(folder, federation):
+def _read_earlier_findings(folder, federation):
     """Return copies and outliers (n,) of an earlier judged.npz of the same data; {} without one."""
     path = os.path.join(folder, JUDGED)
     if not os.path.exists(path):
@@ -131,10 +132,10 @@ def to_review(folder, data, name):
     scored = Federation.read(path)
     must_be(data, scored.meta, len(scored.given), what="the audit", of_site=True)
     arrays = {each: values for each, values in scored.extra.items() if each.startswith(PREFIX)}
-    return judged(labels_of(folder, data, name), arrays, facts=scored.meta.get("estimate"))
+    return add_judgment(labels_of(folder, data, name), arrays, facts=scored.meta.get("estimate"))
 
 
-def exported(folder, federation):
+def store_export(folder, federation):
     """Keep the Federation from which a review is exported."""
     federation.write(os.path.join(folder, EXPORTED))
 
@@ -162,7 +163,7 @@ def review_imported(folder, current, change):
             if _keeps(current, found):
                 return found
     found = change(current)
-    exported(folder, current)
+    store_export(folder, current)
     return found
 
 
@@ -176,10 +177,10 @@ def _precedes(before, current):
 def _keeps(current, found):
     """Return whether each decided sample of a Federation is decided in another one, which has as many corrections."""
     fewer = len(found.meta.get("corrections", [])) < len(current.meta.get("corrections", []))
-    return not fewer and bool(reviewed(found)[reviewed(current)].all())
+    return not fewer and bool(find_reviewed(found)[find_reviewed(current)].all())
 
 
-def decided(folder, federation, text=None, ending=".csv"):
+def store_review(folder, federation, text=None, ending=".csv"):
     """Write the federation of a review to reviewed.npz, without the judgment of the labels before the review.
 
     Parameters

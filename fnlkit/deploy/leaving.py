@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import saving
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.deploy.releases import Releases
 from fnlkit.engines.flower.secret import Terms
 from fnlkit.errors import InputError
@@ -83,7 +83,7 @@ class Declared:
         if isinstance(what, tuple):
             return {"replies": [[client, failure(*what[1:3])]]}
         arrays = {name: self._array(name, value) for name, value in what.items()}
-        return {"replies": [[client, self.releases.passed(arrays, run=run)]]}
+        return {"replies": [[client, self.releases.replace_released(arrays, run=run)]]}
 
     def _array(self, name, value):
         if name not in self.arrays:
@@ -132,9 +132,9 @@ def enter(path, *, run, round, said):
     body = {"kind": KIND, "run": run, "round": round, **_summary(said)}
     saving.private_folder(os.path.dirname(os.path.abspath(path)))
     with FileLock(f"{path}.lock"):
-        lines = read(path)
+        lines = read_ledger(path)
         before = lines[-1]["sha256"] if lines else ""
-        line = json.dumps({**body, "sha256": _chained(before, body)}) + "\n"
+        line = json.dumps({**body, "sha256": _hash_chain(before, body)}) + "\n"
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             _end_at_a_line(descriptor)
@@ -156,7 +156,7 @@ def _end_at_a_line(descriptor):
         os.ftruncate(descriptor, size - len(torn))
 
 
-def read(path):
+def read_ledger(path):
     """Return the lines of a site's ledger as dicts, [] if there is no ledger.
 
     An incomplete last line is ignored, because its message was never sent.
@@ -176,17 +176,19 @@ def read(path):
             try:
                 entry = json.loads(line)
                 body = {name: value for name, value in entry.items() if name != "sha256"}
-                right = entry["sha256"] == _chained(before, body)
+                right = entry["sha256"] == _hash_chain(before, body)
             except (ValueError, KeyError, TypeError, AttributeError):
                 right = False
             if not right:
-                raise InputError(f"{shown(path)}: line {number} is not as fnlkit wrote it; put the file back, or name another")
+                raise InputError(
+                    f"{display_path(path)}: line {number} is not as fnlkit wrote it; put the file back, or name another"
+                )
             out.append(entry)
             before = entry["sha256"]
     return out
 
 
-def _chained(before, body):
+def _hash_chain(before, body):
     return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.deploy import labels, mail_noise
-from fnlkit.deploy.mail_files import HEADS, JUDGED, SUMS, digest_of, enter, make_artifact, must_agree, read, refuse
+from fnlkit.deploy.mail_files import HEADS, JUDGED, SUMS, digest_of, enter, make_artifact, must_agree, read_mail_file, refuse
 from fnlkit.errors import InputError
 from fnlkit.review import private, quick, report, shifts, summaries
 from fnlkit.review.rounding import AWAY, STEP
@@ -31,7 +31,7 @@ def summarize(site, epsilon=None, delta=None):
     ----------
     site : fnlkit.deploy.mail_files.Site
     epsilon, delta : float, optional
-        Add noise, see `fnlkit.deploy.mail_noise.summarize`. Default: no noise.
+        Add noise, see `fnlkit.deploy.mail_noise.summarize_with_noise`. Default: no noise.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def summarize(site, epsilon=None, delta=None):
         if os.path.exists(os.path.join(site.memory, RECORD)):
             refuse(site, "--epsilon: a first file without noise was written before, and noise hides nothing any more; name a "
                          "project in another folder only if no sample is in both data sets")  # fmt: skip
-        return mail_noise.summarize(site, epsilon, delta)
+        return mail_noise.summarize_with_noise(site, epsilon, delta)
     if site.budget is not None:
         raise InputError(f"--epsilon: this project agreed on sums with noise; add --epsilon {site.budget[0]:g}")
     if mail_noise.read_releases(site.memory):
@@ -123,24 +123,26 @@ def judge(site, path):
     InputError
         If the message does not fit the project.
     """
-    heads = read(path, HEADS)
+    heads = read_mail_file(path, HEADS)
     if "epsilon" in heads.meta:
-        return mail_noise.judge(site, heads, path)
+        return mail_noise.judge_with_noise(site, heads, path)
     must_agree(heads, site.about, path, f"the project of {site.name}")
     known, digest = _record(site), digest_of(heads)
     if "first" not in known:
         raise InputError(f"{site.name}: has written no first file yet; run `fnlkit site summarize` first")
     if known.get("heads", digest) != digest:
-        refuse(site, f"{shown(path)}: this site has answered another message of this project; a site answers one")
+        refuse(site, f"{display_path(path)}: this site has answered another message of this project; a site answers one")
     made_of = heads.meta.get("firsts")
     if not isinstance(made_of, dict) or made_of.get(site.name) != known["first"]:
-        refuse(site, f"{shown(path)}: was not made with the first file of {site.name}; send the coordinator this file again")
+        refuse(
+            site, f"{display_path(path)}: was not made with the first file of {site.name}; send the coordinator this file again"
+        )
     place = list(made_of).index(site.name)
     reason = _unusable(heads.arrays, site, len(made_of))
     if not reason and site.scale and site.client.x.shape[1] == heads.arrays["center"].shape[1]:
         reason = summaries.narrow(heads.arrays, place, site.client, site.scale)
     if reason:
-        refuse(site, f"{shown(path)}: {reason}")
+        refuse(site, f"{display_path(path)}: {reason}")
     arrays = summaries.judge(site.client, heads.arrays, place, changes=site.changes, seed=site.about["seed"])
     artifact = make_artifact(JUDGED, arrays, site, "site judge", heads=digest, first=known["first"])
     second = digest_of(artifact)
@@ -203,7 +205,7 @@ def _records(memory):
             return {found["project"]: found}
         return {project: dict(record) for project, record in found["projects"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{shown(path)}: is no record of fnlkit; restore the file") from None
+        raise InputError(f"{display_path(path)}: is no record of fnlkit; restore the file") from None
 
 
 def _keep(site, known):

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.datasets import columns as tables
 from fnlkit.deploy import handover, labels, leaving, scale
-from fnlkit.deploy.agreement import FREE, config_of, conformed
+from fnlkit.deploy.agreement import FREE, config_of, load_for_task
 from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
@@ -93,7 +93,7 @@ def open_site(text, project, *, name="", scaled=None, leave_out=""):
     scaled : str, optional
         Result of the task scale, if the project takes the scale from the sites.
     leave_out : str
-        As for `fnlkit.deploy.agreement.conformed`.
+        As for `fnlkit.deploy.agreement.load_for_task`.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def open_site(text, project, *, name="", scaled=None, leave_out=""):
     if task.scaling == "sites" and not task.has_scale:
         raise InputError("--scale: this project takes the scale from the sites; give the scale.json of the coordinator "
                          "(`fnlkit sites run DIR --task scale`)")  # fmt: skip
-    data = conformed(text, task, leave_out=leave_out, memory=memory)
+    data = load_for_task(text, task, leave_out=leave_out, memory=memory)
     federation = labels.labels_of(memory, data, name)
     x, _, _, image = intake(data)
     held = federation.client_indices
@@ -141,11 +141,11 @@ def _budget_of(config, task, path):
         epsilon, delta = map(float, values)
         private.sigma_of(epsilon, delta)
     except (TypeError, ValueError):
-        raise InputError(f"agreed {shown(path)}: sums_epsilon and sums_delta are no pair of numbers; write the project again "
-                         "with `fnlkit flower-app --sums-epsilon`") from None  # fmt: skip
+        raise InputError(f"agreed {display_path(path)}: sums_epsilon and sums_delta are no pair of numbers; write the project "
+                         "again with `fnlkit flower-app --sums-epsilon`") from None  # fmt: skip
     if task.scaling == "sites":
-        raise InputError(f"agreed {shown(path)}: the scale from the sites (task scale) has no noise, and the sums must have "
-                         "some; write the project without --scale sites")  # fmt: skip
+        raise InputError(f"agreed {display_path(path)}: the scale from the sites (task scale) has no noise, and the sums must "
+                         "have some; write the project without --scale sites")  # fmt: skip
     return epsilon, delta
 
 
@@ -158,7 +158,7 @@ def _scale_text(path):
             return found["scale"]
     except (ValueError, KeyError, TypeError):
         pass
-    raise InputError(f"--scale {shown(path)}: is no result of `fnlkit sites run DIR --task scale`")
+    raise InputError(f"--scale {display_path(path)}: is no result of `fnlkit sites run DIR --task scale`")
 
 
 def make_artifact(kind, arrays, site, command, **more):
@@ -167,7 +167,7 @@ def make_artifact(kind, arrays, site, command, **more):
                           with_record(meta, provenance(command)))  # fmt: skip
 
 
-def shared_of(artifact):
+def find_common_entries(artifact):
     """Return the names of the entries that all files of an audit share; those of files with noise are more."""
     return (*_ABOUT, *(name for name in ("epsilon", "delta") if name in artifact.meta))
 
@@ -175,7 +175,9 @@ def shared_of(artifact):
 def digest_of(artifact):
     """Return a SHA-256 over the arrays and the entries that files of an audit share."""
     total = hashlib.sha256(
-        json.dumps([artifact.kind, {name: artifact.meta.get(name) for name in (*shared_of(artifact), "site")}]).encode()
+        json.dumps(
+            [artifact.kind, {name: artifact.meta.get(name) for name in (*find_common_entries(artifact), "site")}]
+        ).encode()
     )
     for name in sorted(artifact.arrays):
         values = np.ascontiguousarray(artifact.arrays[name])
@@ -198,23 +200,27 @@ def refuse(site, reason):
 
 
 # ---- received files
-def read(path, *kinds):
+def read_mail_file(path, *kinds):
     found = files.read(path, kinds=[kind.rpartition("/")[0] for kind in kinds], max_bytes=_MAX_BYTES)
     noisy = "epsilon" in found.meta
     needed = {SUMS: _NOISY_FIRST if noisy else _FIRST, JUDGED: _NOISY_SECOND if noisy else _SECOND}.get(found.kind)
     if needed and set(found.arrays) != needed:
         odd = sorted(set(found.arrays) ^ needed)[0]
-        raise InputError(f"{shown(path)}: {'lacks' if odd in needed else 'has an unknown array'} {odd}; write the file again")
+        raise InputError(
+            f"{display_path(path)}: {'lacks' if odd in needed else 'has an unknown array'} {odd}; write the file again"
+        )
     for name, values in found.arrays.items():
         kinds = "i" if name in summaries.COUNTS and not noisy else "bif"
         if values.dtype.kind not in kinds or not np.isfinite(values).all():
-            raise InputError(f"{shown(path)}: {name} contains NaN, infinity or no numbers; write the file again")
-    for name in (*shared_of(found), *(("delta",) if noisy else ()), *(("site",) if needed else ())):
+            raise InputError(f"{display_path(path)}: {name} contains NaN, infinity or no numbers; write the file again")
+    for name in (*find_common_entries(found), *(("delta",) if noisy else ()), *(("site",) if needed else ())):
         if name not in found.meta:
-            raise InputError(f"{shown(path)}: lacks the entry {name}; write the file again")
+            raise InputError(f"{display_path(path)}: lacks the entry {name}; write the file again")
     for name, kind in _KINDS.items():
         if not isinstance(found.meta.get(name, kind()), kind):
-            raise InputError(f"{shown(path)}: the entry {name} is {type(found.meta[name]).__name__}; write the file again")
+            raise InputError(
+                f"{display_path(path)}: the entry {name} is {type(found.meta[name]).__name__}; write the file again"
+            )
     if noisy:
         _must_have_budget(found, path)
     return found
@@ -227,7 +233,7 @@ def _must_have_budget(found, path):
             raise InputError("no number")
         private.sigma_of(*values)
     except InputError as error:
-        raise InputError(f"{shown(path)}: epsilon and delta are unusable ({error}); write the file again") from None
+        raise InputError(f"{display_path(path)}: epsilon and delta are unusable ({error}); write the file again") from None
 
 
 def must_agree(found, about, path, other):
@@ -238,7 +244,7 @@ def must_agree(found, about, path, other):
     for name in ("epsilon", "delta", *(name for name in _ABOUT if name != "project"), "project"):
         if found.meta.get(name) != about.get(name):
             what = words.get(name, f"another {name}")
-            raise InputError(f"{shown(path)}: has {what} than {other}; all sites need the same project file")
+            raise InputError(f"{display_path(path)}: has {what} than {other}; all sites need the same project file")
 
 
 def read_all(paths):
@@ -251,18 +257,18 @@ def read_all(paths):
     """
     found, about, first_path = {SUMS: {}, JUDGED: {}}, None, None
     for path in paths:
-        one = read(path, SUMS, JUDGED)
+        one = read_mail_file(path, SUMS, JUDGED)
         if about is None:
-            about, first_path = {name: one.meta[name] for name in shared_of(one)}, path
-        must_agree(one, about, path, shown(first_path))
+            about, first_path = {name: one.meta[name] for name in find_common_entries(one)}, path
+        must_agree(one, about, path, display_path(first_path))
         name = one.meta["site"]
         if name not in about["sites"]:
-            raise InputError(f"{shown(path)}: {str(name)[:40]!r} is no site of the project")
+            raise InputError(f"{display_path(path)}: {str(name)[:40]!r} is no site of the project")
         if name in found[one.kind]:
             which = "first" if one.kind == SUMS else "second"
-            raise InputError(f"{shown(path)}: is another {which} file of {name}; name one of both")
+            raise InputError(f"{display_path(path)}: is another {which} file of {name}; name one of both")
         if one.kind == SUMS and (reason := _impossible(one.arrays, about)):
-            raise InputError(f"{shown(path)}: {reason}; {name} has to write the file again")
+            raise InputError(f"{display_path(path)}: {reason}; {name} has to write the file again")
         found[one.kind][name] = one
     order = [{name: files_of[name] for name in about["sites"] if name in files_of} for files_of in found.values()]
     if len(order[0]) < 3:

@@ -14,7 +14,7 @@ import numpy as np
 from filelock import FileLock
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.deploy import labels, leaving
 from fnlkit.deploy.mail_files import JUDGED, LEDGER, SUMS, digest_of, enter, make_artifact, must_agree, refuse
 from fnlkit.errors import InputError
@@ -25,7 +25,7 @@ KIND, RECORD = "fnlkit.sums-releases/1", "released-sums.json"
 FIRST, SECOND = "noisy-1.npz", "noisy-2.npz"
 
 
-def summarize(site, epsilon, delta, draws=None):
+def summarize_with_noise(site, epsilon, delta, draws=None):
     """Return (Artifact, lines of text) of a site's first file with noise, after charging both files to the budget.
 
     Parameters
@@ -52,7 +52,7 @@ def summarize(site, epsilon, delta, draws=None):
         releases, terms = read_releases(site.memory), {"epsilon": float(epsilon), "delta": float(delta)}
         facts = {"project": site.about["project"], "data": _data_digest(site.client)} | terms
         if releases and all(releases[-1][name] == value for name, value in facts.items()):
-            artifact = _stored(site, FIRST, releases[-1]["first"])
+            artifact = _read_stored(site, FIRST, releases[-1]["first"])
             return artifact, list(contents(artifact))
         before = [(one["epsilon"], one["delta"]) for one in releases]
         total = private.total_epsilon([*before, (epsilon, delta)], at)
@@ -61,7 +61,7 @@ def summarize(site, epsilon, delta, draws=None):
             refuse(site, f"--epsilon {epsilon:g}: with earlier releases of epsilon {spent:.3g}, the total is {total:.3g} at "
                          f"delta {at:g}, and this site agreed to {limit:g}")  # fmt: skip
         draws = HiddenStream(secrets.token_bytes(32)) if draws is None else draws
-        arrays = private.summarize(site.client, site.scale, **terms, draws=draws)
+        arrays = private.summarize_with_noise(site.client, site.scale, **terms, draws=draws)
         privacy = {"neighbors": private.NEIGHBORS, "releases": len(releases) + 1, "total": total, "agreed": [limit, at],
                    "sensitivity": private.sensitivity_of(arrays["sums"].shape[1]),
                    "deviation": private.noise_of(**terms, size=arrays["sums"].shape[1])}  # fmt: skip
@@ -107,7 +107,7 @@ def describe_second(artifact, size):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
-def judge(site, message, path, draws=None):
+def judge_with_noise(site, message, path, draws=None):
     """Return (Artifact, lines of text) of a site's second file with noise; its cost was charged with the first file.
 
     Parameters
@@ -116,7 +116,7 @@ def judge(site, message, path, draws=None):
     message : fnlkit.artifacts.files.Artifact
         The message of the coordinator, and its `path`.
     draws : numpy.random.Generator, optional
-        As for `summarize`.
+        As for `summarize_with_noise`.
 
     Raises
     ------
@@ -133,18 +133,19 @@ def judge(site, message, path, draws=None):
         if last["data"] != _data_digest(site.client):
             refuse(site, "the data changed since the first file was written; restore them")
         if last.get("heads", digest) != digest:
-            refuse(site, f"{shown(path)}: this site has answered another message of this release; a site answers one")
+            refuse(site, f"{display_path(path)}: this site has answered another message of this release; a site answers one")
         made_of = message.meta.get("firsts")
         if not isinstance(made_of, dict) or made_of.get(site.name) != last["first"]:
             refuse(
-                site, f"{shown(path)}: was not made with the first file of {site.name}; send the coordinator this file again"
+                site,
+                f"{display_path(path)}: was not made with the first file of {site.name}; send the coordinator this file again",
             )
         if reason := _unusable(message.arrays, site):
-            refuse(site, f"{shown(path)}: {reason}")
+            refuse(site, f"{display_path(path)}: {reason}")
         draws = HiddenStream(secrets.token_bytes(32)) if draws is None else draws
-        arrays, p = private.judge(site.client, message.arrays, site.scale, **terms, draws=draws)
+        arrays, p = private.judge_with_noise(site.client, message.arrays, site.scale, **terms, draws=draws)
         if "second" in last:
-            artifact = _stored(site, SECOND, last["second"])
+            artifact = _read_stored(site, SECOND, last["second"])
         else:
             artifact = make_artifact(JUDGED, arrays, site, "site judge", **terms, heads=digest, first=last["first"])
             files.write(artifact, os.path.join(site.memory, SECOND))
@@ -182,14 +183,14 @@ def _data_digest(client):
     return total.hexdigest()
 
 
-def _stored(site, name, digest):
+def _read_stored(site, name, digest):
     """Return a file that was written before; raise if it is missing, because new noise would be another release."""
     path = os.path.join(site.memory, name)
     if os.path.exists(path):
         artifact = files.read(path)
         if digest_of(artifact) == digest:
             return artifact
-    raise InputError(f"{shown(path)}: is missing or changed, and new noise would be another release; restore the file")
+    raise InputError(f"{display_path(path)}: is missing or changed, and new noise would be another release; restore the file")
 
 
 def read_releases(memory):
@@ -209,7 +210,7 @@ def read_releases(memory):
             return [one | {"epsilon": float(one["epsilon"]), "delta": float(one["delta"])} for one in found["releases"]]
     except (ValueError, KeyError, TypeError):
         pass
-    raise InputError(f"{shown(path)}: is no record of fnlkit; restore the file")
+    raise InputError(f"{display_path(path)}: is no record of fnlkit; restore the file")
 
 
 def _keep(memory, releases):

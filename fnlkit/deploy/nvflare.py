@@ -100,7 +100,7 @@ class Audit(Controller):
                 if (code := reply.get_return_code()) != ReturnCode.OK:
                     raise InputError(f"replied {code}; the reason is in the log of the site")
                 path = _save(reply, folder, f"{site}-{name}")
-                if (named := mail_files.read(path, mail_files.SUMS, mail_files.JUDGED).meta["site"]) != site:
+                if (named := mail_files.read_mail_file(path, mail_files.SUMS, mail_files.JUDGED).meta["site"]) != site:
                     raise InputError(f"sent the file of {named}")
                 paths[site] = path
             except InputError as error:

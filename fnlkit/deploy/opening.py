@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts.key import read_or_draw
-from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.embed import embed
 from fnlkit.deploy import scale
-from fnlkit.deploy.agreement import agreed_config, conformed
+from fnlkit.deploy.agreement import load_for_task, read_agreed_config
 from fnlkit.deploy.replies import declared_arrays, replies_of
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
@@ -51,15 +51,15 @@ def open_site(config, node):
     for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
         if type(node.get(name)) is not kind:
             raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
-    config = agreed_config(node["agreed"], config)
+    config = read_agreed_config(node["agreed"], config)
     settings, task = read_config(config)
     plan = Plan.of(settings)
     scale.must_have_scale(task)
-    task = scale.unfilled(task) if task.name == scale.TASK else task
+    task = scale.remove_fills(task) if task.name == scale.TASK else task
     about = {"leave_out": str(node.get("leave_out", "")), "memory": node["memory"]}
-    number, data = node["client"], conformed(node["data"], task, **about)
+    number, data = node["client"], load_for_task(node["data"], task, **about)
     if task.scaling == "sites":  # the data stay the same for a review, whatever replaces missing cells
-        checksum = conformed(node["data"], read_config(config | {"scale": ""})[1], **about).checksum
+        checksum = load_for_task(node["data"], read_config(config | {"scale": ""})[1], **about).checksum
         data = replace(data, remember=lambda name, compute: checksum if name == "checksum" else compute())
     if not 0 <= number < task.sites:
         raise InputError(f"client={number}: the project has the clients 0 to {task.sites - 1}; correct --node-config")
@@ -135,7 +135,7 @@ def _releases(plan, task, given, node):
     for each in plan.method.stages:
         names |= declaration(each).releases
         if epsilon := declaration(each).label_epsilon:
-            limit = resolved(epsilon, {**arguments_of(each), "classes": len(task.classes)})
+            limit = resolve(epsilon, {**arguments_of(each), "classes": len(task.classes)})
     return Releases(os.path.join(node["memory"], "released.json"), digest(given), names, limit)
 
 

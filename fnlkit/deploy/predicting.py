@@ -12,7 +12,7 @@ from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
 from fnlkit.client.testing import Ranges
-from fnlkit.deploy.agreement import config_of, conformed
+from fnlkit.deploy.agreement import config_of, load_for_task
 from fnlkit.deploy.held_out_labels import held_out_labels
 from fnlkit.deploy.tasks import input_shape, scores
 from fnlkit.deploy.terms import read_config
@@ -39,7 +39,7 @@ class Predicted(NamedTuple):
     probabilities: np.ndarray
 
 
-def predicted(path, source, site):
+def predict_site(path, source, site):
     """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
 
     Parameters
@@ -61,7 +61,9 @@ def predicted(path, source, site):
     about = run.meta.get("samples", {})
     if about.get("class_names") != list(task.classes) or list(run.meta["input_shape"]) != list(input_shape(task)):
         raise InputError(f"{path}: was trained on other classes or samples than those of this project")
-    data = conformed(source, replace(task, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"])
+    data = load_for_task(
+        source, replace(task, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"]
+    )
     train, test, _, image = intake(data)
     held, labels = np.arange(len(train)), data.y_train
     if len(test):

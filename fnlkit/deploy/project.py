@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import shown
-from fnlkit.client.scaling import moments, pooled
+from fnlkit.artifacts.paths import display_path
+from fnlkit.client.scaling import moments, pool_moments
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import FREE
 from fnlkit.deploy.backbone import definition
@@ -146,7 +146,7 @@ def _scale(dataset, settings):
         return dataset.mean, dataset.std
     if settings.standardize == "auto" and dataset.features is not None:
         return (), ()
-    return tuple(tuple(values.tolist()) for values in pooled([moments(dataset.x_train)]))
+    return tuple(tuple(values.tolist()) for values in pool_moments([moments(dataset.x_train)]))
 
 
 def backbone_of(dataset):
@@ -165,7 +165,9 @@ def fingerprint_of(path):
         return digest_of(words[1])
     except (IndexError, ValueError):
         made = 'ssh-keygen -t ecdsa -b 384 -N "" -f site.key'
-        raise InputError(f"--key {shown(path)}: is no public key that Flower takes; give the .pub file of `{made}`") from None
+        raise InputError(
+            f"--key {display_path(path)}: is no public key that Flower takes; give the .pub file of `{made}`"
+        ) from None
 
 
 def _write_whole(folder, parts):

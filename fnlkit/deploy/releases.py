@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.released/1"
@@ -54,7 +54,7 @@ class Releases:
     names: dict = field(default_factory=dict)
     limit: float | None = None
 
-    def passed(self, arrays, *, run):
+    def replace_released(self, arrays, *, run):
         """Return the arrays of a reply that can be sent.
 
         If labels were released before, the arrays of the first release are sent again.
@@ -85,7 +85,7 @@ class Releases:
                 saving.write_bytes([json.dumps(known).encode()], self.path)
         if known["labels"] != self.labels:
             raise LabelsWithheld(
-                f"{shown(self.path)} records a release of other labels, and both would add up for every sample in both; "
+                f"{display_path(self.path)} records a release of other labels, and both would add up for every sample in both; "
                 "name another `memory` folder only if no sample is in both data sets"
             )
         if known["epsilon"] != price or set(known["counts"]) != set(released):
@@ -94,7 +94,7 @@ class Releases:
             )
         counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
         if any(counts[name].shape != arrays[name].shape for name in released):
-            raise LabelsWithheld(f"{shown(self.path)} records counts of other classes")
+            raise LabelsWithheld(f"{display_path(self.path)} records counts of other classes")
         return arrays | counts
 
     def _price(self, arrays, released):
@@ -124,7 +124,7 @@ class Releases:
                 return known
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        raise LabelsWithheld(f"{shown(self.path)}: is not a record of fnlkit; restore the original file")
+        raise LabelsWithheld(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file")
 
 
 def digest(labels):

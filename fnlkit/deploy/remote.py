@@ -45,8 +45,8 @@ class View:
     def sizes(self):
         return {j: self.sites.sizes[k] for j, k in enumerate(self.ids)}
 
-    def reported(self, client, failure):
-        self.sites.reported(self.ids[client], failure)
+    def report_failure(self, client, failure):
+        self.sites.report_failure(self.ids[client], failure)
 
     def disk_freed(self, client, since):
         return self.sites.disk_freed(self.ids[client], since)
@@ -86,7 +86,7 @@ class Remote:
         self.offsets = np.concatenate([[0], np.cumsum([sites.sizes[k] for k in self.present])])
         self.steps, self._count, self._journals, self.view = [], 0, {}, None
 
-    def lost(self, error):
+    def list_lost_sites(self, error):
         """Return {site: reason} of a `TooManyLost` of the last session."""
         return {self.view.ids[client]: reason for client, reason in error.reasons.items()}
 

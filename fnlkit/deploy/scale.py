@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.client.scaling import Moments, pooled
+from fnlkit.client.scaling import Moments, pool_moments
 from fnlkit.datasets import columns as features
 from fnlkit.errors import InputError
 
@@ -44,7 +44,7 @@ def of_replies(replies, task):
         raise InputError(
             f"{names[int(np.argmin(count))]}: no site has enough known values; write the project again without this column"
         )
-    mean, std = pooled(map(Moments, known, total, squares))
+    mean, std = pool_moments(map(Moments, known, total, squares))
     parts = [mean[_numbers(task.columns)], mean, std]
     text = ";".join(",".join(map(repr, values.tolist())) for values in parts)
     rows = [
@@ -93,7 +93,7 @@ def _numbers(columns):
     return out
 
 
-def scaled(task, text):
+def add_scale(task, text):
     """Return the Task with a scale of `of_replies`.
 
     Raises
@@ -107,18 +107,18 @@ def scaled(task, text):
         raise ValueError
     if min(std) <= 0:
         raise ValueError
-    return replace(task, mean=tuple(mean), std=tuple(std), columns=filled(task.columns, fills), has_scale=True)
+    return replace(task, mean=tuple(mean), std=tuple(std), columns=fill_columns(task.columns, fills), has_scale=True)
 
 
-def filled(columns, fills):
+def fill_columns(columns, fills):
     """Return the columns of a table with these values for missing numbers, in their order."""
     fills = iter(fills)
     return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
 
 
-def unfilled(task):
+def remove_fills(task):
     """Return the Task whose missing numbers stay NaN, for `fnlkit.client.scaling.reply_moments`."""
-    return replace(task, columns=filled(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
+    return replace(task, columns=fill_columns(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
 
 
 def must_have_scale(task):

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from fnlkit.client.failure import CODES, Failure
 from fnlkit.engines.flower import wire
-from fnlkit.engines.flower.engine import LATE, exchanged
+from fnlkit.engines.flower.engine import LATE, exchange
 from fnlkit.errors import WorkStopped
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
@@ -98,13 +98,15 @@ class Sites:
             if not missing or over and self.count - len(missing) >= (least or self.count):
                 return sorted(self.nodes)
             if missing != told:
-                self._say(f"waiting up to {self.wait:g} s for {len(missing)} of {self.count} sites: {self._listed(missing)}")
+                self._say(
+                    f"waiting up to {self.wait:g} s for {len(missing)} of {self.count} sites: {self._join_names(missing)}"
+                )
                 told = missing
             if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
                 raise WorkStopped(
                     f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
-                    f"{self._listed(missing)}{faults}; {self._remedies(missing)}"
+                    f"{self._join_names(missing)}{faults}; {self._remedies(missing)}"
                 )
             time.sleep(2)
 
@@ -121,13 +123,13 @@ class Sites:
             (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
             (absent, "not connected", "start these sites (start.sh), or raise `wait`"),
         )
-        parts = [f"{state} ({self._listed(some)}): {step}" for some, state, step in steps if some]
+        parts = [f"{state} ({self._join_names(some)}): {step}" for some, state, step in steps if some]
         return "; ".join([*parts, "then run the same command"])
 
-    def _listed(self, clients):
+    def _join_names(self, clients):
         return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
 
-    def returned(self, clients):
+    def wait_for_return(self, clients):
         """Wait until these clients have nodes again, and return the clients that have."""
         deadline = time.monotonic() + self.wait
         while True:
@@ -136,7 +138,7 @@ class Sites:
                 return set(clients) & set(self.nodes)
             time.sleep(2)
 
-    def reported(self, client, failure):
+    def report_failure(self, client, failure):
         """Write the failure of a visit to the log, as soon as the site reports it."""
         self._say(f"{self.names[client]}: {failure}; the log at the site has the reason")
 
@@ -171,7 +173,7 @@ class Sites:
         new = sorted(set(there) - self._heard)
         if self._owners:
             new = [node for node in new if self._owner(node, there[node]) is not None]
-        for node, answer in exchanged(self, {node: wire.write({"hello": 1}) for node in new}, seconds, kind="query"):
+        for node, answer in exchange(self, {node: wire.encode({"hello": 1}) for node in new}, seconds, kind="query"):
             self._admit(node, self._owner(node, there[node]) if self._owners else None, answer)
 
     def _owner(self, node, key):
@@ -241,7 +243,7 @@ class Sites:
         """Write an error that Flower returned instead of a reply to the log."""
         self._fault(node, f"{self._name(node)}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
 
-    def awaited(self, nodes, seconds):
+    def report_silent(self, nodes, seconds):
         """Write a line to the log for nodes without a reply for `silent_seconds`, once for each node."""
         for node in set(nodes) - self._awaited if seconds > self.silent_seconds else ():
             self._awaited.add(node)

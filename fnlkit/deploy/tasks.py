@@ -62,11 +62,11 @@ def conduct(grid, config):
         with progress(output, task) as report:
             calls = {"on_sites": report.about, "on_round": report.row, "on_refused": report.refused, "say": report.event}
             return training.conduct(grid, config, **calls)
-    from fnlkit.experiment.output import locked, torch_threads
+    from fnlkit.experiment.output import lock_output, torch_threads
 
     if task.name == "evaluate" and not config.get("run"):
         raise InputError('run: names no run to evaluate; write flwr run --run-config \'task="evaluate" run="/path/run.pt"\'')
-    with locked(output), torch_threads(), progress(output, task) as report:
+    with lock_output(output), torch_threads(), progress(output, task) as report:
         if os.path.exists(output):
             raise InputError(f"output {output}: there is a finished result already; move it away or name another file")
         folder = f"{output}.steps"
@@ -102,8 +102,8 @@ def over(sites, task, settings, config, folder, report):
     WorkStopped
         If too few sites remain. The message names the lost sites.
     """
-    work, fewest = {"audit": (_audited, 2), "estimate": (_estimated, 1), "evaluate": (_evaluated, 1),
-                    scale.TASK: (_scaled, 1)}[task.name]  # fmt: skip
+    work, fewest = {"audit": (_run_audit, 2), "estimate": (_run_estimate, 1), "evaluate": (_run_evaluate, 1),
+                    scale.TASK: (_run_scale, 1)}[task.name]  # fmt: skip
     least = max(fewest, math.ceil(settings.min_replies * task.sites))
     present = sites.gather(least)
     lost = {k: sites.cause(k) for k in range(task.sites) if k not in present}
@@ -114,11 +114,11 @@ def over(sites, task, settings, config, folder, report):
         try:
             found = work(remote, task, settings, config, report)
         except TooManyLost as error:
-            gone = remote.lost(error)
+            gone = remote.list_lost_sites(error)
             for k, reason in gone.items():
                 report.step(f"{task.names[k]}: {reason}")
             silent = {k for k, reason in gone.items() if any(words in reason for words in _SILENT)}
-            back = sites.returned(silent) if silent else set()
+            back = sites.wait_for_return(silent) if silent else set()
             tries.update(list(gone))
             for k in sorted(gone):
                 if k in back and tries[k] < MOST_TRIES:
@@ -182,7 +182,7 @@ def warm_up(task, settings):
             "standardize": "none", "min_replies": 1.0}  # fmt: skip
 
 
-def _audited(remote, task, settings, config, report):
+def _run_audit(remote, task, settings, config, report):
     from fnlkit.review import audit
     from fnlkit.review import report as reports
 
@@ -195,13 +195,13 @@ def _audited(remote, task, settings, config, report):
     return facts | {"order": [row["site"] for row in facts["sites"]], "transition": found.transition.tolist()}
 
 
-def _estimated(remote, task, settings, config, report):
-    from fnlkit.estimators import judged_by
+def _run_estimate(remote, task, settings, config, report):
+    from fnlkit.estimators import run_estimator
 
     federation, dataset = _parts(remote, task)
     how = {"form": "federated", "seed": settings.seed, "warm_up": warm_up(task, settings)}
     talk = {"say": report.step, "progress": report.progress}
-    arrays, facts = judged_by(federation, dataset, task.judging.estimator, sites=remote, **how, **talk)
+    arrays, facts = run_estimator(federation, dataset, task.judging.estimator, sites=remote, **how, **talk)
     columns = {name: arrays[f"estimate_client_{name}"].tolist() for name in ("level", "level_low", "level_high", "score")}
     rows = [
         {"site": name, "samples": int(size), "level": level, "low": low, "high": high, "score": score}
@@ -214,7 +214,7 @@ def _estimated(remote, task, settings, config, report):
     return facts | {"transition": arrays["estimate_transition"].tolist()}
 
 
-def _evaluated(remote, task, settings, config, report):
+def _run_evaluate(remote, task, settings, config, report):
     run = Run.read(config["run"])
     network = opening.network_of(Plan.of(settings), task, input_shape(task))
     if run.weights.numel() != network.size or run.settings["model"] != settings.model:
@@ -232,7 +232,7 @@ def _evaluated(remote, task, settings, config, report):
     return {"run": os.path.abspath(config["run"]), "classes": list(task.classes), **found}
 
 
-def _scaled(remote, task, settings, config, report):
+def _run_scale(remote, task, settings, config, report):
     federation, dataset = _parts(remote, task)
     evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
     evidence.sends = scaling.SENDS

@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 
 from fnlkit.client.losses.correction import names_a_file
-from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import from_file, own_names
 from fnlkit.deploy import scale
@@ -184,7 +184,7 @@ def read_config(config):
     try:
         found = {}
         for name, kind in _LISTS.items():
-            found[name] = _listed(config[name], kind)
+            found[name] = _parse_list(config[name], kind)
         for name in _COUNTS:
             if type(config[name]) is not int or config[name] < 1:
                 raise ValueError
@@ -228,7 +228,7 @@ def read_config(config):
         common(from_file(config["backbone"]))
     task = Task(config["sites"], config["kind"], most=config["max_samples"], columns=columns, **found, **about)
     if config["scale"]:
-        task = _scaled(task, config["scale"])
+        task = _add_scale(task, config["scale"])
     if task.name not in ("train", scale.TASK):
         must_be_judging(judging, task)
     settings = deployable(settings, task)
@@ -248,7 +248,7 @@ def with_agreed_tasks(judging, settings, task):
     """
     plan = Plan.of(settings)
     about = [(declaration(stage).label_epsilon, arguments_of(stage)) for stage in plan.method.stages]
-    randomized = any(resolved(value, {**known, "classes": len(task.classes)}) is not None for value, known in about if value)
+    randomized = any(resolve(value, {**known, "classes": len(task.classes)}) is not None for value, known in about if value)
     if judging.open_tasks or not (randomized or isinstance(plan.protection, Secret)):
         return judging
     if task.name not in _HIDING:
@@ -260,16 +260,16 @@ def with_agreed_tasks(judging, settings, task):
     return replace(judging, tasks=tuple(name for name in judging.tasks if name in _HIDING))
 
 
-def _scaled(task, text):
+def _add_scale(task, text):
     if task.scaling != "sites" or task.name == scale.TASK:
         raise InputError("scale: the scale of this project is not that of the sites; leave out --scale")
     try:
-        return scale.scaled(task, text)
+        return scale.add_scale(task, text)
     except ValueError:
         raise InputError("scale: is no scale of these samples; give the file of `fnlkit sites run DIR --task scale`") from None
 
 
-def _listed(text, kind):
+def _parse_list(text, kind):
     """Return the values of a JSON list as a tuple after checking their type.
 
     If the type is float, integers are also accepted.
@@ -312,7 +312,7 @@ def must_be_judging(judging, task):
     """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
     if own := own_names(judging.estimator):
         raise InputError(f"--estimator: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    arguments = arguments_of(estimator_of(judging.estimator)[0]) | _given(judging.estimator)
+    arguments = arguments_of(estimator_of(judging.estimator)[0]) | _parse_parameters(judging.estimator)
     if "estimate" not in judging.tasks:
         return
     if str(arguments.get("by")) == "sample":
@@ -326,7 +326,7 @@ def must_be_judging(judging, task):
         raise InputError(f"--estimator {judging.estimator}: sites would reply with {single[0]}; agree to it with --per-sample")
 
 
-def _given(text):
+def _parse_parameters(text):
     from fnlkit.components.spec import parse
 
     return dict(parse(text).parameters)

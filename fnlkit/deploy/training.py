@@ -69,14 +69,14 @@ def conduct(
     ------
     InputError, WorkStopped
     """
-    from fnlkit.experiment.output import locked, metrics_file, metrics_path, torch_threads
+    from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, torch_threads
 
     say = say or _say
     settings, task = read_config(config)
     output = os.path.abspath(config.get("output") or "run.pt")
-    with locked(output), torch_threads():
+    with lock_output(output), torch_threads():
         resume = Run.read(output) if os.path.exists(output) else None
-        _tested(config.get("server_data"), task)  # so that an error is raised before waiting for the sites
+        _read_test_set(config.get("server_data"), task)  # so that an error is raised before waiting for the sites
         sites = sites_of(grid, task, config, run=token(f"{output}.id", resume), say=say, on_refused=on_refused)
         experiment = _experiment(settings, task, sites, resume, config)
         on_sites(sites, list(range(task.sites)))
@@ -141,7 +141,7 @@ def _experiment(settings, task, sites, resume, config):
     from fnlkit.experiment import Experiment
 
     sizes = [sites.sizes[k] for k in sites.gather()]
-    count, test = task.sites, _tested(config.get("server_data"), task)
+    count, test = task.sites, _read_test_set(config.get("server_data"), task)
     x_test, y_test = test or (np.zeros((0, *task.shape), np.float32), np.zeros(0, np.int64))
     # A single entry represents all samples of a site, so that memory does not grow with the number that a site reports.
     nothing = np.zeros(count, np.int64)
@@ -173,7 +173,7 @@ def _samples(count, shape, x_test):
     return Elsewhere(count, shape), x_test
 
 
-def _tested(path, task):
+def _read_test_set(path, task):
     """Return (x_test, y_test) of the server's data set, or None if the server has no data set."""
     if not path:
         return None

@@ -7,7 +7,7 @@ from fnlkit.errors import InputError, nearest
 
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
-    "stacked": "fnlkit.engines.devices:stacked",
+    "stacked": "fnlkit.engines.devices:make_stacked",
     "workers": "fnlkit.engines.workers:Workers",
     "fused": "fnlkit.engines.fused:Fused",
     "flower": "fnlkit.engines.flower.engine:Flower",

@@ -1,6 +1,6 @@
 """The stacked engine spread over GPUs, with a process for each device.
 
-A process trains a group of clients with the engine `stacked`. The groups follow from the cohort and `--at-once`
+A process trains a group of clients with the engine `make_stacked`. The groups follow from the cohort and `--at-once`
 (`fnlkit.engines.stacked.groups_of`), so the number of devices does not change the results. Tasks and replies are sent
 through the pipes of `fnlkit.engines.workers`, which repeats the task of a process that died. A message contains only weights,
 labels and client state, once per round. A communication library such as gloo would add a second set of processes and failures.
@@ -14,7 +14,7 @@ from fnlkit.engines.stacked import Stacked, groups_of
 from fnlkit.engines.workers import Workers
 
 
-def stacked(clients, network, inputs, *, at_once=0, **settings):
+def make_stacked(clients, network, inputs, *, at_once=0, **settings):
     """Return the engine that trains the clients of a cohort together, on all devices that torch can use.
 
     Parameters

@@ -79,11 +79,11 @@ class Forward:
         """
         with torch.no_grad():
             if starts is None:
-                return self.network.computed(self.twin.module, x.flatten(0, 1)).unflatten(0, x.shape[:2])
+                return self.network.compute(self.twin.module, x.flatten(0, 1)).unflatten(0, x.shape[:2])
             tensors = {n: starts[:, a:b].reshape(len(x), *shape) for n, a, b, shape in self.network.slots}
 
             def teach(tensors, x):
-                return self.network.computed(lambda v: functional_call(self.twin.module, tensors, (v,)), x)
+                return self.network.compute(lambda v: functional_call(self.twin.module, tensors, (v,)), x)
 
             return vmap(teach)(tensors, x)
 
@@ -96,8 +96,8 @@ class Forward:
     def _branches(self, weights, buffers, x):
         """Run the forward passes client by client, on separate CUDA streams if available."""
         leaves, outs = [], []
-        weights = self.network.lowered(self.names, weights)
-        x = self.network.laid_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        weights = self.network.lower_precision(self.names, weights)
+        x = self.network.lay_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         for k, stream in enumerate(self._streams(len(x))):
             with stream:
                 own = [w[k].detach().requires_grad_() for w in weights]
@@ -127,4 +127,4 @@ class Forward:
         def network(x):
             return functional_call(self.module, {**parameters, **buffers}, (x,))
 
-        return self.network.computed(network, x)
+        return self.network.compute(network, x)

@@ -120,7 +120,7 @@ class Fused(Stacked):
 
     def run(self, request):
         """Return the replies of a request; see `Engine.run`."""
-        if self._small and len(request.ids) > 1 and not self._compiled(request.steps):
+        if self._small and len(request.ids) > 1 and not self._has_kernel(request.steps):
             return super().run(request)
         self._make_twin(request.steps)
         with one_thread():
@@ -136,7 +136,7 @@ class Fused(Stacked):
                 self._calls = None
         return [v.outcome for v in visits]
 
-    def _compiled(self, steps):
+    def _has_kernel(self, steps):
         """Return whether a kernel exists for the local training in these steps.
 
         If there is no kernel, a note is recorded.
@@ -144,7 +144,7 @@ class Fused(Stacked):
         try:
             for step in steps:
                 if isinstance(step, Fit):
-                    known_parts(step)
+                    find_terms(step)
         except Unknown as reason:
             self.note(f"fused: {reason}; such clients are stacked in plain PyTorch, two to four times slower")
             return False
@@ -152,7 +152,7 @@ class Fused(Stacked):
 
     def _all(self, visit, steps):
         try:
-            visit.guarded(visit.client.arrive)
+            visit.guard(visit.client.arrive)
             self._steps(visit, steps)
         finally:
             visit.client.leave()
@@ -162,7 +162,7 @@ class Fused(Stacked):
             if visit.error is not None:
                 return
             if isinstance(step, Fit):
-                visit.guarded(partial(self._train_compiled, visit, step))
+                visit.guard(partial(self._train_compiled, visit, step))
             elif compiled := declaration(step).compiled:
                 visit.do(partial(compiled, **getattr(step, "keywords", {})))
             elif getattr(step, "func", step).__module__.startswith("fnlkit."):
@@ -214,7 +214,7 @@ def fused_terms(fit, visit, draws):
     Unknown
         If a part has no compiled form.
     """
-    terms_of, corrections = known_parts(fit)
+    terms_of, corrections = find_terms(fit)
     loss = terms_of(visit)
     if fit.views != loss.views:
         raise Unknown("it takes each sample once in a batch, not in several views")
@@ -236,7 +236,7 @@ def fused_terms(fit, visit, draws):
     return terms
 
 
-def known_parts(fit):
+def find_terms(fit):
     """Return the functions of a visit that return the terms of a Fit's loss and of its corrections.
 
     Raises

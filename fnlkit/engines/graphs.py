@@ -40,7 +40,7 @@ class Graphs:
 
         def step(*shape):
             if shape not in recordings:
-                recordings[shape] = self._recorded(stay, shape)
+                recordings[shape] = self._record_step(stay, shape)
             else:
                 recordings[shape]()
 
@@ -57,7 +57,7 @@ class Graphs:
     def usable(self, device):
         return device.type == "cuda"
 
-    def _recorded(self, training, shape):
+    def _record_step(self, training, shape):
         """Execute a step and return a function for the next steps of this shape."""
 
         def plain():
@@ -67,9 +67,9 @@ class Graphs:
         for branched in ways(training):
             training.forward.branched = branched
             try:
-                replay = self._trusted(training, plain, before)
+                replay = self._verify_recording(training, plain, before)
                 if reason:
-                    self.note(f"stacked: recorded as {_called(branched)}, not as {_called(not branched)} ({reason})")
+                    self.note(f"stacked: recorded as {_mode_name(branched)}, not as {_mode_name(not branched)} ({reason})")
                 return replay
             except torch.OutOfMemoryError:
                 raise  # fewer clients at once can fit
@@ -83,7 +83,7 @@ class Graphs:
         self.note(f"stacked: no CUDA graph ({reason}); steps are launched one by one")
         return plain
 
-    def _trusted(self, training, plain, before):
+    def _verify_recording(self, training, plain, before):
         """Execute a step by a new recording and return it if it equals the plain step."""
         graph = self._record(training, plain, before)
         drawn = torch.cuda.get_rng_state(training.device) if training.device.type == "cuda" else None
@@ -106,11 +106,11 @@ class Graphs:
                 plain()
                 training.turn.copy_(before[0])  # the next step can have a different shape
 
-        graph = self._captured(warm, plain)
+        graph = self._capture(warm, plain)
         restore(training, before)
         return graph
 
-    def _captured(self, warm, plain):
+    def _capture(self, warm, plain):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -136,7 +136,7 @@ def ways(training):
     return (True, False) if convolutions and network.parameters_count >= WIDE else (False, True)
 
 
-def _called(branched):
+def _mode_name(branched):
     return "branches" if branched else "one stack"
 
 
@@ -146,7 +146,7 @@ def changing(training):
     return [training.turn, *training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
 
 
-def given(training):
+def input_tensors(training):
     """Return the other tensors that a step reads, by name, after loading the lazy tensors."""
     names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "center", "uniform")
     single = {name: getattr(training, name) for name in names}
@@ -185,7 +185,7 @@ def signature(training):
         training.rows[name]
     fit = training.fit.changed(lr=0.0)
     functions = [_constants(f) for f in (fit.loss, *fit.corrections)]
-    shapes = [(name, value.shape, value.dtype) for name, value in given(training).items()]
+    shapes = [(name, value.shape, value.dtype) for name, value in input_tensors(training).items()]
     shapes += [(value.shape, value.dtype) for value in changing(training)]
     plain = fit.changed(loss=None, corrections=())
     return repr((functions, plain, shapes, sorted(training.rows), sorted(training.state), training.shared_start))
@@ -206,7 +206,7 @@ def adopt(stay, training):
     with torch.no_grad():
         for tensor, value in zip(changing(stay), changing(training), strict=True):
             tensor.copy_(value)
-        kept, new = given(stay), given(training)
+        kept, new = input_tensors(stay), input_tensors(training)
         for name, value in new.items():
             kept[name].copy_(value)
     stay.clients = stay.rows.clients = training.clients  # keep the names of written rows, because a replay does not record them

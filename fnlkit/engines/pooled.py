@@ -18,10 +18,10 @@ class PooledRows(Mapping):
 
     def __getitem__(self, name):
         if name not in self.made:
-            self.made[name] = self.joined([c.rows[name] for c in self.clients])
+            self.made[name] = self.join([c.rows[name] for c in self.clients])
         return self.made[name]
 
-    def joined(self, parts):
+    def join(self, parts):
         """Return the tensors (n, ...) of all clients joined to a tensor (K room, ...)."""
         out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
         for place, part in zip(out, parts, strict=True):

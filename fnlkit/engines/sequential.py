@@ -9,7 +9,7 @@ import torch
 
 from fnlkit._kernels import threads
 from fnlkit.client.client import LocalModel, run_step
-from fnlkit.client.client_list import ahead
+from fnlkit.client.client_list import read_ahead
 from fnlkit.client.failure import failure
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.engines.engine import Engine
@@ -24,7 +24,7 @@ class Sequential(Engine):
         """Return the replies of a request; see `Engine.run`."""
         self._make_twin(request.steps)
         with one_thread():
-            cohort = ahead(self.members[i] for i in request.ids.tolist())
+            cohort = read_ahead(self.members[i] for i in request.ids.tolist())
             return [self._visit(client, request, request.received(j)) for j, client in enumerate(cohort)]
 
     def _visit(self, client, request, received):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.client import Part
-from fnlkit.client.client_list import ahead, sizes_of
+from fnlkit.client.client_list import read_ahead, sizes_of
 from fnlkit.client.failure import failure
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
@@ -52,7 +52,7 @@ class Stacked(Sequential):
     def _visit_together(self, visits, steps, scattered):
         try:
             for visit in visits:
-                visit.guarded(visit.client.arrive)
+                visit.guard(visit.client.arrive)
             for step in steps:
                 alive = [v for v in visits if v.error is None]
                 if isinstance(step, Fit):
@@ -68,11 +68,13 @@ class Stacked(Sequential):
     def _fit(self, alive, fit, scattered):
         self._make_twin([fit])
         if self.pool is None and self._resident():
-            self.pool = torch.cat([c.samples.gather() if isinstance(c.samples, Part) else c.x for c in ahead(self.members)])
+            self.pool = torch.cat(
+                [c.samples.gather() if isinstance(c.samples, Part) else c.x for c in read_ahead(self.members)]
+            )
             self.pool = self.pool.to(self.network.device)
         alike = {}
         for visit in alive:
-            visit.guarded(partial(visit.plan, fit, self.seed, visit.round))
+            visit.guard(partial(visit.plan, fit, self.seed, visit.round))
         for visit in (v for v in alive if v.error is None):
             alike.setdefault(_memory(visit.client), []).append(visit)
         for group in alike.values():
@@ -99,15 +101,15 @@ class Stacked(Sequential):
             return self.pool, self.offsets[[c.id for c in clients]]
         if self.graphs.usable(self.network.device):  # a recording fixes sizes: use the largest client's size
             x = torch.zeros((len(clients), self.room, *clients[0].x.shape[1:]), dtype=clients[0].x.dtype)
-            for place, client in zip(x, ahead(clients), strict=True):
+            for place, client in zip(x, read_ahead(clients), strict=True):
                 place[: len(client)] = client.x
             return x.flatten(0, 1).to(self.network.device), np.arange(len(clients)) * self.room
-        x = torch.cat([c.x for c in ahead(clients)]).to(self.network.device)
+        x = torch.cat([c.x for c in read_ahead(clients)]).to(self.network.device)
         return x, np.concatenate([[0], np.cumsum([len(c) for c in clients])[:-1]])
 
     def _together(self, part, fit, scattered):
         """Train some clients at once, or one by one if stacking fails."""
-        name = _named(fit)
+        name = _describe_steps(fit)
         if name in self._alone:
             return self._one_by_one(part, fit)
         streams = [v.client.rng.bit_generator.state for v in part]
@@ -149,7 +151,7 @@ class Stacked(Sequential):
                 arguments = self.network, visit.client, visit.model.weights, fit, visit.draws, visit.received, twin
                 visit.trained(train_client(*arguments))
 
-            visit.guarded(train)
+            visit.guard(train)
 
     def _fitting(self, group, fit):
         """Return the number of clients that are trained at once."""
@@ -264,7 +266,7 @@ def _layer(error, network):
     return f"{type(found[-1]).__name__} of the network {type(network).__name__}" if found else None
 
 
-def _named(fit):
+def _describe_steps(fit):
     parts = [getattr(f, "func", f) for f in (fit.loss, *fit.corrections)]
     return " with ".join(getattr(f, "__name__", type(f).__name__) for f in parts)
 

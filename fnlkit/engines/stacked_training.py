@@ -46,7 +46,7 @@ class StackedTraining:
         self.device, self.shared_start, self.starts = device, bool((starts == starts[0]).all()), starts.clone()
         self.parameters, self.buffers = {}, {}
         for name, a, b, shape in network.slots:
-            part = network.laid_out_weights(starts[:, a:b].reshape(k, *shape).clone())
+            part = network.lay_out_weights(starts[:, a:b].reshape(k, *shape).clone())
             (self.parameters if b <= network.parameters_count else self.buffers)[f"net.{name}"] = part
         self._other_buffers()
         self.forward = Forward(network, twin, fit.features, list(self.parameters))
@@ -58,7 +58,7 @@ class StackedTraining:
         self._lay_down(fit.epochs * (self.room // fit.batch_size + k))
         self.offset = torch.from_numpy(np.asarray(offsets)).to(device)
         self.rows = PooledRows(clients, device, self.room)
-        self.y = self.rows.joined([c.y for c in clients])
+        self.y = self.rows.join([c.y for c in clients])
         self.state = StackedValues([c.state for c in clients], device)
         shared = received[0].items()
         self.broadcast = {n: v.to(device, copy=True) for n, v in shared if n not in scattered}
@@ -81,7 +81,7 @@ class StackedTraining:
     def _join_draws(self, plans, steps):
         """Join the plans, padded to equal length. The padding is never read."""
 
-        def joined(name):
+        def join(name):
             arrays = [getattr(p, name) for p in plans]
             if arrays[0] is None:
                 return None
@@ -92,10 +92,10 @@ class StackedTraining:
                 place[tuple(map(slice, a.shape))] = a
             return torch.from_numpy(out).to(self.device)
 
-        self.order, self.partner = joined("order"), joined("partner")
-        self.shift, self.flip, self.center = joined("shift"), joined("flip"), joined("center")
-        self.uniform = joined("uniform")
-        share = joined("share")
+        self.order, self.partner = join("order"), join("partner")
+        self.shift, self.flip, self.center = join("shift"), join("flip"), join("center")
+        self.uniform = join("uniform")
+        share = join("share")
         # Compute 1 - share in float64 before rounding either number, like the reference engine.
         self.share = None if share is None else (share.to(self.network.dtype), (1 - share).to(self.network.dtype))
 
@@ -154,7 +154,7 @@ class StackedTraining:
         batch, gradients = self._gradients(pick, who, at, size, weights, buffers)
         self.turn += 1
         with torch.no_grad():
-            gradients = self._corrected(gradients, weights, pick, batch)
+            gradients = self._correct(gradients, weights, pick, batch)
             self.descent.step(weights, gradients, pick, leading, self._by_client())
             if not leading:
                 for store, new in zip(self.parameters.values(), weights, strict=True):
@@ -180,7 +180,7 @@ class StackedTraining:
         x, mix = self._inputs(order, who, at, size), None
         plain = x
         if self.share is not None:
-            x, mix = self._mixed(batch, x, who, at, size, weights, buffers)
+            x, mix = self._mix(batch, x, who, at, size, weights, buffers)
         if self.twin is not None:
             starts = None if self.shared_start else self.starts[pick]
             batch.teacher = self.forward.of_teacher(plain if fit.unmixed else x, starts)
@@ -194,7 +194,7 @@ class StackedTraining:
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
         if self.forward.branched and not self._by_client():
-            gradients = gathered(gradients, weights)
+            gradients = match_layout(gradients, weights)
         for name, new in rows.items():
             pool = self.rows.changed(name)
             pool[index] = new.detach().to(pool)
@@ -211,9 +211,9 @@ class StackedTraining:
         if not augment:
             return inputs.plain(x)
         draws = (None if v is None else v[who, at, :size] for v in (self.shift, self.flip, self.center))
-        return inputs.augmented(x, augment, *draws)
+        return inputs.augment_images(x, augment, *draws)
 
-    def _mixed(self, batch, x, who, at, size, weights, buffers):
+    def _mix(self, batch, x, who, at, size, weights, buffers):
         """Return the mixed input and (share, 1 - share, partner) of mixup.
 
         The data for a loss on unmixed samples is added to the batch.
@@ -227,7 +227,7 @@ class StackedTraining:
         along = partner.reshape(*partner.shape, *[1] * (x.dim() - 2)).expand(x.shape)
         return share[wide] * x + rest[wide] * x.gather(1, along), (share, rest, partner)
 
-    def _corrected(self, gradients, weights, pick, batch):
+    def _correct(self, gradients, weights, pick, batch):
         """Return the gradients with the corrections added and clipped, client by client."""
         fit = self.fit
         if not (fit.corrections or fit.clip):
@@ -245,7 +245,7 @@ class StackedTraining:
         return [part.reshape(v.shape) for part, v in zip(parts, gradients, strict=True)]
 
 
-def gathered(parts, weights):
+def match_layout(parts, weights):
     """Return the gradients (g, ...) with the memory layout and type of parameters (g, ...).
 
     Parameters

@@ -41,9 +41,9 @@ class Visit:
 
     def do(self, step):
         """Run a client step. If it raises, the reply of this client is lost."""
-        self.guarded(lambda: self.reply.update(run_step(step, self.client, self.model, self.received)))
+        self.guard(lambda: self.reply.update(run_step(step, self.client, self.model, self.received)))
 
-    def guarded(self, action):
+    def guard(self, action):
         try:
             action()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - no error of a client may stop the other clients

@@ -97,7 +97,7 @@ class Workers(Sequential):
                     memories = [(c.y.clone(), c.rows, c.state, c.dropped) for c in clients]
                     part = request.part(group)
                     worker.take(task, shared, (part.ids, request.round, part.scatter, memories))
-                for worker, late in self._answered():
+                for worker, late in self._wait_for_answers():
                     task, answer = worker.answer() if not late else (worker.task, None)
                     if answer is _READY:
                         continue
@@ -117,13 +117,13 @@ class Workers(Sequential):
                     for note in notes:
                         self.note(note)
                     for j, each in zip(group, answers, strict=True):
-                        replies[j] = self._accepted(self.members[ids[j]], pickle.loads(each))
+                        replies[j] = self._restore_answer(self.members[ids[j]], pickle.loads(each))
         except BaseException:
             self.close()  # the round is incomplete; the next round starts new workers
             raise
         return replies
 
-    def _accepted(self, client, answer):
+    def _restore_answer(self, client, answer):
         """Restore a client's memory and return the reply or the error."""
         reply, (y, rows, state, dropped) = answer
         if isinstance(reply, InputError):
@@ -132,7 +132,7 @@ class Workers(Sequential):
         client.rows, client.state, client.dropped = rows, state, dropped
         return reply
 
-    def _answered(self):
+    def _wait_for_answers(self):
         """Wait and return (worker, is late) of busy workers that answered, died or are late."""
         busy = {w.connection: w for w in self.workers if w.task is not None}
         wait_seconds = None
@@ -148,11 +148,11 @@ class Workers(Sequential):
         for k, worker in enumerate(self.workers):
             if not worker.runs():
                 worker.stop()
-                self.workers[k] = self._started(k)
+                self.workers[k] = self._start_process(k)
         while len(self.workers) < count:
-            self.workers.append(self._started(len(self.workers)))
+            self.workers.append(self._start_process(len(self.workers)))
 
-    def _started(self, k):
+    def _start_process(self, k):
         """Return a new process for place k of `workers`."""
         if self.server is not None and not self.server.runs():
             self.server.close()
@@ -168,7 +168,7 @@ class Workers(Sequential):
     def _replace(self, worker, idle, late=None):
         worker.stop()
         k = self.workers.index(worker)
-        self.workers[k] = self._started(k)
+        self.workers[k] = self._start_process(k)
         idle.append(self.workers[k])
         if late is None:
             self.note("workers: a worker process died and was replaced; its visit is repeated")
@@ -210,9 +210,9 @@ class _Shared:
         else:
             self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self.descriptors = [self.file.fileno()]
-        rows = {name: self._stored(source) for name, source in clients.sources.items()}
+        rows = {name: self._to_shared(source) for name, source in clients.sources.items()}
         arrays = clients.offsets, clients.indices, clients.given.numpy()
-        members = self._stored(clients.source), *arrays, clients.classes, clients.inputs, rows, clients.secret
+        members = self._to_shared(clients.source), *arrays, clients.classes, clients.inputs, rows, clients.secret
         self.file.flush()
         try:
             message = own.files(), network, members, engine.seed, engine.inside, engine.options
@@ -220,7 +220,7 @@ class _Shared:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
 
-    def _stored(self, source):
+    def _to_shared(self, source):
         """Return an array of rows in a form that another process can read."""
         if isinstance(source, np.ndarray):
             self.file.write(bytes(-self.file.tell() % 64))  # arrays start at an alignment that suits any type
@@ -354,11 +354,11 @@ def serve(connection, verbose=False):
         if broken:
             answers, notes = [pickle.dumps((broken, memory)) for memory in memories], []
         else:
-            answers, notes = _visited(engine, shared, ids, round, scatter, memories), engine.notes
+            answers, notes = _visit_clients(engine, shared, ids, round, scatter, memories), engine.notes
         connection.send_bytes(pickle.dumps((answers, notes), protocol=5))
 
 
-def _visited(engine, shared, ids, round, scatter, memories):
+def _visit_clients(engine, shared, ids, round, scatter, memories):
     """Return (reply, memory) of each client after a visit by the engine, as bytes."""
     clients, answers = [engine.members[i] for i in ids], []
     for client, memory in zip(clients, memories, strict=True):

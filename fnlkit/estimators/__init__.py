@@ -94,10 +94,10 @@ def estimate(federation: "Federation", dataset: "Dataset", spec: "str | Spec" = 
     >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
     np.True_
     """
-    return judged_by(federation, dataset, spec, **options)[0]
+    return run_estimator(federation, dataset, spec, **options)[0]
 
 
-def judged_by(
+def run_estimator(
     federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: "str | Spec" = "knn", **options
 ) -> tuple[Any, dict[str, Any]]:
     """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
@@ -136,7 +136,7 @@ def judged_by(
         raise InputError(f"estimator {spec.name!r} returned {type(judgment).__name__}; expected a Judgment")
     facts: dict[str, Any] = {"estimator": str(spec), "form": "federated" if evidence.federated else "pooled"}
     if evidence.federated:
-        from fnlkit.estimators.federated import left
+        from fnlkit.estimators.federated import describe_traffic
 
-        facts |= {"sent": left(evidence.traffic, sends), "bytes_down": int(evidence.traffic.bytes_down)}
+        facts |= {"sent": describe_traffic(evidence.traffic, sends), "bytes_down": int(evidence.traffic.bytes_down)}
     return judgment.arrays(whole), facts

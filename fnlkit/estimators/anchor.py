@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Percentile, checked
+from fnlkit.components.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, sums, transitions
@@ -45,7 +45,7 @@ BINS = 64
     },
     cite="Patrini 2017",
 )
-@checked
+@check_arguments
 def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, average: bool = False) -> Judgment:
     """Estimate T from anchor points, then the probability that a label is wrong.
 

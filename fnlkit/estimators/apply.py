@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
 
 
-def judged(
+def add_judgment(
     federation: "Federation",
     arrays: dict[str, Any],
     *,
@@ -34,7 +34,7 @@ def judged(
     provenance : dict, optional
         The record of the command.
     facts : dict, optional
-        Metadata of the estimate (`fnlkit.estimators.judged_by`), saved as ``estimate`` in the file's metadata.
+        Metadata of the estimate (`fnlkit.estimators.run_estimator`), saved as ``estimate`` in the file's metadata.
     """
     extra = {name: values for name, values in federation.extra.items() if not name.startswith(PREFIX)} | arrays
     meta = {name: value for name, value in federation.meta.items() if name != "estimate"}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Count, Percentile, checked
+from fnlkit.components.parameters import Count, Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment
@@ -38,7 +38,7 @@ WIDE, COMPONENTS, PER_COMPONENT = 64, 40, 15
     },
     cite="Pleiss 2020",
 )
-@checked
+@check_arguments
 def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percentile = 99.0) -> Judgment:
     """Judge labels by the margin of the given label, averaged over the epochs of a local training.
 
@@ -61,7 +61,7 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
         Percentile of the average margins of the samples with the additional class (paper: 99).
     """
     evidence.refuse("aum", probs="write --embeddings", run="write --embeddings")
-    session = federated.with_rows(evidence, embedding=evidence.embedded())
+    session = federated.with_rows(evidence, embedding=evidence.embed())
     replies = session.ask(partial(judge_margins, epochs=epochs, percentile=percentile, seed=evidence.seed))
     evidence.weigh_counts(replies["margined"].numpy().sum(0), "mean logits")
     counts = replies["relabeled"].numpy()
@@ -116,7 +116,7 @@ def margins(
     for part in parts:
         given = np.array(labels)
         given[part] = classes
-        mean_margin, mean_logits = _trained(points, given, classes + 1, rng, epochs)
+        mean_margin, mean_logits = _train(points, given, classes + 1, rng, epochs)
         others = np.setdiff1d(np.arange(len(labels)), part)
         total[others] += mean_margin[others] - np.percentile(mean_margin[part], percentile)
         seen[others] += 1
@@ -124,7 +124,7 @@ def margins(
     return total / np.maximum(seen, 1), logits.argmax(1)
 
 
-def _trained(points, labels, classes, rng, epochs):
+def _train(points, labels, classes, rng, epochs):
     """Train a head; return the margins (n,) and logits (n, classes) after each epoch, averaged over the epochs."""
     x, y = torch.from_numpy(points), torch.from_numpy(np.asarray(labels, np.int64))
     width, weights = x.shape[1], []

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Range, checked
+from fnlkit.components.parameters import Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     },
     cite="Northcutt 2021",
 )
-@checked
+@check_arguments
 def confident(
     evidence: "EstimatorInputs",
     *,
@@ -73,10 +73,10 @@ def confident(
 
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
-    return judge(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)
+    return judge_probabilities(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)
 
 
-def judge(
+def judge_probabilities(
     probabilities: np.ndarray, labels: np.ndarray, offsets: np.ndarray, *, thresholds: str = "client", seed: int = 0
 ) -> Judgment:
     """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import NotNegative, Range, checked
+from fnlkit.components.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import allot, transition
@@ -42,7 +42,7 @@ JUDGED = {
 
 
 @declare(sends=federated.PREDICTED | JUDGED, cite="Bekker 2016")
-@checked
+@check_arguments
 def em(
     evidence: "EstimatorInputs",
     *,
@@ -212,7 +212,7 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
     out = np.empty(len(TEMPERS))
     for i, temper in enumerate(TEMPERS):
         p = softmax(temper * logits)
-        T = _maximized(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
+        T = _maximize(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
         out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
     return out
 
@@ -240,13 +240,13 @@ def fit(
     temper = best_temper(logits, labels, prior=prior) if temper is None else temper
     p, one_hot = softmax(temper * logits), np.eye(logits.shape[1])[labels]
     everyone = np.ones(len(p))
-    T = _maximized(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
+    T = _maximize(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
     posterior = posterior_of(p, labels, T)
     draws = np.empty(DRAWS)
     # Few samples have few different draws: one sample has one, and three samples have ten.
     drawn, place = np.unique(rng.multinomial(len(p), everyone / len(p), DRAWS), axis=0, return_inverse=True)
     for i, weights in enumerate(drawn.astype(np.float64)):
-        again = posterior_of(p, labels, _maximized(p, labels, one_hot, weights, T, prior, 15))
+        again = posterior_of(p, labels, _maximize(p, labels, one_hot, weights, T, prior, 15))
         draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
@@ -259,7 +259,7 @@ def _start(classes):
     return T
 
 
-def _maximized(p, labels, one_hot, weights, T, prior, most):
+def _maximize(p, labels, one_hot, weights, T, prior, most):
     for _ in range(most):
         counts = (posterior_of(p, labels, T) * weights[:, None]).T @ one_hot
         np.einsum("ii->i", counts)[:] += prior

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import Percentile, checked
+from fnlkit.components.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, transitions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @declare(sends=federated.PREDICTED | federated.RELABELED | na_fedavg.SCORED, cite="Tsouvalas 2024")
-@checked
+@check_arguments
 def energy(
     evidence: "EstimatorInputs",
     *,
@@ -56,14 +56,14 @@ def energy(
     score : "energy" or "softmax"
         "softmax" uses the largest probability instead of the energy (FedLN, Table 2).
     """
-    from fnlkit.estimators.warmup import trained
+    from fnlkit.estimators.warmup import train_warmup
 
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1
     program = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
     program += ", keep=true)" if evidence.federated else ")"
-    model = trained(evidence, method=program)
+    model = train_warmup(evidence, method=program)
     offsets, labels = evidence.offsets, evidence.labels
     level, tau = model.record("noise_level"), model.record("energy_threshold").item()
     # A client whose reply was refused has no energies. It gets the threshold as energy, on the side that is not flagged.
@@ -86,14 +86,14 @@ def energy(
         return Judgment(level, *interval, level, issue, flagged, guess, transition(counts.sum(0)), transition(counts))
     scores = np.full(len(labels), absent)
     scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
-    issue, beyond = judged(scores, among, tau, side)
+    issue, beyond = judge_scores(scores, among, tau, side)
     guess = model.probabilities(evidence.positions).argmax(1)
     evidence.weigh(guess, "predictions")
     T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
     return Judgment(level, *interval, level, issue, beyond, guess, T, client_T)
 
 
-def judged(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -> tuple[Any, np.ndarray]:
+def judge_scores(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -> tuple[Any, np.ndarray]:
     """Return (issue scores, flags) of energies (m,), given the threshold and all clients' sorted energies."""
     rank = np.searchsorted(among, scores) / max(1, len(among))
     return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
@@ -103,7 +103,7 @@ def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, to
     """Reply the counts of relabeled classes; keep the judgment of the energies in the client's state."""
     tau, absent = float(received["tau"]), float(received["absent"])
     scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()
-    issue, beyond = judged(scores, received["among"].numpy(), tau, side)
+    issue, beyond = judge_scores(scores, received["among"].numpy(), tau, side)
     return federated.keep_judgment(client, issue, beyond, federated.predictions(client).argmax(1))
 
 

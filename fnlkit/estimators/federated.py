@@ -67,7 +67,7 @@ class ClientSession:
         before = self.clients.traffic.copy()
         asked = partial(self.clients.round, ids, self.model, *steps, **more)
         replies = asked() if self._evidence.sites is None else self._evidence.sites.asked(self.clients, asked)
-        self._evidence.crossed(self.clients.traffic.since(before))
+        self._evidence.add_traffic(self.clients.traffic.since(before))
         self._evidence.replies.append({name: replies[name] for name in replies})
         return replies
 
@@ -104,7 +104,7 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
     folds : int (m,), optional
         Predict each sample with a model trained without its fold instead of a model trained on all samples.
     """
-    from fnlkit.estimators.warmup import of_run, trained, without
+    from fnlkit.estimators.warmup import of_run, train_warmup, without
 
     if evidence.given_probabilities:
         return with_rows(evidence, probabilities=evidence.predicted())
@@ -118,14 +118,14 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
         session.ask(keep_predictions)
         return session
     if folds is None:
-        session = with_model(evidence, trained(evidence).experiment)
+        session = with_model(evidence, train_warmup(evidence).experiment)
         session.ask(keep_predictions)
         return session
     count, session = folds.max() + 1, None
     for each in range(count):
         left_out = folds == each
         part = without(evidence.federation, left_out | evidence.apart)
-        made = trained(evidence, federation=part, title=f"model {each + 1} of {count}")
+        made = train_warmup(evidence, federation=part, title=f"model {each + 1} of {count}")
         if session is None:
             samples = Chosen(made.x, evidence.positions)
             session = ClientSession(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
@@ -146,7 +146,7 @@ def scale_of(inputs: Inputs) -> "dict[str, torch.Tensor]":
     return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
 
 
-def left(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the data that left the clients, {name: {"bytes", "what"}}; assert that every name is declared.
 
     Parameters

@@ -93,7 +93,7 @@ class EstimatorInputs:
         """Whether a file provides predictions."""
         return self._probabilities is not None
 
-    def crossed(self, traffic: Traffic) -> None:
+    def add_traffic(self, traffic: Traffic) -> None:
         """Add the traffic of a training or of a round."""
         self.traffic.add(traffic)
 
@@ -137,7 +137,7 @@ class EstimatorInputs:
                 "chance; do not use these levels, flags and suggestions"
             )
 
-    def embedded(self) -> Any:
+    def embed(self) -> Any:
         """Return embeddings (m, d) of the clients' samples, None with real sites. Default: pixels or principal components.
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
@@ -173,12 +173,12 @@ class EstimatorInputs:
     def predicted(self) -> np.ndarray:
         """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
         if self._probabilities is None:
-            from fnlkit.estimators.warmup import model_probabilities, trained
+            from fnlkit.estimators.warmup import model_probabilities, train_warmup
 
             if self.run is not None:
                 self.say_of_run()
                 return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
-            return trained(self).probabilities(self.positions)
+            return train_warmup(self).probabilities(self.positions)
         rows = self._rows(self._probabilities, "probabilities", "the model that predicted them")
         if rows.shape[1] != self.classes:
             raise InputError(f"`probabilities` has {rows.shape[1]} columns; expected {self.classes}, one per class")

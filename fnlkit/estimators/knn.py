@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Automatic, Range, checked
+from fnlkit.components.parameters import Automatic, Range, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
@@ -37,7 +37,7 @@ _AT_ONCE = 2**26  # bytes of vectors
     },
     cite="Tsouvalas 2024",
 )
-@checked
+@check_arguments
 def knn(
     evidence: "EstimatorInputs",
     *,
@@ -89,7 +89,7 @@ def knn(
         )
     if evidence.federated:
         return by_clients(evidence, k, settings)
-    votes, share = vote_by_group(evidence.embedded(), labels, groups, k, settings)
+    votes, share = vote_by_group(evidence.embed(), labels, groups, k, settings)
     evidence.weigh(votes, "neighbors' votes")
     flagged, sizes = votes != labels, np.diff(offsets)
     wrong = sums(flagged, offsets)
@@ -101,12 +101,12 @@ def knn(
 def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:
     """Return the Judgment of the federated form: each client searches neighbors among its samples."""
     sizes = np.diff(evidence.offsets)
-    wanted = _wanted(sizes, k, evidence.classes)
+    wanted = _count_neighbors(sizes, k, evidence.classes)
     first = np.zeros(len(sizes), np.int64)  # start of a client's draws in the stream of all clients with the same k
     for each in np.unique(wanted):
         groups = np.flatnonzero(wanted == each)
         first[groups] = np.cumsum(sizes[groups]) - sizes[groups]
-    session = federated.with_rows(evidence, embedding=evidence.embedded())
+    session = federated.with_rows(evidence, embedding=evidence.embed())
     replies = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
     counts, share = replies["votes"].numpy(), replies["disagreement"].numpy()
     evidence.weigh_counts(counts.sum(0), "neighbors' votes")
@@ -129,7 +129,7 @@ def vote_at_home(
     return {"votes": counts, "disagreement": torch.tensor(share.mean(), dtype=torch.float64)}
 
 
-def _wanted(sizes, k, classes):
+def _count_neighbors(sizes, k, classes):
     """Return the number of voting neighbors (N,) for groups of these sizes."""
     return np.full(len(sizes), k) if k > 0 else neighbors_for(sizes, classes)
 
@@ -143,7 +143,7 @@ def vote_by_group(
     """
     settings = dict(settings)
     seed, sizes = settings.pop("seed"), np.diff(offsets)
-    wanted = _wanted(sizes, k, settings["classes"])
+    wanted = _count_neighbors(sizes, k, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):
         draws = np.random.default_rng(seed)  # one stream for all groups with the same k, independent of the batching

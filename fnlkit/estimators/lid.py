@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, NotNegative, Range, checked
+from fnlkit.components.parameters import Count, NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.intervals import wilson
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **fedcorr.declaration.sends}, cite="Xu 2022")
-@checked
+@check_arguments
 def lid(
     evidence: "EstimatorInputs",
     *,
@@ -55,7 +55,7 @@ def lid(
     variant : "paper" or "fedcorr"
         As in fnlkit.lid.
     """
-    from fnlkit.estimators.warmup import settings_of, trained
+    from fnlkit.estimators.warmup import settings_of, train_warmup
 
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("lid", embeddings=reason, probs=reason)
@@ -66,7 +66,7 @@ def lid(
     method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, code=[{'lid' if variant == 'fedcorr' else ''}])"
     count = len(evidence.offsets) - 1
     cohort = max(1, round(settings.fraction * count))
-    model = trained(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients
+    model = train_warmup(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")
     names = ("lid_means", "lid_variances", "lid_shares")

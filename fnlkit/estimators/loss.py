@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
@@ -39,7 +39,7 @@ _LEAST_VARIANCE = 1e-12
     },
     cite="Arpit 2017",
 )
-@checked
+@check_arguments
 def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "pooled") -> Judgment:
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
-from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
@@ -41,33 +41,33 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
         raise InputError(f"{name} cannot come from the pipe, which carries the federation; name a file")
     if name == "probabilities" and str(path).lower().endswith((".csv", ".tsv", ".parquet")):
         table = read_table(path)
-        return of_table({column: table.texts(column) for column in table.columns}, federation, paths.shown(path))
+        return of_table({column: table.texts(column) for column in table.columns}, federation, paths.display_path(path))
     where = cache_folder()
     arrays = large.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
-        remember = partial(remembered, files=[path], where=where)
+        remember = partial(cache_json, files=[path], where=where)
         artifact = large.open_artifact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
         arrays, made_of = artifact.arrays, artifact.meta.get("checksum")
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:
             raise InputError(
-                f"{paths.shown(path)}: {name} of {artifact.meta.get('dataset', 'another data set')}, but the federation "
+                f"{paths.display_path(path)}: {name} of {artifact.meta.get('dataset', 'another data set')}, but the federation "
                 f"is over {federation.dataset} (the checksums differ); make {name} of this data set"
             )
     wide = [key for key, values in arrays.items() if values.ndim == 2]
     key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
     if key is None:
         held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
-        raise InputError(f"{paths.shown(path)}: no array `{name}` (n, d); found {held}")
+        raise InputError(f"{paths.display_path(path)}: no array `{name}` (n, d); found {held}")
     values, size = arrays[key], len(federation.given)
     if name == "probabilities" and "class_names" in arrays and values.ndim == 2:
         names = np.asarray(arrays["class_names"]).astype(str).tolist()
         if len(names) == values.shape[1]:
-            values = np.asarray(values)[:, _columns(names, federation, paths.shown(path))]
+            values = np.asarray(values)[:, _columns(names, federation, paths.display_path(path))]
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
-                f"{paths.shown(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one per training "
+                f"{paths.display_path(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one per training "
                 f"sample of {federation.dataset}, or an array `index` with the sample of each row"
             )
         return values
@@ -75,7 +75,7 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
     if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
         raise InputError(
-            f"{paths.shown(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
+            f"{paths.display_path(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
             f"position below {size:,} for each row"
         )
     out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))

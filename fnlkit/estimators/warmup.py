@@ -14,7 +14,7 @@ from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import checkpoints
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.experiment.network import trained_network, without_head
+from fnlkit.experiment.network import load_trained, without_head
 from fnlkit.kernels.streams import stream
 from fnlkit.models.devices import device_of
 
@@ -64,7 +64,7 @@ def settings_of(evidence) -> Settings:
     return settings
 
 
-def trained(
+def train_warmup(
     evidence, *, method: str = "fedavg", federation: Federation | None = None, rounds: int | None = None, title: str = "warm-up"
 ) -> Trained:
     """Return the Trained model of a warm-up.
@@ -100,11 +100,11 @@ def trained(
     experiment = Experiment(federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
-        experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)
+        experiment.model.weights = without_head(load_trained(evidence.run, evidence.dataset, device=network.device).network)
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
     experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
-    evidence.crossed(experiment.clients.traffic)
+    evidence.add_traffic(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")
     return Trained(experiment, experiment.clients.members.source)
@@ -134,7 +134,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
     """
     if int(run.meta["classes"]) != classes:
         raise InputError(f"--run was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
-    return trained_network(run, dataset, device=device_of(device))
+    return load_trained(run, dataset, device=device_of(device))
 
 
 def cross_validated(evidence, *, folds: int, by: str = "client") -> np.ndarray:
@@ -152,7 +152,7 @@ def cross_validated(evidence, *, folds: int, by: str = "client") -> np.ndarray:
     for each in range(fold.max() + 1):
         left_out = fold == each
         title = f"model {each + 1} of {fold.max() + 1}"
-        model = trained(evidence, federation=without(evidence.federation, left_out | evidence.apart), title=title)
+        model = train_warmup(evidence, federation=without(evidence.federation, left_out | evidence.apart), title=title)
         out[left_out] = model.probabilities(evidence.positions[left_out])
     return out
 

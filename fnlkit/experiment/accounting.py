@@ -50,10 +50,10 @@ class Accounting:
         """
         clients, settings = self.experiment.clients, self.experiment.settings
         self.sums = sums
-        self.release = self._named() if resumed is None else (resumed.meta.get("protection") or {}).get("release", "")
+        self.release = self._name_updates() if resumed is None else (resumed.meta.get("protection") or {}).get("release", "")
         # The draws of a simulation depend on nothing but the seed: the name of the release also depends on the machine.
         clients.hidden = HiddenStream(self.key.secret, "updates", self.release if self.key.fingerprint else "simulation")
-        cost = privacy.updates_epsilon(self._planned())
+        cost = privacy.updates_epsilon(self._plan_sums())
         clients.note(f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {sums.delta:g})-DP of a client")
         return replace(protection, hidden=clients.hidden)
 
@@ -62,7 +62,7 @@ class Accounting:
         data, sends = self.experiment.dataset.checksum, self.experiment.clients.sends
         entry = ledger.release(round=round, epsilon=epsilon, **self._facts())
         made = [entry] if self.path is None else ledger.commit(self.path, entry)
-        total = privacy.summed(made, data, beside=set(sends) - privacy.RELEASED)
+        total = privacy.sum_costs(made, data, beside=set(sends) - privacy.RELEASED)
         known = "" if self.path is None else f" (total of the ledger {self.path})"
         self.experiment.clients.note(f"{total['label_statement']}{known}")
 
@@ -73,15 +73,15 @@ class Accounting:
         """
         if self.path is None or self.sums is None:
             return
-        lost = ledger.lost(self.experiment.clients.log)
+        lost = ledger.find_missing_replies(self.experiment.clients.log)
         if lost == self._lost:
             return
         self._lost = lost
-        entry = ledger.training(self._planned()._asdict(), name=self.release, lost=lost, **self._facts())
-        known = any(release.id == entry.id for release in ledger.read(self.path))
+        entry = ledger.training(self._plan_sums()._asdict(), name=self.release, lost=lost, **self._facts())
+        known = any(release.id == entry.id for release in ledger.read_ledger(self.path))
         releases = ledger.commit(self.path, entry, replacing=self._entry)
         self._entry = None if known else entry.id
-        self.experiment.clients.note(privacy.spent(releases, entry, self.path))
+        self.experiment.clients.note(privacy.describe_total_cost(releases, entry, self.path))
 
     def cost(self):
         """Return the cost of protected updates so far: sums, epsilon, delta and release; None without protection."""
@@ -94,7 +94,7 @@ class Accounting:
         epsilon = privacy.updates_epsilon(sums)
         return {"sums": sums._asdict(), "epsilon": epsilon, "delta": sums.delta, "release": self.release}
 
-    def _planned(self):
+    def _plan_sums(self):
         return self.sums._replace(rounds=self.experiment.settings.rounds)
 
     def _facts(self):
@@ -103,7 +103,7 @@ class Accounting:
         facts = {"classes": e.federation.classes, "key": self.key.fingerprint, "data": e.dataset.checksum}
         return facts | {"seed": e.settings.seed, **labels_of_clients(e.federation)}
 
-    def _named(self):
+    def _name_updates(self):
         """Return the name of the protected updates, which depends on everything that determines them."""
         e = self.experiment
         settings = {name: value for name, value in asdict(e.settings).items() if name not in ("rounds", "min_replies")}
@@ -118,4 +118,4 @@ class Accounting:
             "machine": machine(e.clients.engine, e.device) | {"engine": e.clients.engine.numerics},
         }
         facts = json.loads(json.dumps(facts, sort_keys=True, default=str))
-        return ledger.named_training(facts, **labels_of_clients(e.federation))
+        return ledger.training_name(facts, **labels_of_clients(e.federation))

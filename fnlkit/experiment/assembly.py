@@ -22,9 +22,9 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import BoundMethod, RunFacts
-from fnlkit.experiment.references import arranged
+from fnlkit.experiment.references import arrange
 from fnlkit.experiment.scale import scale_of
-from fnlkit.kernels.streams import derived
+from fnlkit.kernels.streams import derive_key
 from fnlkit.server.clients import Public
 from fnlkit.server.selection import average_for, cohort_size
 
@@ -73,7 +73,7 @@ def training_data(federation, dataset, plan, embeddings=None):
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
     notes = [must_be(dataset, federation.meta, len(federation.given), what="the federation")]
     method, digest = plan.method, None
-    federation, rows = arranged(federation, method.needs, method.spec)
+    federation, rows = arrange(federation, method.needs, method.spec)
     if plan.settings.memorization and federation.true is None:
         raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
     if "embedding" in method.needs:
@@ -155,7 +155,7 @@ def sources_of(federation, method, embeddings=None, dataset=None):
     rows = embedding_rows(embeddings, federation, dataset, method)[0] if known else None
     return {
         "dataset_checksum": federation.meta.get("dataset_checksum"),
-        "federation": digest_of_federation(arranged(federation, needs, method)[0]),
+        "federation": digest_of_federation(arrange(federation, needs, method)[0]),
         "embedding": None if rows is None else digest_of_rows(rows),
     }
 
@@ -272,7 +272,7 @@ def clients_of(data, network, inputs, plan, key, engine, engine_options):
     )
     if key.secret is not None:
         arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
-        members.secret = derived(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
+        members.secret = derive_key(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
     # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
     ratio = 0.0 if plan.protection is not None else settings.max_update_ratio
     limits = {"seed": settings.seed, "min_replies": settings.min_replies, "max_update_ratio": ratio}

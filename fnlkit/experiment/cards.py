@@ -52,12 +52,12 @@ def card(kind: str, name: str) -> Card:
     """Return the Card of a component in a table of `TABLES`."""
     part = find(name, TABLES[kind], kind)
     known = declaration(part)
-    reference = bool(REFERENCES & known.needed(arguments_of(part)))
+    reference = bool(REFERENCES & known.find_needs(arguments_of(part)))
     sends, cost = (dict(known.sends or {}), _costs().get(name)) if kind == "method" else ({}, None)
     return Card("reference" if reference else kind, known.cite, known.year, sends, cost)
 
 
-def hidden(name: str) -> str:
+def protection_of_replies(name: str) -> str:
     """Return how a method's replies can be protected: ``sum, dp``, ``sum`` or a dash.
 
     ``sum``: the server only needs sums.  ``dp``: updates can also be protected by noise.
@@ -76,7 +76,7 @@ def markdown() -> str:
         known = card("method", name)
         sends = "; ".join(f"{sent.revealing} ({sent.when})" for sent in known.sends.values()) or "nothing"
         cost = f"{known.cost['up']:g}x, {known.cost['down']:g}x" if known.cost else "–"
-        lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {hidden(name)} | {cost} |")
+        lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {protection_of_replies(name)} | {cost} |")
     return "\n".join(lines)
 
 

@@ -97,13 +97,13 @@ def _metadata(experiment):
         "provenance": experiment.provenance,
         "protection": experiment.accounting.cost(),
         "selection": experiment.selection.facts(experiment.history),
-        "unsaved": _unsaved(experiment),
+        "unsaved": _find_unsaved(experiment),
         "privacy_key": experiment.accounting.key.fingerprint,
         "machine": machine(experiment.clients.engine, experiment.device) | cost,
     }
 
 
-def _unsaved(experiment):
+def _find_unsaved(experiment):
     """Return the server parts of the optimizer whose state no run saves; note each once."""
     now = memory.server_state(experiment.opt)
     changed = [name for name in now if now[name] != experiment.initial_server_state[name]]
@@ -272,7 +272,7 @@ def _replay(experiment, run):
         next(experiment.program, None)
     if clients.unread:
         raise InputError("--resume: the log of the run contains more rounds than its history; the file is damaged, train again")
-    clients.replayed()
+    clients.end_replay()
 
 
 def _restore(experiment, run):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.client_list import held
+from fnlkit.client.client_list import load_small
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
@@ -98,7 +98,7 @@ def evaluation_set(federation, dataset, train, test, measure="auto"):
         raise InputError(f"--measure {measure}: a measure of yours requires test samples in the data set")
     if len(test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
-        return EvaluationSet(held(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))}, 0, *measures)
+        return EvaluationSet(load_small(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))}, 0, *measures)
     return held_out_set(federation, train)
 
 
@@ -119,7 +119,7 @@ def held_out_set(federation, train):
     if federation.true is not None:
         labels = {"accuracy": federation.true[positions]} | labels
     labels = {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}
-    return EvaluationSet(held(Chosen(train, positions)), labels, len(federation))
+    return EvaluationSet(load_small(Chosen(train, positions)), labels, len(federation))
 
 
 def held_out_positions(federation):

@@ -11,7 +11,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set
-from fnlkit.experiment.interrupts import deferred_interrupts
+from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.references import OwnScores
@@ -152,7 +152,7 @@ class Experiment:
         except BaseException:
             self.clients.rollback()
             if checkpoint and self.history:
-                with deferred_interrupts():  # a second Ctrl-C waits until the run is saved
+                with defer_interrupts():  # a second Ctrl-C waits until the run is saved
                     checkpoint(self.snapshot())
             raise
         finally:
@@ -171,7 +171,7 @@ class Experiment:
                 kind = type(step).__name__
                 raise InputError(f"method {self.settings.method}: yielded {kind}; a method yields fnlkit's Round")
             row, arrays, latest = self._measure(step)
-            with deferred_interrupts():
+            with defer_interrupts():
                 self._append(row)
                 self.selection.update(self.history, step.model.weights, latest)
                 for name, value in arrays.items():
@@ -227,7 +227,7 @@ class Experiment:
             more, latest = self.selection.measure(step.model.weights)
             row |= more
             if self.settings.memorization and self.federation.true is not None:
-                row |= self._memorized(step)
+                row |= self._measure_memorization(step)
         new_stage = not self.history or self.history[-1]["stage"] != step.stage
         if new_stage and self.federation.true is not None:
             arrays["label_confusion"] = confusion(self._true_of_clients(), clients.members.y.numpy(), self.federation.classes)
@@ -286,7 +286,7 @@ class Experiment:
         """Return the true labels of all clients' samples, client by client."""
         return np.asarray(self.federation.true)[self.federation.client_indices]
 
-    def _memorized(self, step):
+    def _measure_memorization(self, step):
         """Return the shares of memorized wrong labels, of the global model and of the cohort's local models."""
         truth = np.split(self._true_of_clients(), np.asarray(self.federation.client_offsets)[1:-1])
         shares = global_memorization(self.clients, step.model.weights, truth)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def deferred_interrupts():
+def defer_interrupts():
     """Deliver SIGINT and SIGTERM at the end of the context, so that an interruption finds a complete round or none.
 
     Only the main thread receives signals in Python; in another thread the context does nothing.

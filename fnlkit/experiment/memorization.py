@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.client.client_list import ahead
+from fnlkit.client.client_list import read_ahead
 from fnlkit.kernels.scores import memorization
 
 
@@ -30,7 +30,7 @@ def local_memorization(clients, ids, weights, truth):
 def global_memorization(clients, weights, truth):
     """Return memorization of the global model on all clients' samples."""
     predicted, members = [], clients.members
-    for client in ahead(members):
+    for client in read_ahead(members):
         predicted.append(clients.predict(weights, client.x).argmax(-1).cpu().numpy())
         client.leave()
     return memorization(np.concatenate(predicted), members.given.numpy(), np.concatenate(truth))

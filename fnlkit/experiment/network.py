@@ -69,7 +69,7 @@ class Trained(NamedTuple):
         return in_blocks(lambda part: predict(self.network, None, part, self.inputs), x)
 
 
-def trained_network(run, dataset, *, device="cpu"):
+def load_trained(run, dataset, *, device="cpu"):
     """Return the Trained network of a run for a data set's samples.
 
     Parameters

@@ -37,7 +37,7 @@ def must_differ(files):
 
 
 @contextmanager
-def locked(output, option="-o"):
+def lock_output(output, option="-o"):
     """Lock a file that will be written.
 
     The lock ends with the process. Different links to a file share one lock.

@@ -53,7 +53,7 @@ class BoundMethod:
             For an unknown method or parameter.
         """
         run = registry.method(spec)
-        return cls(spec, run, tuple(registry.nested(run)), frozenset(registry.needs(run)), registry.sends(run))
+        return cls(spec, run, tuple(registry.walk_stages(run)), frozenset(registry.needs(run)), registry.sends(run))
 
     @property
     def has_own_loss(self) -> bool:

@@ -8,7 +8,7 @@ from fnlkit.artifacts.federation import ESTIMATES
 from fnlkit.errors import InputError
 
 
-def arranged(federation, wanted, method):
+def arrange(federation, wanted, method):
     """Return the federation that a run trains on, and additional rows for its clients.
 
     Parameters
@@ -32,7 +32,7 @@ def arranged(federation, wanted, method):
             )
         rows["input/true"] = np.asarray(federation.true, np.int64)
     if "pooled" in wanted:
-        federation = _pooled(federation)
+        federation = _pool_clients(federation)
     return federation, rows
 
 
@@ -46,7 +46,7 @@ def _remedy(federation):
     return "declare them (y_train_true in the data set), or create wrong labels with `fnlkit inject-noise`"
 
 
-def _pooled(federation):
+def _pool_clients(federation):
     """Return the federation with all samples on one client, without the metadata of single clients."""
     positions = np.sort(np.asarray(federation.client_indices, np.int64))
     extra = {name: array for name, array in federation.extra.items() if name not in ESTIMATES}

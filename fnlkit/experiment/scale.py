@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.scaling import channel_moments, moments, pooled, pooled_channels
+from fnlkit.client.scaling import channel_moments, moments, pool_channel_moments, pool_moments
 from fnlkit.errors import InputError, SampleError
 
 # If the images have more bytes than this, only every k-th image is read.
@@ -52,7 +52,7 @@ def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
             raise InputError("--standardize always: the network looks up token ids, which cannot be scaled; omit the option")
         return Scale((), (), False)
     if dataset.kind == "vector" and (standardize == "always" or standardize == "auto" and dataset.features is None):
-        mean, std = pooled(moments(train[np.asarray(part)]) for part in federation.clients)
+        mean, std = pool_moments(moments(train[np.asarray(part)]) for part in federation.clients)
         return Scale(tuple(mean.tolist()), tuple(std.tolist()), True)
     if dataset.kind == "image" and dataset.statistics is None:
         whole = federation.whole()
@@ -89,4 +89,4 @@ def _channels(federation, train, skip_unreadable=False):
                 raise
     if not any(each.count for each in statistics):
         raise InputError("no client could read all of its images, so their scale is unknown; -vv shows the clients' errors")
-    return [values.tolist() for values in pooled_channels(statistics, train.dtype)]
+    return [values.tolist() for values in pool_channel_moments(statistics, train.dtype)]

@@ -3,7 +3,7 @@
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.client.client_list import ahead
+from fnlkit.client.client_list import read_ahead
 from fnlkit.client.measuring import reply_held_out_agreement, reply_prediction_changes
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError
@@ -65,7 +65,7 @@ class Selection:
         if not self._open:
             return row, None
         if self.at_sites:
-            return self._asked(weights)
+            return self._measure_at_sites(weights)
         if len(self.held_out) and not self._measured:
             logits = self.clients.predict(weights, self.held_out.x).cpu()
             row[AGREEMENT] = self.held_out.scores(logits)["agreement"]
@@ -80,7 +80,7 @@ class Selection:
             self.clients.count_traffic(CHANGES, up=16 * count, down=size * (1 if received else 2))
         return row, latest
 
-    def _asked(self, weights):
+    def _measure_at_sites(self, weights):
         """Return the same as `measure`, from the replies of real sites; sites without a reply count like the others."""
         if self.column is None or (self.column == CHANGES and self.latest is None):
             return {}, weights.clone() if self.column == CHANGES else None
@@ -110,7 +110,7 @@ class Selection:
             return
         if latest is not None:
             self.latest = latest
-        rows = self._considered(history)
+        rows = self._filter_rows(history)
         if rows and rows[-1] is history[-1]:
             chosen = rows[self.rule([row[self.column] for row in rows])]["round"]
             if chosen == history[-1]["round"]:
@@ -122,9 +122,9 @@ class Selection:
         """Return whether `patience` measured rounds have passed since the chosen round."""
         if not self.patience or self.round is None:
             return False
-        return sum(row["round"] > self.round for row in self._considered(history)) >= self.patience
+        return sum(row["round"] > self.round for row in self._filter_rows(history)) >= self.patience
 
-    def _considered(self, history):
+    def _filter_rows(self, history):
         rows = [row for row in history if row["stage"] != "final"]
         if self.rule.func.each_stage and rows:
             others = [i for i, row in enumerate(rows) if row["stage"] != rows[-1]["stage"]]
@@ -163,7 +163,7 @@ class Selection:
 def _predictions(clients, weights):
     """Return the classes (m,) that a global model predicts for all clients' training samples, in client order."""
     found = []
-    for client in ahead(clients.members):
+    for client in read_ahead(clients.members):
         found.append(clients.predict(weights, client.x).argmax(-1).cpu())
         client.leave()
     return torch.cat(found)

@@ -26,7 +26,7 @@ _MAY_CHANGE = ("rounds", "min_replies")
 _PLACES = ("round", "client_rounds")
 
 
-def parsed(text):
+def parse_tracker(text):
     """Return (kind, place) of a text, such as ``("tensorboard", "runs/tb")`` for ``tensorboard:runs/tb``.
 
     Raises
@@ -45,20 +45,20 @@ def parsed(text):
 
 
 @contextmanager
-def tracked(texts, experiment, *, name=None):
+def track_run(texts, experiment, *, name=None):
     """Yield a function (row, seconds) that sends a new row of the history to all trackers.
 
     Parameters
     ----------
     texts : list of str
-        As `parsed` reads them.
+        As `parse_tracker` reads them.
     experiment : fnlkit.experiment.Experiment
         Rows of its earlier rounds are sent first.
     name : str or None
         Name of the run, such as its file.
     """
     with ExitStack() as stack:
-        trackers = [stack.enter_context(_KINDS[kind](place, experiment, name)) for kind, place in map(parsed, texts)]
+        trackers = [stack.enter_context(_KINDS[kind](place, experiment, name)) for kind, place in map(parse_tracker, texts)]
 
         def send(row, seconds):
             for tracker in trackers:
@@ -69,7 +69,7 @@ def tracked(texts, experiment, *, name=None):
         yield send
 
 
-def described(experiment):
+def describe_run(experiment):
     """Return all settings of a run with its data set and the parameters of earlier commands, such as ``inject-noise.noise``.
 
     Parameters
@@ -122,18 +122,18 @@ def _tensorboard(place, experiment, name):
     began, stages, at = time.time() - experiment.seconds, [], [0]
 
     @contextmanager
-    def named():
+    def name_run():
         try:
             yield
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), place) from error
 
-    lines = [f"| {key} | {value} |" for key, value in described(experiment).items()]
+    lines = [f"| {key} | {value} |" for key, value in describe_run(experiment).items()]
 
     def send(row, seconds):
         at[0] = row.get("client_rounds", at[0])  # the final row follows the last round
         when = began + (seconds or 0)
-        with named():
+        with name_run():
             for key, value in numbers(row).items():
                 writer.add_scalar(key, value, at[0], walltime=when)
             if row["stage"] not in (*stages[-1:], "final"):
@@ -143,11 +143,11 @@ def _tensorboard(place, experiment, name):
 
     with _quiet_writers():
         try:
-            with named():
+            with name_run():
                 writer.add_text("settings", "\n".join(["| option | value |", "|---|---|", *lines]), 0, walltime=began)
             yield send
         finally:
-            with named():
+            with name_run():
                 writer.close()
 
 
@@ -174,7 +174,7 @@ def _mlflow(place, experiment, name):
     run = known[0] if known else client.create_run(where, run_name=name, tags={"fnlkit": identity})
     logged = {key: max(point.step for point in client.get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
     if not known:
-        for key, value in described(experiment).items():
+        for key, value in describe_run(experiment).items():
             client.log_param(run.info.run_id, key, value)
     at = [0]
 
@@ -199,7 +199,7 @@ def _wandb(place, experiment, name):
     identity = _identity(experiment, name)
     # A new run replaces the tracked run of the same name; a resumed run skips points that were already sent.
     again = "allow" if experiment.history else None
-    run = wandb.init(project=place, name=name, id=identity, resume=again, config=described(experiment))
+    run = wandb.init(project=place, name=name, id=identity, resume=again, config=describe_run(experiment))
     logged, at, code = run.step, [0], 1
 
     def send(row, seconds):

@@ -93,7 +93,7 @@ def integers(value, name, n, what):
     return np.ascontiguousarray(found, np.int64)
 
 
-def within(array, name, below):
+def check_range(array, name, below):
     """Raise if an integer array has values outside 0..below-1."""
     if len(array) and not (array.min() >= 0 and array.max() < below):
         where = int(np.argmax((array < 0) | (array >= below)))

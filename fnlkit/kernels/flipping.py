@@ -53,7 +53,7 @@ def flip_labels(
     if T.ndim != 2 or T.shape[0] != T.shape[1] or not len(T):
         raise InputError(f"`T` must have shape (C, C), found {T.shape}")
     T = checks.real(T, "T", 2, "(C, C)").astype(np.float64)
-    checks.within(labels, "labels", len(T))
+    checks.check_range(labels, "labels", len(T))
     uniforms = checks.uniforms(uniforms, "uniforms", (len(labels),))
     sums = np.empty_like(T)
     wrong = sampling.cumulate(T, sums)
@@ -114,7 +114,7 @@ def randomized_response(
     labels = checks.integers(given, "labels", given.size, "sample")
     if checks.positive(classes, "classes") < 2:
         raise InputError("`classes` must be at least 2: with one class there is no other label")
-    checks.within(labels, "labels", classes)
+    checks.check_range(labels, "labels", classes)
     uniforms = checks.uniforms(uniforms, "uniforms", (len(labels), 2))
     keep = checks.array(keep, "keep", np.float64)
     if keep.ndim and keep.shape != labels.shape:

@@ -229,7 +229,7 @@ def fused_fit(
         v[:, :-SPARE] = _weights("velocity", velocity, count, real).reshape(networks, -1)
     epochs = -(-steps // epoch_steps)
     total, correct = np.zeros(epochs), np.zeros(epochs, np.int64)
-    kernel, shape = _kernel(single), _described(single)
+    kernel, shape = _kernel(single), _describe(single)
     if networks == 1 and loss.plain:
         kernel.fit_plain(w, v, shape, samples, y, order, descent, chosen, total, correct)
     else:
@@ -276,7 +276,7 @@ def fused_forward(net, theta, x, *, mean=None, std=None, image=True, features=Fa
         raise InputError("`features` needs a network with hidden layers, found a perceptron without; add a hidden layer")
     layer -= features
     out = np.empty((len(x), _widths(net)[layer]), theta.dtype)
-    _kernel(net).predict(w, _described(net), samples, _augment(FusedAugment(), None, None, False), layer, out)
+    _kernel(net).predict(w, _describe(net), samples, _augment(FusedAugment(), None, None, False), layer, out)
     return out
 
 
@@ -329,7 +329,7 @@ def _head(net, loss, shape):
     return 0 if size == width and shape == (fused_parameters(net),) else size * (width + 1)
 
 
-def _described(net):
+def _describe(net):
     """Return the description of a network for its kernels."""
     return _shape(net) if net[0] == "lenet5" else np.array(_shape(net), np.int64)
 
@@ -471,7 +471,7 @@ def _loss(loss, n, classes, places, real, net, networks):
     _check_loss(loss, net, networks)
     floor = {"forward": 1e-12, "reweighted": 1e-12, "mixture": 1e-4}.get(loss.kind, 0.0) if loss.floor is None else loss.floor
 
-    def given(name, dtype, shape):
+    def to_array(name, dtype, shape):
         value = getattr(loss, name)
         return np.zeros((0,) * len(shape), dtype) if value is None else _array(name, value, dtype, shape)
 
@@ -485,12 +485,12 @@ def _loss(loss, n, classes, places, real, net, networks):
         value = getattr(loss, name)
         if value is not None and (value.dtype != dtype or not (value.flags.c_contiguous and value.flags.writeable)):
             raise InputError(f"`{name}` is updated in place and must be a contiguous, writable array of {dtype}; convert it")
-    offset = given("offset", np.float64, (classes,))
+    offset = to_array("offset", np.float64, (classes,))
     if np.isnan(offset).any() or (offset == np.inf).any() or (offset.size and not np.isfinite(offset).any()):
         raise InputError("`offset` must be finite or -inf, and finite for at least one class; check the class shares")
     if loss.balance and not np.isfinite(offset).all():
         raise InputError("`balance` compares the probabilities of all classes; remove it, or -inf from `offset`")
-    centers = given("centroids", real, (classes, _widths(net)[-2] if len(_widths(net)) > 2 else 0))
+    centers = to_array("centroids", real, (classes, _widths(net)[-2] if len(_widths(net)) > 2 else 0))
     terms = Terms(
         offset=offset,
         label=float(loss.label),
@@ -507,13 +507,13 @@ def _loss(loss, n, classes, places, real, net, networks):
         pseudo=of_classes("pseudo", (n,)),
     )
     memory = Memory(
-        history=given("history", real, (n, None, classes)),
-        guesses=given("guesses", np.int64, (n, None)),
-        seen=given("counts", np.int64, (n,)),
+        history=to_array("history", real, (n, None, classes)),
+        guesses=to_array("guesses", np.int64, (n, None)),
+        seen=to_array("counts", np.int64, (n,)),
         record=bool(loss.record),
-        fixed=given("fixed", np.int64, (n,)),
+        fixed=to_array("fixed", np.int64, (n,)),
         certain=float(loss.certain),
-        learned=given("learned", real, (n, classes)),
+        learned=to_array("learned", real, (n, classes)),
         rate=float(loss.rate),
         hold=float(loss.hold),
     )
@@ -525,10 +525,10 @@ def _loss(loss, n, classes, places, real, net, networks):
         agreed=bool(loss.agreed),
         mated=bool(loss.mated),
         agree=of_classes("agree", (n,)),
-        agree_offset=np.zeros(classes) if loss.agree_offset is None else given("agree_offset", np.float64, (classes,)),
+        agree_offset=np.zeros(classes) if loss.agree_offset is None else to_array("agree_offset", np.float64, (classes,)),
     )
     division = Division(
-        given("clean", real, (n, 2)), float(loss.threshold), float(loss.sharpen), float(loss.unlabeled), int(loss.views)
+        to_array("clean", real, (n, 2)), float(loss.threshold), float(loss.sharpen), float(loss.unlabeled), int(loss.views)
     )
     return Loss(
         kind=_KINDS[loss.kind],
@@ -542,17 +542,17 @@ def _loss(loss, n, classes, places, real, net, networks):
         gamma=float(loss.gamma),
         floor=float(floor),
         clamp=float(loss.clamp),
-        matrix=given("matrix", np.float64, (classes, classes)),
+        matrix=to_array("matrix", np.float64, (classes, classes)),
         other=of_classes("other", places),
-        prior=given("prior", np.float64, (classes,)),
-        soft=given("soft", real, (n, classes)),
-        keep=given("keep", real, (n,)),
+        prior=to_array("prior", np.float64, (classes,)),
+        soft=to_array("soft", real, (n, classes)),
+        keep=to_array("keep", real, (n,)),
         labels=of_classes("labels", (n,)),
-        server=given("server", real, (n, classes)),
-        local=given("local", real, (n, classes)),
-        seen=given("seen", np.bool_, (n,)),
-        teacher=given("teacher", real, (n, None)),
-        share=given("share", np.float64, places[:1]),
+        server=to_array("server", real, (n, classes)),
+        local=to_array("local", real, (n, classes)),
+        seen=to_array("seen", np.bool_, (n,)),
+        teacher=to_array("teacher", real, (n, None)),
+        share=to_array("share", np.float64, places[:1]),
         double=bool(loss.double),
         terms=terms,
         memory=memory,

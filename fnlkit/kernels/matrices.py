@@ -54,7 +54,7 @@ def class_map(name, classes):
     return out
 
 
-def mapped(target, rate):
+def map_classes(target, rate):
     """Return T of class-dependent noise: class c becomes target[c] with probability `rate`.
 
     Parameters
@@ -148,11 +148,11 @@ def pairs(classes, level, rng):
     even = classes - 3 * (classes % 2)
     target[order[0:even:2]], target[order[1:even:2]] = order[1:even:2], order[0:even:2]
     target[order[even:]] = np.roll(order[even:], -1)
-    return mapped(target, level)
+    return map_classes(target, level)
 
 
 def _sparse_once(classes, trace, sparsity, rng):
-    diagonal = _bounded_sum(classes, trace, rng)
+    diagonal = _draw_bounded_sum(classes, trace, rng)
     zeros = np.zeros(classes, np.int64)
     total = min(round(classes * (classes - 1) * sparsity), classes * (classes - 2))
     zeros += total // classes
@@ -164,7 +164,7 @@ def _sparse_once(classes, trace, sparsity, rng):
     return T
 
 
-def _bounded_sum(count, total, rng, sweeps=30):
+def _draw_bounded_sum(count, total, rng, sweeps=30):
     """Return `count` numbers in [0, 1] with sum `total`, uniform among all such vectors, by Gibbs steps on disjoint pairs."""
     x = np.full(count, total / count)
     half = count // 2

@@ -174,7 +174,7 @@ def higher_group(matrix, *, votes=9, missing="least"):
     return np.array(max(found, key=found.count), bool)
 
 
-def fitted_from(values, start=None, *, steps=100, least=1e-6):
+def fit_from(values, start=None, *, steps=100, least=1e-6):
     """Return (3, 2): means, variances and shares of two Gaussians fitted to values by EM, the smaller mean first.
 
     Parameters

@@ -33,7 +33,7 @@ def origin(points):
     return out
 
 
-def centered(points, dtype):
+def center(points, dtype):
     """Return the points (n, d) in `dtype` relative to their center, scaled by a power of two if squares would overflow."""
     points = np.ldexp(points, -checks.exponent_of_scale(points, dtype))
     points -= origin(points)
@@ -121,7 +121,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
         if not lowest <= largest <= highest:
             # Searched for only here: checking all points in advance would cost up to a twentieth of the total.
             checks.finite(points, "embeddings")
-            own[:] = centered(points[first:last], points.dtype)
+            own[:] = center(points[first:last], points.dtype)
             multiply(own, products)
         vote.mirror(products, members)
         squares = np.zeros(padded, points.dtype)
@@ -159,7 +159,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     threads : int
     """
     faiss = _faiss()
-    points = centered(points, np.float32)
+    points = center(points, np.float32)
     index = faiss.IndexFlatL2(points.shape[1])
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)
@@ -188,7 +188,7 @@ def nearest_in_lists(points, k):
         From 1 to n - 1.
     """
     faiss = _faiss()
-    points = centered(points, np.float32)
+    points = center(points, np.float32)
     lists = max(1, min(int(4 * np.sqrt(len(points))), len(points) // 40))  # clustering needs 39 points per cluster
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], lists)
     index.nprobe = max(8, -(-4 * k * lists // len(points)))

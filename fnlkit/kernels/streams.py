@@ -36,7 +36,7 @@ def stream(seed, purpose, round=0, client=0):
     return np.random.default_rng([int(seed), zlib.crc32(purpose.encode()), int(round), int(client)])
 
 
-def derived(secret, *facts):
+def derive_key(secret, *facts):
     """Return 32 bytes that depend on a secret and on every fact (HMAC-SHA256); they reveal nothing about the secret.
 
     Parameters
@@ -67,7 +67,7 @@ class HiddenStream:
     secret : bytes or None
         None makes a stream that raises when something is drawn.
     *facts
-        As in `derived`.  Streams of different facts are independent.
+        As in `derive_key`.  Streams of different facts are independent.
 
     Examples
     --------
@@ -78,10 +78,10 @@ class HiddenStream:
     """
 
     def __init__(self, secret, *facts):
-        self._key = None if secret is None else derived(secret, *facts)
+        self._key = None if secret is None else derive_key(secret, *facts)
         self._count = 0
 
-    def keyed(self, *facts):
+    def with_facts(self, *facts):
         """Return the stream for additional facts, independent of earlier draws from this stream."""
         return HiddenStream(self._key, *facts)
 

@@ -80,7 +80,7 @@ def knn_vote(
     if ties not in ("random", "lowest"):
         raise InputError(f'`ties` must be "random" or "lowest", found {ties!r}')
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
-    checks.within(labels, "labels", classes)
+    checks.check_range(labels, "labels", classes)
     threads = checks.thread_count(threads)
     draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
     if np.diff(offsets).max() <= neighbors.LARGEST_PRODUCT:

@@ -12,12 +12,12 @@ import numpy as np
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
+from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, check_arguments
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.missed import completed
+from fnlkit.methods.missed import complete_levels
 from fnlkit.methods.na_fedavg import RoundNumber
-from fnlkit.methods.nnc import allowed_neighbors, vote
+from fnlkit.methods.nnc import limit_neighbors, vote
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ def measure_square(client: "Client", model: "LocalModel", received: "dict[str, t
     schedule=schedule,
     cite="Tsouvalas 2024",
 )
-@checked
+@check_arguments
 def akd(
     clients: "Clients",
     model: "Model",
@@ -134,7 +134,7 @@ def akd(
     steps: list[Any] = []
     expect: list[str] = []
     if level == "neighbors":
-        k = allowed_neighbors(clients, k, "akd")
+        k = limit_neighbors(clients, k, "akd")
         steps.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
         expect.append("noise_level")
     if source == "embeddings" and scale == "rms":
@@ -143,7 +143,7 @@ def akd(
     replies: Any = clients.round(everyone, model, *steps, expect=expect) if steps else {}
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
-        levels = completed(levels, replies.ids)
+        levels = complete_levels(levels, replies.ids)
         report["noise_level"] = levels
     factor = 1.0
     if "embedding_square" in replies:

@@ -13,14 +13,14 @@ import torch
 from fnlkit.client.losses import kept_cross_entropy, soft_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
+from fnlkit.components.parameters import NotNegative, Rounds, Share, check_arguments
 from fnlkit.kernels import count_matrix
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.kernels.mixture import two_groups
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fedem import SENDS as OF_PASSES
-from fnlkit.methods.fedem import inferred, keep_given
+from fnlkit.methods.fedem import infer_all, keep_given
 from fnlkit.methods.forward import confident_issues
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tens
 def compare(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the held-back samples by predicted and given class; all samples if the client was not in the trials."""
     held = client.rows["held_back"] | (received["outside"].cpu() > 0)
-    return {"held_back": table(model(client.x).argmax(-1).cpu()[held], client.y.cpu()[held], client.classes)}
+    return {"held_back": count_pairs(model(client.x).argmax(-1).cpu()[held], client.y.cpu()[held], client.classes)}
 
 
-def table(rows: "torch.Tensor", columns: "torch.Tensor", classes: int) -> "torch.Tensor":
+def count_pairs(rows: "torch.Tensor", columns: "torch.Tensor", classes: int) -> "torch.Tensor":
     """Return counts (C, C) of pairs of classes."""
     return torch.bincount(rows * classes + columns, minlength=classes**2).reshape(classes, classes)
 
@@ -111,7 +111,7 @@ def examine(client: "Client", model: "LocalModel", received: "dict[str, torch.Te
     expected = fit_annotator(p**2 / (p**2).sum(1, keepdims=True), y, common, strength=10.0 / classes, steps=2).counts
     confident = count_matrix(p, y.numpy(), least_diagonal=0)
     return {
-        "held_back": table(guess[~train], y[~train], classes),
+        "held_back": count_pairs(guess[~train], y[~train], classes),
         "fitted": (guess == y)[train].sum(),
         "trained": train.sum(),
         "changed": (guess != before).sum(),
@@ -222,7 +222,7 @@ def agreements(tables: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     return (tables * inverse.T).sum((1, 2))
 
 
-def ahead(ours: np.ndarray, theirs: np.ndarray, inverse: np.ndarray) -> tuple[float, float]:
+def measure_lead(ours: np.ndarray, theirs: np.ndarray, inverse: np.ndarray) -> tuple[float, float]:
     """Return (difference, standard error over clients) of two candidates' shares on the held-back samples of common clients."""
     both = np.minimum(ours.sum((1, 2)), theirs.sum((1, 2))) > 0
     each = agreements(ours[both], inverse) - agreements(theirs[both], inverse)
@@ -239,7 +239,7 @@ def inverse_of(found: Evidence) -> np.ndarray:
     return np.linalg.inv(found.common) if usable else np.eye(len(found.common))
 
 
-def compared(clients: "Clients", model: "Model", hold: Callable[..., Any], inside: np.ndarray) -> np.ndarray:
+def collect_tables(clients: "Clients", model: "Model", hold: Callable[..., Any], inside: np.ndarray) -> np.ndarray:
     """Return the held-back tables (N, C, C) of a model, 0 for clients without a reply.
 
     Clients outside the trials, not `inside` (N,), count all samples.
@@ -252,7 +252,7 @@ def compared(clients: "Clients", model: "Model", hold: Callable[..., Any], insid
     return tables
 
 
-def examined(clients: "Clients", model: "Model", hold: Callable[..., Any]) -> "Replies":
+def examine_all(clients: "Clients", model: "Model", hold: Callable[..., Any]) -> "Replies":
     """Return the replies of `examine` from all clients."""
     return clients.round(np.arange(len(clients)), model, hold, examine, expect=EXAMINED)
 
@@ -266,7 +266,7 @@ def in_trials(levels: np.ndarray) -> np.ndarray:
 
 def finalists(names: Sequence[str], tables: dict[str, np.ndarray], inverse: np.ndarray) -> tuple[str, str]:
     """Return the favorite and the best of the other candidates."""
-    best = max(names[1:], key=lambda name: ahead(tables[name], tables[names[0]], inverse)[0])
+    best = max(names[1:], key=lambda name: measure_lead(tables[name], tables[names[0]], inverse)[0])
     return names[0], best
 
 
@@ -291,13 +291,13 @@ def remember(clients: "Clients", name: str, model: "Model") -> None:
         clients.memory[f"auto/{name}"] = model.weights.clone()
 
 
-def recalled(clients: "Clients", name: str, model: "Model") -> "Model":
+def recall_model(clients: "Clients", name: str, model: "Model") -> "Model":
     """Return the stored model; without weights during a replay."""
     return model.with_weights(clients.memory.get(f"auto/{name}"))
 
 
 @method(sends=SENDS, loss="own", schedule=lambda rounds, warmup, trial: (rounds, *plan(rounds, warmup, trial)))
-@checked
+@check_arguments
 def auto(
     clients: "Clients",
     model: "Model",
@@ -351,7 +351,7 @@ def auto(
     hold, found, counts = partial(hold_back, share=share), None, np.zeros((2, 2))
     for r in range(warmup):
         if r == warmup // 2:
-            examined(clients, model, hold)
+            examine_all(clients, model, hold)
         ids, step = select(clients, model), local_training("plain", hold)
         if r >= warmup // 2:
             step |= {"before": (*step["before"], note_doubts), "after": (reply_memorized,), "expect": ("memorized",)}
@@ -364,7 +364,7 @@ def auto(
     at: dict[str, str] = {}
     left, difference = rounds - warmup, (0.0, 0.0)
     if warmup and left:
-        found = evidence_of(examined(clients, model, hold), counts, len(clients))
+        found = evidence_of(examine_all(clients, model, hold), counts, len(clients))
     if found is not None:
         names = candidates(found, level=level) if treatment == "compete" else (treatment,)
         inverse, inside = inverse_of(found), in_trials(found.levels)
@@ -374,17 +374,17 @@ def auto(
             break
         cohorts: list[Any] = []  # the same for all candidates
         for name in names:
-            current = recalled(clients, at.get(name, "start"), model)
+            current = recall_model(clients, at.get(name, "start"), model)
             if name == "infer":
-                inferred(clients, current, hold)
+                infer_all(clients, current, hold)
             for j in range(steps):
                 cohorts += [select(clients, current, inside)] if j == len(cohorts) else []
                 current, replies = opt.round(clients, cohorts[j], current, **local_training(name, hold))
                 remember(clients, name, current)
                 yield Round(current, f"trial of {name}", replies)
-            tables[name], at[name], left = compared(clients, current, hold, inside), name, left - steps
+            tables[name], at[name], left = collect_tables(clients, current, hold, inside), name, left - steps
         names = finalists(names, tables, inverse)
-        difference = ahead(tables[names[1]], tables[names[0]], inverse)
+        difference = measure_lead(tables[names[1]], tables[names[0]], inverse)
     if tables and difference[0] > errors * difference[1]:
         names = names[::-1]
     elif tables:
@@ -393,16 +393,16 @@ def auto(
     if found is not None:
         runner = (*names[1:], *others, name)[0]
         report = report_of(found, name, runner, difference)
-        model = recalled(clients, at.get(name, "start"), model)
+        model = recall_model(clients, at.get(name, "start"), model)
         if name == "infer" and left:
-            inferred(clients, model, hold)
+            infer_all(clients, model, hold)
     best, period, everyone = None, max(1, left // 3), np.ones(len(clients), bool)
     for r in range(left):
         if tables and name != "plain" and r % period == 0:
-            now = compared(clients, model, hold, everyone)
-            change, error = (0.0, 0.0) if best is None else ahead(now, best, inverse)
+            now = collect_tables(clients, model, hold, everyone)
+            change, error = (0.0, 0.0) if best is None else measure_lead(now, best, inverse)
             if change < -2 * error:
-                name, model, report = "plain", recalled(clients, "best", model), {"returned": 1.0}
+                name, model, report = "plain", recall_model(clients, "best", model), {"returned": 1.0}
             elif best is None or change > 0:
                 best = now
                 remember(clients, "best", model)
@@ -421,7 +421,7 @@ def report_of(found: Evidence, name: str, runner: str, difference: tuple[float, 
     return numbers | {"noise_level": found.levels, "transition": found.common}
 
 
-def explained(history: list[dict[str, Any]]) -> str | None:
+def explain_choice(history: list[dict[str, Any]]) -> str | None:
     """Return the choice of a run as sentences, or None if its history has none.
 
     Parameters

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     loss="usual",
     schedule=lambda rounds, usual=fedavg: None if usual is fedavg else rounds,  # `usual` runs for a share of the rounds
 )
-@checked
+@check_arguments
 def centralized(
     clients: "Clients",
     model: "Model",

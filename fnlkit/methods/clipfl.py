@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Rounds, Share, checked
+from fnlkit.components.parameters import Rounds, Share, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def judge_publicly(client: "Client", model: "LocalModel", received: "dict[str, t
 
 
 # ---- the server
-def suspected(accuracies: np.ndarray, share: float) -> np.ndarray:
+def find_suspects(accuracies: np.ndarray, share: float) -> np.ndarray:
     """Return the candidates of a cohort (K,) bool: the floor(share K) least accurate."""
     worst = np.argsort(accuracies, kind="stable")[: math.floor(share * len(accuracies) + 1e-9)]
     return np.isin(np.arange(len(accuracies)), worst)
 
 
-def kept(suspicions: np.ndarray, visits: np.ndarray, share: float) -> np.ndarray:
+def find_unpruned(suspicions: np.ndarray, visits: np.ndarray, share: float) -> np.ndarray:
     """Return the clients (N,) bool that are not pruned.
 
     The floor(share N) clients with the highest score (suspicions / visits) are pruned, but only clients that were suspected at
@@ -62,7 +62,7 @@ def rounds_before(before: int, rounds: int) -> int:
     schedule=rounds_before,
     cite="Morafah 2024",
 )
-@checked
+@check_arguments
 def clipfl(
     clients: "Clients",
     model: "Model",
@@ -107,12 +107,12 @@ def clipfl(
         ids = select(clients, model)
         model, replies = opt.round(clients, ids, model, after=(judge_publicly,), expect=("public_accuracy",), broadcast=public)
         if len(replies.ids):
-            suspicions[replies.ids] += suspected(replies["public_accuracy"].numpy(), suspect)
+            suspicions[replies.ids] += find_suspects(replies["public_accuracy"].numpy(), suspect)
             visits[replies.ids] += 1
         report = {}
         if r == scored - 1:
             report["candidacy_score"] = suspicions / np.maximum(visits, 1)
-            report["kept_clients"] = kept(suspicions, visits, prune)
+            report["kept_clients"] = find_unpruned(suspicions, visits, prune)
         yield Round(model, "scoring", replies, report)
-    among = kept(suspicions, visits, prune) if scored else None
+    among = find_unpruned(suspicions, visits, prune) if scored else None
     return (yield from fedavg(clients, model, opt, select, rounds=rounds - scored, among=among, stage="pruned"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.client.losses import exchanged
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, Natural, Range, checked, passes_on
+from fnlkit.components.parameters import Count, Natural, Range, check_arguments, passes_on
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.models.pair_output import must_be_pair
 
@@ -28,7 +28,7 @@ def forgotten(r: int, *, forget: float, ramp: int) -> float:
 
 
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`
-@checked
+@check_arguments
 def coteaching(
     clients: "Clients",
     model: "Model",
@@ -77,7 +77,7 @@ def coteaching(
 
 
 @method(loss="own", needs=("pair",), cite="Yu 2019")
-@checked
+@check_arguments
 @passes_on(coteaching)
 def coteaching_plus(
     clients: "Clients",

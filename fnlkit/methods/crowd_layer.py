@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fnlkit.client.client import Batch, Client, LocalModel
-from fnlkit.client.learning import compiled_layer, compiled_matrix
+from fnlkit.client.learning import learn_layer_compiled, learn_matrix_compiled
 from fnlkit.client.losses import crowd_cross_entropy, forward_corrected
 from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.warmup import warmup_sixth
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
@@ -34,14 +35,14 @@ def start_layer(client: Client, model: LocalModel, received: "dict[str, torch.Te
     client.state.setdefault("crowd_layer", torch.eye(client.classes, dtype=model.weights.dtype))
 
 
-@declare(compiled=compiled_layer)
+@declare(compiled=learn_layer_compiled)
 def learn_layer(client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, rate: float) -> None:
     """Learn the crowd layer with Adam for the received network, with as many steps as the client has labels."""
 
     def loss(layer: "torch.Tensor", logits: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         return crowd_cross_entropy(logits, Batch(y=labels, state={"crowd_layer": layer})).mean()
 
-    client.state["crowd_layer"] = _learned(client, model, client.state["crowd_layer"], loss, rate)
+    client.state["crowd_layer"] = _learn(client, model, client.state["crowd_layer"], loss, rate)
 
 
 def annotator_matrix(values: "torch.Tensor") -> "torch.Tensor":
@@ -59,7 +60,7 @@ def start_matrix(client: Client, model: LocalModel, received: "dict[str, torch.T
         client.state["transition"] = annotator_matrix(values).to(model.weights.dtype)
 
 
-@declare(compiled=compiled_matrix)
+@declare(compiled=learn_matrix_compiled)
 def learn_matrix(
     client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, rate: float, strength: float
 ) -> None:
@@ -70,11 +71,11 @@ def learn_matrix(
         fit = forward_corrected(logits, Batch(y=labels, state={"transition": matrix})).mean()
         return fit + strength * matrix.trace()
 
-    values = _learned(client, model, client.state["matrix_values"], loss, rate)
+    values = _learn(client, model, client.state["matrix_values"], loss, rate)
     client.state["matrix_values"], client.state["transition"] = values, annotator_matrix(values).to(model.weights.dtype)
 
 
-def _learned(client, model, values, loss, rate):
+def _learn(client, model, values, loss, rate):
     """Return values after as many Adam steps on a loss (values, logits, labels) as the client has labels."""
     kind, values = values.dtype, values.double().clone().requires_grad_()
     with torch.enable_grad():
@@ -88,12 +89,7 @@ def _learned(client, model, values, loss, rate):
 
 
 # ---- the server
-def warmup_rounds(warmup: int, rounds: int) -> int:
-    """Return the rounds of plain training. Default: a sixth of all rounds."""
-    return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
-
-
-def _trained(clients, model, opt, select, rounds, warmup, **step):
+def _train(clients, model, opt, select, rounds, warmup, **step):
     model = yield from fedavg(clients, model, opt, select, rounds=warmup, stage="warm-up")
     for _ in range(warmup, rounds):
         model, replies = opt.round(clients, select(clients, model), model, **step)
@@ -101,8 +97,8 @@ def _trained(clients, model, opt, select, rounds, warmup, **step):
     return model
 
 
-@method(loss="own", schedule=warmup_rounds, cite="Rodrigues 2018")
-@checked
+@method(loss="own", schedule=warmup_sixth, cite="Rodrigues 2018")
+@check_arguments
 def crowd_layer(
     clients: "Clients",
     model: "Model",
@@ -132,11 +128,11 @@ def crowd_layer(
     labels of this client, and the layer would remain near the identity. The layer never leaves the client.
     """
     step = {"before": (start_layer, partial(learn_layer, rate=rate)), "loss": crowd_cross_entropy}
-    return (yield from _trained(clients, model, opt, select, rounds, warmup_rounds(warmup, rounds), **step))
+    return (yield from _train(clients, model, opt, select, rounds, warmup_sixth(warmup, rounds), **step))
 
 
-@method(loss="own", schedule=warmup_rounds, cite="Tanno 2019")
-@checked
+@method(loss="own", schedule=warmup_sixth, cite="Tanno 2019")
+@check_arguments
 def trace_regularization(
     clients: "Clients",
     model: "Model",
@@ -172,4 +168,4 @@ def trace_regularization(
     """
     before = (start_matrix, partial(learn_matrix, rate=rate, strength=strength))
     step = {"before": before, "loss": forward_corrected}
-    return (yield from _trained(clients, model, opt, select, rounds, warmup_rounds(warmup, rounds), **step))
+    return (yield from _train(clients, model, opt, select, rounds, warmup_sixth(warmup, rounds), **step))

@@ -13,7 +13,7 @@ import torch
 from fnlkit.client.losses import exchanged, mixmatch
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, checked
+from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, check_arguments
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
@@ -38,7 +38,7 @@ def divide(client: "Client", model: "LocalModel", received: "dict[str, torch.Ten
 # ---- the server
 # The second model is the second half of `weights`; divisions stay on the client.
 @method(loss="own", needs=("pair",), schedule=warmup_rounds, cite="Li 2020")
-@checked
+@check_arguments
 def dividemix(
     clients: "Clients",
     model: "Model",

@@ -14,7 +14,7 @@ import torch
 
 from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
 from fnlkit.components.declarations import Sent, declare, method
-from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, checked
+from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, check_arguments
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import lid
 from fnlkit.kernels.mixture import two_components
@@ -264,7 +264,7 @@ def pre_processing(
     schedule=lambda rounds: rounds,  # all stages share the budget
     cite="Xu 2022",
 )
-@checked
+@check_arguments
 def fedcorr(
     clients: "Clients",
     model: "Model",
@@ -361,7 +361,7 @@ def fedcorr(
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # round counter of the regularizer
 
-    def regularized(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def regularize(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
         return regularizer(passed + r, planned) if regularizer else ({}, {})
 
     losses, strict = "double-softmax" if "losses" in code else "cross-entropy", "strict" in code
@@ -384,13 +384,13 @@ def fedcorr(
         ),
         score=partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses),
         term=adaptive_proximal_norm if "proximal" in code else adaptive_proximal,
-        regularized=regularized,
+        regularized=regularize,
     )
     passed += iterations * visits_of_all
     later = {"mixup": mixup} if "mixup" in code else {}
     clean = (level <= clean_level) & ~silent
     if finetune_rounds:
-        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularized, **later}
+        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularize, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
         passed += finetune_rounds
         rest = noisy if "relabeled" in code else ~clean
@@ -409,6 +409,6 @@ def fedcorr(
             lr=usual_lr,
             decay=usual_decay,
         )
-        stage = {"stage": "usual training", "schedule": regularized, **later} if follows_schedule(usual) else {}
+        stage = {"stage": "usual training", "schedule": regularize, **later} if follows_schedule(usual) else {}
         model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
     return model

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses import consistent
-from fnlkit.client.losses.filtered import debiased, filter_weight
+from fnlkit.client.losses.filtered import debias_logits, filter_weight
 from fnlkit.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.components.declarations import LARGEST, Sent, method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, checked
-from fnlkit.kernels.mixture import fitted_from
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.fedavg import Round
 from fnlkit.server.selection import cohort_size
 
@@ -64,7 +64,7 @@ def filter_samples(
     top, guess = logits.softmax(-1).max(-1)
     values = filter_losses(logits, labels, losses)
     # In the first filtered round there is no global filter yet, so the client fits a filter to the received model.
-    shared = received["filter"].cpu() if "filter" in received else torch.from_numpy(fitted_from(values.numpy()))
+    shared = received["filter"].cpu() if "filter" in received else torch.from_numpy(fit_from(values.numpy()))
     clean = filter_weight(values, shared) >= 0.5
     noisy_share = (~clean).double().mean()
     visits = int(client.state.get("filter_visits", 0))
@@ -88,7 +88,7 @@ def fit_filter(
     """
     values = filter_losses(model(client.x).cpu(), client.y.cpu(), losses).numpy()
     start = received["filter"].cpu().numpy() if "filter" in received else None
-    return {"filter": torch.from_numpy(fitted_from(values, start))}
+    return {"filter": torch.from_numpy(fit_from(values, start))}
 
 
 def update_bias(
@@ -96,7 +96,7 @@ def update_bias(
 ) -> None:
     """Update the class bias b with the mean prediction on confident samples (eq. 12)."""
     logits, bias = model(client.x), client.state["filter_bias"]
-    chosen = debiased(logits, bias.to(logits), debias).softmax(-1).amax(-1) >= sure
+    chosen = debias_logits(logits, bias.to(logits), debias).softmax(-1).amax(-1) >= sure
     if chosen.any():
         mean = logits[chosen].softmax(-1).mean(0)
         client.state["filter_bias"] = momentum * bias + (1 - momentum) * mean.to(bias)
@@ -138,7 +138,7 @@ def budget(rounds: int, warmup: int, clean_visits: int) -> tuple[int, int]:
     schedule=budget,
     cite="Li 2024",
 )
-@checked
+@check_arguments
 def feddiv(
     clients: "Clients",
     model: "Model",

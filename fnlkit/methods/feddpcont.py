@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fnlkit.client.losses import contrastive, cross_entropy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, checked
+from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
 from fnlkit.privacy import debias, randomized_response, to_simplex
@@ -45,7 +45,7 @@ def release_labels(
     if "released_counts" not in client.state:
         labels = client.rows.get("input/received", client.given).cpu().numpy()
         if epsilon is not None:
-            labels = randomized_response(labels, client.classes, epsilon, client.hidden.keyed("labels", epsilon, labels))
+            labels = randomized_response(labels, client.classes, epsilon, client.hidden.with_facts("labels", epsilon, labels))
             client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
         client.state["released_counts"] = torch.from_numpy(np.bincount(labels, minlength=client.classes))
     if "released_epsilon" not in client.state:
@@ -97,7 +97,7 @@ def ramp(r: int, rounds: int, *, strength: float, delay: int, length: int) -> fl
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
-def collected_prior(
+def collect_prior(
     clients: "Clients", model: "Model", *, epsilon: float, release: str, simplex: str
 ) -> tuple[NDArray[np.floating[Any]] | np.ndarray, dict[str, Any]]:
     """Request the label counts of all clients; return the distribution (C,) and a report."""
@@ -136,7 +136,7 @@ def collected_prior(
     label_epsilon=label_epsilon,
     cite="Di 2024",
 )
-@checked
+@check_arguments
 def feddpcont(
     clients: "Clients",
     model: "Model",
@@ -213,7 +213,7 @@ def feddpcont(
     label_epsilon (none with release=exact), prior_projected (whether the estimate was corrected), prior_moved (sum of absolute
     changes by the correction), prior (C,), once; contrast each round.
     """
-    prior, report = collected_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
+    prior, report = collect_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
     report["prior"] = prior
     for r in range(rounds):
         b = ramp(r, rounds, strength=strength, delay=delay, length=length)

@@ -13,7 +13,7 @@ import torch
 from fnlkit.client.losses import forward_corrected
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import AboveOne, Patience, Rounds, checked, passes_on
+from fnlkit.components.parameters import AboveOne, Patience, Rounds, check_arguments, passes_on
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
 
@@ -102,10 +102,10 @@ def transition_of(
     transition = counts / np.where(totals > 0, totals, 1)
     if weighting == "public":
         return transition.T.copy(), 0.0
-    return conditioned(np.where(totals > 0, transition, np.eye(len(counts))), limit)
+    return limit_condition(np.where(totals > 0, transition, np.eye(len(counts))), limit)
 
 
-def conditioned(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
+def limit_condition(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
     """Return ((1 - a) T + a I, a) with a condition number of at most `limit`.
 
     a is the smallest of 0, 0.1, ..., 1 that reaches it.
@@ -136,7 +136,7 @@ def _within(matrix, seen, limit):
 
 
 # ---- the server
-def watched(rounds: int, start: int, patience: int) -> tuple[int, int]:
+def monitoring_rounds(rounds: int, start: int, patience: int) -> tuple[int, int]:
     """Return the first monitored round and the number of consecutive rounds without a rise."""
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
@@ -163,7 +163,7 @@ def prestop(
 
     Return (model, rounds used).  Parameters are those of `fedefc`.
     """
-    start, patience = watched(rounds, start, patience)
+    start, patience = monitoring_rounds(rounds, start, patience)
     reference, counter = -1.0, 0
     steps: dict[str, Any] = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
@@ -187,7 +187,7 @@ def prestop(
     return model, rounds
 
 
-def corrected(
+def train_corrected(
     clients: "Clients",
     model: "Model",
     opt: "FedOpt",
@@ -215,8 +215,8 @@ def corrected(
     return model
 
 
-@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Yu 2025")
-@checked
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=monitoring_rounds, cite="Yu 2025")
+@check_arguments
 @passes_on(prestop)
 def fedefc(
     clients: "Clients",
@@ -280,4 +280,6 @@ def fedefc(
     """
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     estimate = partial(estimate_transition, rule=rule, weighting=weighting, clip=clip, limit=limit, report=report_transition)
-    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))
+    return (
+        yield from train_corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected)
+    )

@@ -12,9 +12,9 @@ import torch
 
 from fnlkit.client.losses import label_learning
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fednoro import CLASS_LOSSES, aware_of_distance, stages, warmed_up
+from fnlkit.methods.fednoro import CLASS_LOSSES, aware_of_distance, stages, warm_up
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -41,7 +41,7 @@ def warmup_rounds(warmup: int, rounds: int) -> int:
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=warmup_rounds, cite="Jiang 2024")
-@checked
+@check_arguments
 def fedelc(
     clients: "Clients",
     model: "Model",
@@ -85,7 +85,7 @@ def fedelc(
     """
     refuse_mixup(opt, "fedelc")
     warmup = warmup_rounds(warmup, rounds)
-    model, noisy = yield from warmed_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
+    model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
     report = {"noisy_clients": noisy}
     weigh = aware_of_distance(clients, model.network, noisy, distance)
     loss = partial(label_learning, alpha=alpha, beta=beta, rate=rate, scale=scale)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
+from fnlkit.components.parameters import NotNegative, Rounds, Share, check_arguments
 from fnlkit.methods.flr import flr, schedule
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @method(loss="own", schedule=schedule, cite="Pu 2025")  # targets stay on the client
-@checked
+@check_arguments
 def fedelr(
     clients: "Clients",
     model: "Model",

@@ -15,10 +15,11 @@ import torch
 
 from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Positive, Rounds, Share, checked
+from fnlkit.components.parameters import Count, Positive, Rounds, Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.warmup import warmup_sixth
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -88,7 +89,7 @@ def keep_given(client: "Client", model: "LocalModel", received: "dict[str, torch
         client.rows["inferred"] = given.to(model.weights.dtype).cpu()
 
 
-def scaled(values: "torch.Tensor") -> "torch.Tensor":
+def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":
     """Return rows (..., C) scaled to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
 
@@ -139,13 +140,8 @@ def gaussian_head(
     return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
 
 
-def warmup_rounds(warmup: int, rounds: int) -> int:
-    """Return the rounds of plain training.  Default: a sixth of all rounds."""
-    return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
-
-
-@method(sends=SENDS, loss="own", schedule=warmup_rounds)
-@checked
+@method(sends=SENDS, loss="own", schedule=warmup_sixth)
+@check_arguments
 def fedem(
     clients: "Clients",
     model: "Model",
@@ -202,12 +198,12 @@ def fedem(
     common_transition (C, C), once.
     """
     refuse_mixup(opt, "fedem")
-    warmup = warmup_rounds(warmup, rounds)
+    warmup = warmup_sixth(warmup, rounds)
     model = yield from fedavg(clients, model, opt, select, rounds=warmup, stage="warm-up")
     if warmup == rounds:
         return model
     settings: dict[str, Any] = {"passes": passes, "steps": steps, "strength": strength, "ridge": ridge}
-    report = {"common_transition": inferred(clients, model, right=right, **settings).numpy()}
+    report = {"common_transition": infer_all(clients, model, right=right, **settings).numpy()}
     for _ in range(warmup, rounds):
         model, replies = opt.round(clients, select(clients, model), model, before=(keep_given,), loss=soft_cross_entropy)
         yield Round(model, "inferred labels", replies, report)
@@ -215,7 +211,7 @@ def fedem(
     return model
 
 
-def inferred(
+def infer_all(
     clients: "Clients",
     model: "Model",
     *before,
@@ -239,7 +235,7 @@ def inferred(
         replies = clients.round(range(len(clients)), model, *before, infer, expect=expect, broadcast=told)
         counts = replies["counts"].sum(0)
         if "head" in told:
-            told["common"] = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
+            told["common"] = normalize_rows(counts + PRIOR * torch.eye(classes) + 0.01)
         if not last:
             sums = replies["products"].sum(0, dtype=torch.float64), replies["class_features"].sum(0)
             told["head"] = gaussian_head(symmetric(sums[0]), sums[1], counts.sum(1), ridge)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fnlkit.client.losses import self_regularized
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # ---- the server
 @method(loss="own", schedule=warmup_rounds, cite="Jiang 2022")
-@checked
+@check_arguments
 def fedlsr(
     clients: "Clients",
     model: "Model",

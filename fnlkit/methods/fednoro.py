@@ -15,7 +15,7 @@ import torch
 from fnlkit.client.losses import adjusted_distilled, logit_adjusted
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Positive, Rounds, Share, checked
+from fnlkit.components.parameters import Positive, Rounds, Share, check_arguments
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
 from fnlkit.server.distance import distance_aware_weights
@@ -66,7 +66,7 @@ def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
     return noisy
 
 
-def warmed_up(
+def warm_up(
     clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, missing: str
 ) -> "Generator[Round, None, tuple[Model, np.ndarray]]":
     """Yield rounds with adjusted logits, then find noisy clients.
@@ -102,7 +102,7 @@ def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")
-@checked
+@check_arguments
 def fednoro(
     clients: "Clients",
     model: "Model",
@@ -152,7 +152,7 @@ def fednoro(
     noisy_clients (N,) once; teacher_weight each round after the warm-up.
     """
     warmup, end = stages(rounds, warmup, end)
-    model, noisy = yield from warmed_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
+    model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
     report = {"noisy_clients": noisy}
     weigh = aware_of_distance(clients, model.network, noisy, distance)
     for r in range(warmup, rounds):

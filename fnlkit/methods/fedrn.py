@@ -13,7 +13,7 @@ import torch
 from fnlkit.client.losses import kept_cross_entropy
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Rounds, Share, checked
+from fnlkit.components.parameters import Count, Rounds, Share, check_arguments
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
@@ -88,7 +88,7 @@ def reliabilities(
     length = np.linalg.norm(outputs[ids], axis=1) * np.linalg.norm(outputs[i])
     similar = outputs[ids] @ outputs[i] / np.maximum(length, 1e-12)
     similar[ids == i] = 1.0
-    score = share * _scaled(expertise[ids]) + (1 - share) * _scaled(similar)
+    score = share * _normalize(expertise[ids]) + (1 - share) * _normalize(similar)
     others = np.flatnonzero(ids != i)
     best = others[np.argsort(-score[others], kind="stable")[:k]]
     chosen = np.r_[np.flatnonzero(ids == i), best]
@@ -96,7 +96,7 @@ def reliabilities(
     return ids[chosen], score[chosen] / total if total > 0 else np.full(len(chosen), 1 / len(chosen))
 
 
-def _scaled(values):
+def _normalize(values):
     spread = np.ptp(values)
     return (values - values.min()) / spread if spread > 0 else np.ones(len(values))
 
@@ -128,7 +128,7 @@ def judges_for(
     schedule=warmup_rounds,
     cite="Kim 2022",
 )
-@checked
+@check_arguments
 def fedrn(
     clients: "Clients",
     model: "Model",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.client.losses import label_mixture, remember_predictions
 from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
+from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, check_arguments, passes_on
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def schedule(rounds: int, warmup: int, rates: str = "constant") -> tuple[int, bo
 
 
 @declare(cite="Kim 2024")
-@checked
+@check_arguments
 def local_training(
     r: int,
     rounds: int,
@@ -86,7 +86,7 @@ def local_training(
 
 
 @method(loss="own", schedule=schedule, cite="Kim 2024")  # both averages stay on the client
-@checked
+@check_arguments
 @passes_on(local_training)
 def flr(
     clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
@@ -145,7 +145,7 @@ def flr(
 
 
 @method(loss="own", schedule=schedule, cite="Liu 2020")
-@checked
+@check_arguments
 def elr(
     clients: "Clients",
     model: "Model",
@@ -189,7 +189,7 @@ def elr(
 
 
 @method(loss="own", schedule=schedule, cite="Kim 2024")
-@checked
+@check_arguments
 @passes_on(flr, "strength", "warmup")
 def slr(
     clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
@@ -209,7 +209,7 @@ def slr(
 
 
 @method(loss="own", schedule=schedule, cite="Kim 2024")
-@checked
+@check_arguments
 @passes_on(flr, "strength", "warmup")
 def er(
     clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer

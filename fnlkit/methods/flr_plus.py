@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, checked, passes_on
+from fnlkit.components.parameters import NotNegative, check_arguments, passes_on
 from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
 
@@ -25,7 +25,7 @@ STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence"
 
 
 @method(sends=fedcorr.declaration.sends, loss="own", schedule=fedcorr.declaration.schedule, cite="Kim 2024")
-@checked
+@check_arguments
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)
 def flr_plus(

@@ -14,11 +14,19 @@ import torch
 from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, checked, passes_on
+from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, check_arguments, passes_on
 from fnlkit.kernels import class_thresholds
 from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.fedefc import ACCURACY, TRANSITION, conditioned, corrected, keep_transition, prestop, watched
+from fnlkit.methods.fedefc import (
+    ACCURACY,
+    TRANSITION,
+    keep_transition,
+    limit_condition,
+    monitoring_rounds,
+    prestop,
+    train_corrected,
+)
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
@@ -51,7 +59,7 @@ def keep_anchor_transition(
         weighted = transition.T * (np.bincount(labels, minlength=client.classes) / len(labels))
         totals = weighted.sum(1, keepdims=True)
         return keep_transition(client, model, (weighted / np.where(totals > 0, totals, 1)).T.copy(), 0.0, report)
-    return keep_transition(client, model, *conditioned(transition, limit), report)
+    return keep_transition(client, model, *limit_condition(transition, limit), report)
 
 
 def confident_transition(probabilities: np.ndarray, labels: np.ndarray, confidence: float) -> np.ndarray:
@@ -100,8 +108,8 @@ def confident_issues(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarra
 
 
 # ---- the server
-@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Patrini 2017")
-@checked
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=monitoring_rounds, cite="Patrini 2017")
+@check_arguments
 @passes_on(prestop)
 def forward(
     clients: "Clients",
@@ -150,11 +158,11 @@ def forward(
         report=report_transition,
     )
     step = {"estimate": estimate, "loss": forward_corrected}
-    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
+    return (yield from train_corrected(clients, model, opt, select, rounds=rounds - used, **step))
 
 
-@method(sends=ACCURACY, loss="own", schedule=watched, cite="Northcutt 2021")
-@checked
+@method(sends=ACCURACY, loss="own", schedule=monitoring_rounds, cite="Northcutt 2021")
+@check_arguments
 @passes_on(prestop)
 def confident_learning(
     clients: "Clients",
@@ -191,4 +199,4 @@ def confident_learning(
         return model
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     step = {"estimate": prune, "loss": kept_cross_entropy}
-    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
+    return (yield from train_corrected(clients, model, opt, select, rounds=rounds - used, **step))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.losses import joint
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, NotNegative, Rounds, checked
+from fnlkit.components.parameters import Count, NotNegative, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
@@ -32,7 +32,7 @@ def take_soft_labels(client: "Client", model: "LocalModel", received: "dict[str,
 
 # ---- the server
 @method(loss="own", schedule=warmup_rounds, cite="Tanaka 2018")  # soft labels stay on the client
-@checked
+@check_arguments
 def jointopt(
     clients: "Clients",
     model: "Model",

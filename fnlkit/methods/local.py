@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.T
     },
     needs=("own",),
 )
-@checked
+@check_arguments
 def local(
     clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int
 ) -> "Generator[Round, None, Model]":

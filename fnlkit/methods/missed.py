@@ -46,7 +46,7 @@ def ask_again(clients: "Clients", ids: np.ndarray, replies: "Replies", model: "M
         clients.round(missing, model, step, expect=(), optional=True)
 
 
-def completed(levels: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def complete_levels(levels: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Return noise levels (N,) in which every client outside `ids` has the largest level of the others, or 1 without any.
 
     A level of 0 would make a client clean that nobody judged.

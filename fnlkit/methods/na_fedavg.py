@@ -14,10 +14,10 @@ import torch
 
 from fnlkit.client.scoring import confidence, energy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, Percentile, Range, checked
+from fnlkit.components.parameters import Automatic, Percentile, Range, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.missed import completed
+from fnlkit.methods.missed import complete_levels
 from fnlkit.server.selection import cohort_size
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0,
     levels = np.zeros(count)
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
-        return completed(levels, replies.ids), np.nan
+        return complete_levels(levels, replies.ids), np.nan
     if not len(replies.ids):
         return np.ones(count), np.nan
     threshold = np.percentile(np.concatenate([np.asarray(s) for s in replies["scores_global"]]), percentile)
     for i, scores in zip(replies.ids.tolist(), replies["scores_local"], strict=True):
         levels[i] = share_beyond(np.asarray(scores), threshold, side)
-    return completed(levels, replies.ids), threshold
+    return complete_levels(levels, replies.ids), threshold
 
 
 def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:
@@ -194,7 +194,7 @@ def when_to_estimate(rounds: int, clients: "Clients", select: Callable[..., Any]
     schedule=round_of_estimation,
     cite="Tsouvalas 2024",
 )
-@checked
+@check_arguments
 def na_fedavg(
     clients: "Clients",
     model: "Model",

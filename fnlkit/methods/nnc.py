@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, Range, Share, checked
+from fnlkit.components.parameters import Automatic, Range, Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
@@ -37,7 +37,7 @@ def neighbors_for(sizes: np.ndarray | int, classes: int) -> np.ndarray:
     return np.clip(np.rint(0.6 * np.asarray(sizes) / classes), LEAST, MOST).astype(np.int64)
 
 
-def allowed_neighbors(clients: "Clients", k: int, name: str) -> int:
+def limit_neighbors(clients: "Clients", k: int, name: str) -> int:
     """Return the number of neighbors for `vote`, at most the samples per class.
 
     Beyond that number most neighbors belong to other classes even if all labels are right, and votes turn right
@@ -130,7 +130,7 @@ def vote_if_missed(
     needs=("embedding",),
     cite="Tsouvalas 2024",
 )
-@checked
+@check_arguments
 def nnc(
     clients: "Clients",
     model: "Model",
@@ -186,7 +186,7 @@ def nnc(
     -------
     noise_level (N,), once.
     """
-    k = allowed_neighbors(clients, k, "nnc")
+    k = limit_neighbors(clients, k, "nnc")
     options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
     replies = clients.round(np.arange(len(clients)), model, partial(vote, **options), expect=("noise_level",))
     opt = catching_up(opt, clients, replies, partial(vote_if_missed, **options))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
@@ -29,7 +29,7 @@ def take_truth(client: "Client", model: "LocalModel", received: "dict[str, torch
 
 # ---- the server
 @method(loss="usual", needs=("truth",))
-@checked
+@check_arguments
 def oracle(
     clients: "Clients",
     model: "Model",

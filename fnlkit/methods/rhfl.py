@@ -13,7 +13,7 @@ import torch
 from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
 from fnlkit.components.declarations import Sent, declare, method
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
+from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
 from fnlkit.kernels.fused import fused_fit
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
@@ -124,7 +124,7 @@ def confidences(now: np.ndarray, before: np.ndarray, *, strength: float) -> np.n
     needs=("public",),
     cite="Fang 2022",
 )
-@checked
+@check_arguments
 def rhfl(
     clients: "Clients",
     model: "Model",

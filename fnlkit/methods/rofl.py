@@ -13,7 +13,7 @@ from fnlkit.client.losses import near_centroids
 from fnlkit.client.losses.centroids import cosines
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, checked
+from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, check_arguments
 from fnlkit.methods.coteaching import forgotten
 from fnlkit.methods.fedavg import Round, refuse_mixup
 
@@ -65,7 +65,7 @@ def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) 
 
 
 # ---- the server
-def merged(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
+def merge_centroids(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
     """Return the global centroids (C, d): the clients' mean, weighted by cosine.
 
     Negative cosines count as 0, since weights of both signs can cancel.  A class with only zero weights keeps its centroid.
@@ -99,7 +99,7 @@ def pseudo_from(rounds: int, start: int) -> int:
     schedule=pseudo_from,
     cite="Yang 2022",
 )
-@checked
+@check_arguments
 def rofl(
     clients: "Clients",
     model: "Model",
@@ -158,6 +158,6 @@ def rofl(
         }
         model, replies = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
         if len(replies.ids):
-            centroids = merged(replies["centroids"], centroids)
+            centroids = merge_centroids(replies["centroids"], centroids)
         yield Round(model, "training", replies, {"forget_rate": rate})
     return model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fnlkit.client.losses import refurbished
 from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, Range, Rounds, Share, checked
+from fnlkit.components.parameters import Count, Range, Rounds, Share, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @method(loss="own", schedule=warmup_rounds, cite="Song 2019")  # histories stay on the client
-@checked
+@check_arguments
 def selfie(
     clients: "Clients",
     model: "Model",

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from fnlkit.client.client import Batch, Client, LocalModel
-from fnlkit.client.learning import compiled_slack
+from fnlkit.client.learning import learn_slack_compiled
 from fnlkit.client.losses import forward_corrected, importance_reweighted
 from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
+from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.forward import keep_anchor_transition
 from fnlkit.methods.missed import catching_up
@@ -53,7 +53,7 @@ def estimate_if_missed(
         keep_anchor_transition(client, model, received, **options)
 
 
-def revised(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
+def revise_transition(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
     """Return T + slack without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
     return total / total.sum(-1, keepdim=True).clamp_min(1e-12)
@@ -64,7 +64,7 @@ def revising_loss(correction: str) -> Callable[..., Any]:
     return partial(importance_reweighted, constant=False) if correction == "reweight" else forward_corrected
 
 
-@declare(compiled=compiled_slack)
+@declare(compiled=learn_slack_compiled)
 def revise(
     client: Client,
     model: LocalModel,
@@ -89,14 +89,14 @@ def revise(
     # torch.optim.Adam takes longer for a matrix of this size than the gradient.
     for t in range(1, epochs * -(-len(client) // batch_size) + 1):
         with torch.enable_grad():
-            value = loss(logits, Batch(y=labels, state={"transition": revised(estimated, slack)})).mean()
+            value = loss(logits, Batch(y=labels, state={"transition": revise_transition(estimated, slack)})).mean()
         (gradient,) = torch.autograd.grad(value, slack)
         first.lerp_(gradient, 1 - _BETAS[0])
         second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
         spread = (second.sqrt() / (1 - _BETAS[1] ** t) ** 0.5).add_(1e-8)
         slack.data.addcdiv_(first, spread, value=-lr / (1 - _BETAS[0] ** t))
     state["slack"] = slack.detach()
-    state["transition"] = revised(estimated, state["slack"]).to(state["transition"])
+    state["transition"] = revise_transition(estimated, state["slack"]).to(state["transition"])
 
 
 # ---- the server
@@ -112,7 +112,7 @@ def schedule(rounds: int, warmup: int, revision: int) -> tuple[int, int] | None:
 
 
 @method(loss="own", schedule=schedule, cite="Xia 2019")
-@checked
+@check_arguments
 def t_revision(
     clients: "Clients",
     model: "Model",

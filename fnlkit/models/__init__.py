@@ -138,20 +138,20 @@ def build(
         finally:
             torch.set_default_dtype(dtype)
         if spec.name not in NETWORKS:
-            network = _checked(network, spec, input_shape, classes)
+            network = _check_network(network, spec, input_shape, classes)
     return network
 
 
-def _checked(network, spec, input_shape, classes):
+def _check_network(network, spec, input_shape, classes):
     """Return a user's network with keyed dropout; run it once, so that a mistake shows before the first round."""
     import torch
     from torch.func import functional_call
 
-    from fnlkit.models.dropout import keyed
+    from fnlkit.models.dropout import replace_dropout
 
     if not isinstance(network, torch.nn.Module):
         raise InputError(f"model {spec.name!r} returned {type(network).__name__}; it must return a torch.nn.Module")
-    network = keyed(network)
+    network = replace_dropout(network)
     was = network.training
     try:
         with torch.no_grad():
@@ -193,7 +193,7 @@ def reseed(network: "torch.nn.Module", key: int) -> None:
             module.key.fill_(key)
 
 
-def table() -> dict[Any, tuple[tuple[int, int, int], int, Any]]:
+def tabulate_networks() -> dict[Any, tuple[tuple[int, int, int], int, Any]]:
     """Return {name: (input_shape, classes, trainable parameters)} of all networks, counted without allocating them."""
     import torch
 

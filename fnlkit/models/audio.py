@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Positive, Range, checked
+from fnlkit.components.parameters import Count, Positive, Range, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, Network, image, initialized
+from fnlkit.models.parts import Init, Network, image, initialize
 
 
 class Block(nn.Module):
@@ -56,7 +56,7 @@ class AudioNetwork(Network):
 
 
 @declare(cite="Tsouvalas 2024")
-@checked
+@check_arguments
 def audio(
     *,
     input_shape: tuple[int, ...],
@@ -92,7 +92,7 @@ def audio(
     full_scale : float
         Largest absolute value of a wave: 32768 for int16 samples, 1 for samples in [-1, 1].
     init : str
-        See fnlkit.models.parts.initialized.
+        See fnlkit.models.parts.initialize.
     """
     widths = list(widths) if isinstance(widths, (list, tuple)) else [widths]
     if not widths or any(type(w) is not int or w < 1 or w % groups for w in widths):
@@ -110,4 +110,4 @@ def audio(
             )
     else:
         channels, _, _ = image(input_shape, "audio", least=2 ** len(widths))
-    return initialized(AudioNetwork(channels, classes, widths, kernel, groups, dropout, front), init)
+    return initialize(AudioNetwork(channels, classes, widths, kernel, groups, dropout, front), init)

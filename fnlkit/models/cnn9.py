@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Range, checked
+from fnlkit.components.parameters import Count, Range, check_arguments
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, Network, image, initialized, norm
+from fnlkit.models.parts import Init, Network, image, initialize, norm
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class CNN9(Network):
 
 
 @declare(cite="Han 2018")
-@checked
+@check_arguments
 def cnn9(
     *,
     input_shape: tuple[int, ...],
@@ -65,7 +65,7 @@ def cnn9(
     base : int
         Channels of the first three layers; the other layers scale with it.
     init : str
-        See fnlkit.models.parts.initialized; FedEFC uses xavier.
+        See fnlkit.models.parts.initialize; FedEFC uses xavier.
     """
     channels, _, _ = image(input_shape, "cnn9", least=28)
-    return initialized(CNN9(channels, classes, base, dropout), init)
+    return initialize(CNN9(channels, classes, base, dropout), init)

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, Network, image, initialized, norm
+from fnlkit.components.parameters import Count, check_arguments
+from fnlkit.models.parts import Init, Network, image, initialize, norm
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class ConvMixer(Network):
 
 
 @declare(cite="Trockman 2022")
-@checked
+@check_arguments
 def convmixer(
     *,
     input_shape: tuple[int, ...],
@@ -62,7 +62,7 @@ def convmixer(
     kernel, patch : int
         Pixels on a side.
     init : str
-        See fnlkit.models.parts.initialized.
+        See fnlkit.models.parts.initialize.
     """
     channels, _, _ = image(input_shape, "convmixer", least=patch)
-    return initialized(ConvMixer(channels, classes, dim, depth, kernel, patch), init)
+    return initialize(ConvMixer(channels, classes, dim, depth, kernel, patch), init)

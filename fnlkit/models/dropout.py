@@ -18,7 +18,7 @@ from fnlkit.errors import InputError
 FIRST = 500  # layer number of the first replaced layer; built-in networks count from 0
 
 
-def _mixed(h):
+def _mix(h):
     """Apply one round of the finalizer of splitmix64 (Steele 2014) to int64; products wrap around."""
     h = (h ^ ((h >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     h = (h ^ ((h >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
@@ -54,11 +54,11 @@ class Dropout(nn.Module):
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         if not self.training or not self.rate:
             return x
-        start = _mixed(_mixed(self.key) + self.layer)
+        start = _mix(_mix(self.key) + self.layer)
         self.key.add_(1)
         rows = torch.arange(x.shape[0], device=x.device)[:, None] << 32
         columns = torch.arange(math.prod(x.shape[1 : self._dims]), device=x.device)
-        bits = _mixed(_mixed(start + rows + columns)) >> 40 & 0xFFFFFF
+        bits = _mix(_mix(start + rows + columns)) >> 40 & 0xFFFFFF
         keep = (bits >= round(self.rate * 2**24)).to(x.dtype) / (1 - self.rate)
         shape = x.shape[: self._dims]
         return x * keep.view(*shape, *[1] * (x.dim() - len(shape)))
@@ -76,7 +76,7 @@ class Dropout2d(Dropout):
 class Attention(nn.MultiheadAttention):
     """Multi-head attention whose dropout of attention weights is keyed, like `Dropout`.
 
-    `keyed` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
+    `replace_dropout` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
     """
 
     keyed_dropout: Any
@@ -126,7 +126,7 @@ class Attention(nn.MultiheadAttention):
 KEYED = {nn.Dropout: Dropout, nn.Dropout1d: Dropout2d, nn.Dropout2d: Dropout2d, nn.Dropout3d: Dropout2d}
 
 
-def keyed(network: "torch.nn.Module") -> "torch.nn.Module":
+def replace_dropout(network: "torch.nn.Module") -> "torch.nn.Module":
     """Replace the torch dropout layers of a network, in place, by layers whose masks follow from a key.
 
     Parameters
@@ -139,7 +139,7 @@ def keyed(network: "torch.nn.Module") -> "torch.nn.Module":
         `network`, or a new layer if `network` is a dropout layer itself.
     """
     if type(network) in KEYED:
-        return _keyed(network, FIRST)
+        return _replace_layer(network, FIRST)
     number = FIRST
     for part in list(network.modules()):
         if type(part) is nn.MultiheadAttention:
@@ -148,10 +148,10 @@ def keyed(network: "torch.nn.Module") -> "torch.nn.Module":
             number += 1
         for name, child in part._modules.items():
             if type(child) in KEYED:  # a layer that is used in two places becomes two layers
-                part._modules[name] = _keyed(child, number)
+                part._modules[name] = _replace_layer(child, number)
                 number += 1
     return network
 
 
-def _keyed(layer, number):
+def _replace_layer(layer, number):
     return KEYED[type(layer)](layer.p, number).train(layer.training)

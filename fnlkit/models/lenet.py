@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import checked
-from fnlkit.models.parts import Init, Network, image, initialized
+from fnlkit.components.parameters import check_arguments
+from fnlkit.models.parts import Init, Network, image, initialize
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class LeNet5(Network):
 
 
 @declare(cite="LeCun 1998")
-@checked
+@check_arguments
 def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False, init: Init = "torch") -> "torch.nn.Module":
     """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
 
@@ -68,6 +68,6 @@ def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False
     upsample : bool
         Scale every image to 32x32 bilinearly.
     init : str
-        See fnlkit.models.parts.initialized.
+        See fnlkit.models.parts.initialize.
     """
-    return initialized(LeNet5(*image(input_shape, "lenet5", least=1 if upsample else 28), classes, upsample), init)
+    return initialize(LeNet5(*image(input_shape, "lenet5", least=1 if upsample else 28), classes, upsample), init)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, Network, initialized
+from fnlkit.models.parts import Init, Network, initialize
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ class MLP(Network):
         return getattr(self, f"fc{self.depth + 1}")(features)
 
 
-@checked
+@check_arguments
 def mlp(
     *, input_shape: tuple[int, ...], classes: int, hidden: list[int] | int | tuple[int, int] = (200, 100), init: Init = "torch"
 ) -> "torch.nn.Module":
@@ -51,7 +51,7 @@ def mlp(
     hidden : int or list of int
         Width of each hidden layer; an empty list gives multinomial logistic regression.
     init : str
-        See fnlkit.models.parts.initialized.
+        See fnlkit.models.parts.initialize.
     """
     hidden = list(hidden) if isinstance(hidden, (list, tuple)) else [hidden]
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden):
@@ -59,4 +59,4 @@ def mlp(
     inputs = math.prod(input_shape)
     if sum(a * b for a, b in pairwise((inputs, *hidden, classes))) > 2**32:
         raise InputError("model 'mlp': `hidden` makes more than 4,294,967,296 weights; write smaller layers")
-    return initialized(MLP(inputs, hidden, classes), init)
+    return initialize(MLP(inputs, hidden, classes), init)

@@ -58,7 +58,7 @@ def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[A
     return channels, height, width
 
 
-def initialized(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
+def initialize(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
     """Return the network with weights initialized as named, in the order of the modules.
 
     Parameters
@@ -84,10 +84,10 @@ def norm(channels: int) -> "nn.Module":
 
     The counter is used for a cumulative average only; with a fixed momentum it would be an additional buffer to stack and send.
     """
-    return uncounted(nn.BatchNorm2d(channels))
+    return remove_counters(nn.BatchNorm2d(channels))
 
 
-def uncounted(network: "nn.Module") -> "nn.Module":
+def remove_counters(network: "nn.Module") -> "nn.Module":
     """Return the network without the step counters of batch norm layers that have a fixed momentum."""
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, Network, image, initialized, norm
+from fnlkit.components.parameters import Count, check_arguments
+from fnlkit.models.parts import Init, Network, image, initialize, norm
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ class ResNet(Network):
 
 
 @declare(cite="He 2016")
-@checked
+@check_arguments
 def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
     """Return ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
 
@@ -77,20 +77,20 @@ def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, in
     base : int
         Channels of the first stage; 64, 128, 256 and 512 by default.
     init : str
-        See fnlkit.models.parts.initialized; FedEFC uses xavier.
+        See fnlkit.models.parts.initialize; FedEFC uses xavier.
     """
-    return initialized(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
+    return initialize(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
 
 
 @declare(cite="He 2016")
-@checked
+@check_arguments
 def resnet34(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
     """Return ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
-    return initialized(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
+    return initialize(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
 @declare(cite="He 2016")
-@checked
+@check_arguments
 def resnet20(*, input_shape: tuple[int, ...], classes: int, base: Count = 16, init: Init = "he") -> "torch.nn.Module":
     """Return ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""
-    return initialized(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)
+    return initialize(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, Network, image, initialized, uncounted
+from fnlkit.models.parts import Init, Network, image, initialize, remove_counters
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ class ResNet50(Network):
         net.fc = nn.Identity()
         if channels != 3:
             net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
-        self.net = uncounted(net)
+        self.net = remove_counters(net)
         self.fc = nn.Linear(self.width, classes)
 
     def features(self, x: "torch.Tensor") -> "torch.Tensor":
@@ -33,7 +33,7 @@ class ResNet50(Network):
 
 
 @declare(cite="He 2016")
-@checked
+@check_arguments
 def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", init: Init = "torch") -> "torch.nn.Module":
     """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.
 
@@ -47,7 +47,7 @@ def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", i
         A file with torchvision's state dictionary, or ``imagenet``: torchvision's first published ImageNet weights, which
         FedCorr used, from torch's cache folder.  Nothing is downloaded.  Empty: random initial weights.
     init : str
-        See fnlkit.models.parts.initialized; ``torch`` is torchvision's own initialization (``he`` on convolutions).
+        See fnlkit.models.parts.initialize; ``torch`` is torchvision's own initialization (``he`` on convolutions).
 
     Raises
     ------
@@ -66,4 +66,4 @@ def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", i
             raise InputError(f"model 'resnet50': init={init} would overwrite the weights; leave one of the two out")
         url = zoo.ResNet50_Weights.IMAGENET1K_V1.url
         net.load_state_dict(weights_file(url if weights == "imagenet" else weights))
-    return initialized(ResNet50(net, channels, classes), init)
+    return initialize(ResNet50(net, channels, classes), init)

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, Network, image, initialized, norm
+from fnlkit.components.parameters import Count, check_arguments
+from fnlkit.models.parts import Init, Network, image, initialize, norm
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class VGG11(Network):
 
 
 @declare(cite="Simonyan 2015")
-@checked
+@check_arguments
 def vgg11(
     *, input_shape: tuple[int, ...], classes: int, batch_norm: bool = True, base: Count = 64, init: Init = "he"
 ) -> "torch.nn.Module":
@@ -62,6 +62,6 @@ def vgg11(
     base : int
         Channels of the first layer.
     init : str
-        See fnlkit.models.parts.initialized.
+        See fnlkit.models.parts.initialize.
     """
-    return initialized(VGG11(*image(input_shape, "vgg11", least=28), classes, base, batch_norm), init)
+    return initialize(VGG11(*image(input_shape, "vgg11", least=28), classes, base, batch_norm), init)

@@ -4,36 +4,36 @@ import numpy as np
 
 from fnlkit.artifacts import transitions
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Share, checked, passes_on
+from fnlkit.components.parameters import Share, check_arguments, passes_on
 from fnlkit.kernels import matrices
-from fnlkit.noise.ground import Corruption, Ground, drawn
+from fnlkit.noise.ground import Corruption, Ground, draw_labels
 
 
-@checked
+@check_arguments
 @passes_on(transitions.symmetric)
 def symmetric(ground: Ground, **parameters) -> Corruption:
     """Change each label with probability eta to a random other class."""
-    return drawn(ground, transitions.symmetric(ground.classes, **parameters))
+    return draw_labels(ground, transitions.symmetric(ground.classes, **parameters))
 
 
 @declare(cite="Han 2018")
-@checked
+@check_arguments
 @passes_on(transitions.pairflip)
 def pairflip(ground: Ground, **parameters) -> Corruption:
     """Change each label to the next class with probability eta; the last class becomes the first (Han 2018)."""
-    return drawn(ground, transitions.pairflip(ground.classes, **parameters))
+    return draw_labels(ground, transitions.pairflip(ground.classes, **parameters))
 
 
 @declare(cite="Patrini 2017")
-@checked
+@check_arguments
 @passes_on(transitions.asymmetric)
 def asymmetric(ground: Ground, **parameters) -> Corruption:
     """Change labels of easily confused classes with probability eta, by the published map of the data set."""
-    return drawn(ground, transitions.asymmetric(ground.classes, ground.dataset, **parameters))
+    return draw_labels(ground, transitions.asymmetric(ground.classes, ground.dataset, **parameters))
 
 
 @declare(cite="Di 2024")
-@checked
+@check_arguments
 def random(ground: Ground, *, eta: Share = 0.4) -> Corruption:
     """Change labels with a random rate and random target classes for each class (FedDPCont, Di 2024).
 
@@ -44,7 +44,7 @@ def random(ground: Ground, *, eta: Share = 0.4) -> Corruption:
     eta : float in [0, 1]
         Mean rate of wrong labels over the classes.
     """
-    return drawn(ground, matrices.random(ground.classes, eta, ground.rng(0)), ground.rng(1))
+    return draw_labels(ground, matrices.random(ground.classes, eta, ground.rng(0)), ground.rng(1))
 
 
 def target_of(ground: Ground, kind: str, name: str) -> np.ndarray | None:

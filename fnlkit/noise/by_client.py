@@ -5,14 +5,14 @@ from typing import Literal
 import numpy as np
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Share, checked
+from fnlkit.components.parameters import Share, check_arguments
 from fnlkit.kernels import matrices
 from fnlkit.noise.by_class import target_of
 from fnlkit.noise.ground import Corruption, Ground, need_clients
 
 
 @declare(cite="Xu 2022")
-@checked
+@check_arguments
 def clients(
     ground: Ground,
     *,
@@ -62,6 +62,6 @@ def clients(
         else:
             picked = here[own.random(len(here)) < level[k]]
         labels[picked] = own.integers(0, ground.classes, len(picked)) if target is None else target[labels[picked]]
-    base = np.full((ground.classes,) * 2, 1 / ground.classes) if target is None else matrices.mapped(target, 1.0)
+    base = np.full((ground.classes,) * 2, 1 / ground.classes) if target is None else matrices.map_classes(target, 1.0)
     T = (1 - level)[:, None, None] * np.eye(ground.classes) + level[:, None, None] * base
     return Corruption(labels, T, noisy)

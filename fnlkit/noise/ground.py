@@ -57,7 +57,7 @@ class Corruption:
     simulated: bool = True
 
 
-def drawn(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:
+def draw_labels(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:
     """Return a Corruption with labels drawn independently from the rows of T."""
     return Corruption(matrices.draw(ground.labels, T, rng or ground.rng()), T)
 

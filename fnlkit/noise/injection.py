@@ -87,7 +87,7 @@ def inject(federation: Federation, noise: str | Spec, *, seed: int, x: Callable[
         federation,
         true=true,
         given=np.asarray(done.labels),
-        noise_transition=_composed(federation, done.transition, bool(before)),
+        noise_transition=_compose(federation, done.transition, bool(before)),
         extra=dict(federation.extra),
         meta=meta,
     )
@@ -107,7 +107,7 @@ def inject(federation: Federation, noise: str | Spec, *, seed: int, x: Callable[
     return out
 
 
-def _composed(federation, transition, again):
+def _compose(federation, transition, again):
     """Return old T @ new T, or None if either is unknown."""
     if not again:
         return transition
@@ -116,7 +116,7 @@ def _composed(federation, transition, again):
     return federation.noise_transition @ transition
 
 
-def requested(federation: Federation) -> np.ndarray | None:
+def mean_requested_transition(federation: Federation) -> np.ndarray | None:
     """Return the requested transition (C, C) over all clients, weighted with their samples of each class, or None.
 
     None if a noise model did not state a transition or if no true labels are known.
@@ -162,5 +162,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
     out["client_requested"] = asked if len(fed) else None
     present = np.bincount(true, minlength=fed.classes) > 0
-    out["transition_error"] = float((np.abs(requested(fed) - fed.achieved_transition()).sum(1) / 2)[present].mean())
+    out["transition_error"] = float(
+        (np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2)[present].mean()
+    )
     return out

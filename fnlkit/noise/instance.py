@@ -5,14 +5,14 @@ from typing import Annotated
 import numpy as np
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Range, Share, checked
+from fnlkit.components.parameters import Range, Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption, Ground
 from fnlkit.noise.own import none
 
 
 @declare(cite="Xia 2020")
-@checked
+@check_arguments
 def instance(ground: Ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)] = 0.1) -> Corruption:
     """Change labels depending on the sample (Xia 2020, part-dependent transition, Algorithm 2).
 

@@ -5,7 +5,7 @@ import numpy as np
 from fnlkit.artifacts import files, paths, transitions
 from fnlkit.components.parameters import Text, passes_on
 from fnlkit.errors import InputError
-from fnlkit.noise.ground import Corruption, Ground, drawn
+from fnlkit.noise.ground import Corruption, Ground, draw_labels
 
 LARGEST = 2**28  # limit in bytes, stored and decompressed: one label for each of tens of millions of samples
 
@@ -18,7 +18,7 @@ def none(ground: Ground) -> Corruption:
 @passes_on(transitions.matrix)
 def matrix(ground: Ground, **parameters) -> Corruption:
     """Apply a transition matrix T[true, given] from an npy, npz, csv or pt file."""
-    return drawn(ground, transitions.matrix(ground.classes, **parameters))
+    return draw_labels(ground, transitions.matrix(ground.classes, **parameters))
 
 
 def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
@@ -35,15 +35,17 @@ def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
     given = files.pick(arrays, key, path)
     if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
         raise InputError(
-            f"{paths.shown(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
+            f"{paths.display_path(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
             f"{len(ground.labels):,} training samples"
         )
     if given.min() < 0 or given.max() >= ground.classes:
-        raise InputError(f"{paths.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
+        raise InputError(
+            f"{paths.display_path(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}"
+        )
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(
-            f"{paths.shown(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
+            f"{paths.display_path(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
             "its samples are in another order, or of another data set"
         )
     return Corruption(given.astype(np.int64), simulated=False)

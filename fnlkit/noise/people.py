@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Automatic, Range, checked
+from fnlkit.components.parameters import Automatic, Range, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.kernels import matrices
 from fnlkit.noise.ground import Corruption, Ground, need_clients
@@ -23,7 +23,7 @@ Fraction = Annotated[float, Range(0, 1), Automatic()]
 
 
 @declare(cite="Rodrigues 2018")
-@checked
+@check_arguments
 def annotators(ground: Ground, *, like: People = "labelme", strength: Strength = -1.0) -> Corruption:
     """Make each client an annotator: matrices drawn around a common matrix, with parameters fitted to people.
 
@@ -35,14 +35,14 @@ def annotators(ground: Ground, *, like: People = "labelme", strength: Strength =
         Similarity of annotators: parameter of the Dirichlet distribution of a row.  Default: -1, the fitted value.
     """
     need_clients(ground, "annotators")
-    labels, T = ground.labels.copy(), drawn_matrices(ground, FITTED[like], strength)
+    labels, T = ground.labels.copy(), draw_matrices(ground, FITTED[like], strength)
     for k, here in enumerate(ground.clients):
         labels[here] = matrices.draw(ground.labels[here], T[k], ground.rng(k + 1))
     return Corruption(labels, T)
 
 
 @declare(cite="Rodrigues 2018")
-@checked
+@check_arguments
 def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0, agree: Fraction = -1.0) -> Corruption:
     """Let annotators agree on wrong labels of hard samples; other labels are those of `annotators`.
 
@@ -63,7 +63,7 @@ def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0
     hard, agree = fitted["hard"] if hard < 0 else hard, fitted["agree"] if agree < 0 else agree
     margin, other = margins(ground.x(), ground.labels, ground.classes)
     bound = np.quantile(margin, hard) if hard else -np.inf
-    labels, T = ground.labels.copy(), drawn_matrices(ground, fitted, -1.0)
+    labels, T = ground.labels.copy(), draw_matrices(ground, fitted, -1.0)
     for k, here in enumerate(ground.clients):
         rng = ground.rng(k + 1)
         labels[here] = matrices.draw(ground.labels[here], T[k], rng)
@@ -72,7 +72,7 @@ def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0
     return Corruption(labels)
 
 
-def drawn_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np.ndarray:
+def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np.ndarray:
     """Return T (N, C, C): a common matrix drawn from the fitted distributions, and a matrix around it for each client."""
     strength, classes, rng = fitted["strength"] if strength < 0 else strength, ground.classes, ground.rng()
     common = np.zeros((classes, classes))

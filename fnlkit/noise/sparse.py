@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Share, checked
+from fnlkit.components.parameters import Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.kernels import matrices
 from fnlkit.noise.ground import Corruption, Ground, need_clients
 
 
 @declare(cite="Northcutt 2021")
-@checked
+@check_arguments
 def sparse(
     ground: Ground,
     *,
@@ -50,7 +50,7 @@ def sparse(
     if construction == "auto":
         construction = "fedln" if per_client else "confident-learning"
 
-    def corrupted(
+    def corrupt(
         labels: np.ndarray, rate: float, rng: np.random.Generator, shares: np.ndarray | None
     ) -> tuple[np.ndarray | NDArray[np.integer[Any]], Any]:
         if construction in ("fedln", "fedln-code"):
@@ -65,7 +65,7 @@ def sparse(
         if noisy_share != 1 or clean_level:
             raise InputError("sparse: noisy_share and clean_level go with per_client=true")
         shares = np.bincount(ground.labels, minlength=ground.classes) / len(ground.labels)
-        labels, T = corrupted(ground.labels, level, ground.rng(), shares)
+        labels, T = corrupt(ground.labels, level, ground.rng(), shares)
         return Corruption(labels, T)
     need_clients(ground, "sparse(per_client=true)")
     count = len(ground.clients)
@@ -74,5 +74,5 @@ def sparse(
     labels, T = ground.labels.copy(), np.empty((count, ground.classes, ground.classes))
     for k, here in enumerate(ground.clients):
         rate = level if noisy[k] else clean_level
-        labels[here], T[k] = corrupted(ground.labels[here], rate, ground.rng(k + 1), None)
+        labels[here], T[k] = corrupt(ground.labels[here], rate, ground.rng(k + 1), None)
     return Corruption(labels, T, noisy)

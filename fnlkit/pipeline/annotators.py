@@ -9,7 +9,7 @@ from typing import Literal
 from fnlkit.artifacts import shown
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.pipeline.labels import read
+from fnlkit.pipeline.labels import to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels
 
@@ -87,7 +87,7 @@ def consensus(
     """
     from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes, read_votes
 
-    federation = read(federation)
+    federation = to_federation(federation)
     if votes is None:
         record = provenance("consensus", None, votes="of the federation", method=method)
         if "sample_of" in federation.extra:

@@ -11,7 +11,7 @@ from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
 from fnlkit.estimators import DETECTORS
-from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
+from fnlkit.pipeline.labels import check_settings, data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
 
@@ -155,13 +155,13 @@ def audit(
     >>> len(found.facts["sites"])
     3
     """
-    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review import report
     from fnlkit.review.audit import audit
 
     warm_up = {"rounds": rounds, "fraction": fraction, "model": model, **warm_up}
-    known_settings(warm_up, "audit")
-    federation = read(federation, TASKS)
+    check_settings(warm_up, "audit")
+    federation = to_federation(federation, TASKS)
     if embeddings is not None and backbone not in ("auto", "none"):
         raise InputError(f"--backbone {backbone}: --embeddings are given; omit one of both")
     vectors, source = rows_of(embeddings, "embeddings", federation)
@@ -170,7 +170,7 @@ def audit(
     if federation.task not in PLAIN and given is not None:
         raise InputError(f"--probs is for labels that are classes, not for {federation.task}; omit it")
     if vectors is None:
-        vectors, source = embedded(data, backbone, device=device, say=say, progress=progress)
+        vectors, source = embed_for_audit(data, backbone, device=device, say=say, progress=progress)
     if federation.task not in PLAIN:
         if quick:
             raise InputError(f"--quick is for labels that are classes, not for {federation.task}; omit it")
@@ -185,26 +185,32 @@ def audit(
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
     flagged, sure = found.judgment.flagged, found.judgment.confidence
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": int((flagged & (sure >= CONFIDENT)).sum())}
-    record = {"dataset": named(dataset), "embeddings": source, "probs": of, "detectors": ",".join(detectors), "folds": folds}
+    record = {
+        "dataset": dataset_name(dataset),
+        "embeddings": source,
+        "probs": of,
+        "detectors": ",".join(detectors),
+        "folds": folds,
+    }
     record = provenance("audit", seed, **record, **warm_up)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
+    return Audited(add_judgment(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
 
 
 def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
     """Return the Audited of an audit from sums."""
-    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review import quick, report
 
     found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
     facts = report.facts(found, federation, data, sends=quick.SENDS) | {"features": source, "probabilities": None}
     facts |= {"mode": quick.MODE, "digest": quick.digest(found.sites)}
-    record = provenance("audit", seed, dataset=named(dataset), embeddings=source, quick=True)
+    record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, quick=True)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
+    return Audited(add_judgment(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
 
 
-def embedded(data, backbone="auto", *, device="auto", say=tell, progress=None):
+def embed_for_audit(data, backbone="auto", *, device="auto", say=tell, progress=None):
     """Return (embeddings (n, d) or None, spec of the backbone or None) for an audit.
 
     Finished batches stay in the cache folder, so that a repeated audit reads them.
@@ -218,14 +224,14 @@ def embedded(data, backbone="auto", *, device="auto", say=tell, progress=None):
     say : callable(str) or None
     progress : callable(done, total, what) or None
     """
-    from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, place_of, pretrained, seconds_for
+    from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, find_pretrained, place_of, seconds_for
     from fnlkit.review.audit import duration
 
     say = say or (lambda text: None)
     if backbone == "auto":
         if data.kind != "image" or min(data.x_train.shape[1:3]) < LEAST_SIDE:
             return None, None
-        backbone = pretrained()
+        backbone = find_pretrained()
         if backbone is None:
             say(
                 f"labels of {data.name} are judged by networks trained on the images alone; pip install 'fnlkit[embed]' adds "
@@ -249,10 +255,10 @@ def embedded(data, backbone="auto", *, device="auto", say=tell, progress=None):
 
 def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source):
     """Return the Audited of labels that are no classes."""
-    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review.tasks import audit, report
 
     sites, arrays, sent, traffic = audit.audit(federation, data, embeddings=vectors, folds=folds, seed=seed, say=say)
-    record = provenance("audit", seed, dataset=named(dataset), embeddings=source, folds=folds)
+    record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, folds=folds)
     how = {"estimator": "audit", "form": "federated", "sent": sent, "bytes_down": traffic.bytes_down}
-    return Audited(judged(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))
+    return Audited(add_judgment(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))

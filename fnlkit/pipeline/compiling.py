@@ -37,7 +37,7 @@ def compile_kernels():
     folder = next((path for path in cache_folders() if os.access(path, os.W_OK)), None)
     if folder is None:
         raise WorkStopped(f"{cache_folders()[0]}: cannot be written; select another folder with NUMBA_CACHE_DIR")
-    stats = [function.stats for function in cached_functions().values()]
+    stats = [function.stats for function in list_cached_functions().values()]
     return {
         "compiled": sum(sum(each.cache_misses.values()) for each in stats),
         "loaded": sum(sum(each.cache_hits.values()) for each in stats),
@@ -46,7 +46,7 @@ def compile_kernels():
     }
 
 
-def cached_functions():
+def list_cached_functions():
     """Return {name: dispatcher} of the imported functions whose machine code is cached."""
     found = {}
     for name, module in list(sys.modules.items()):

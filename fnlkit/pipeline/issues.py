@@ -136,11 +136,11 @@ def audit_samples(
 def _data(x, labels, sites, classes, sample_rate):
     """Return (Dataset, index of its samples or None for their ids, mask of the samples with labels or None)."""
     if isinstance(x, (str, os.PathLike)):
-        from fnlkit.datasets.loading import loaded
+        from fnlkit.datasets.loading import to_dataset
 
         if labels is not None or sites is not None:
             raise InputError("the data set contains `labels` and `sites`; give these arguments with arrays or a DataFrame only")
-        data = loaded(os.fspath(x))
+        data = to_dataset(os.fspath(x))
         return data, None if data.ids is not None else np.arange(len(data.y_train)), None
     if labels is None:
         raise InputError("`labels` is missing; give the label of each sample, or the name of the column with the labels")
@@ -176,10 +176,10 @@ def _texts(values):
 
 
 def _of_array(x, labels, sites, classes, sample_rate):
-    from fnlkit.datasets.columns import ordered
+    from fnlkit.datasets.columns import order_texts
     from fnlkit.datasets.local import from_arrays
 
-    names = list(map(str, classes)) if classes is not None else ordered(set(labels))
+    names = list(map(str, classes)) if classes is not None else order_texts(set(labels))
     unknown = next((label for label in labels if label not in set(names)), None)
     if unknown is not None:
         raise InputError(f"label {unknown!r} is not in `classes`")

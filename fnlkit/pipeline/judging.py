@@ -14,7 +14,7 @@ from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.artifacts.shown import Facts, frame, html_table, plain
-from fnlkit.datasets.loading import loaded
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
 from fnlkit.pipeline.types import FilePath, Model, Samples, Say
@@ -207,16 +207,16 @@ def evaluate(
     from fnlkit.experiment.network import needs_of
     from fnlkit.pipeline.training import ledger_path
     from fnlkit.results.cross_site import cross_site as sites_beside
-    from fnlkit.results.measured import measured
+    from fnlkit.results.measured import measure_run
 
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
         raise InputError(f"--target {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
-    labeled = _once_each([found for run in runs for found in opened(run, trust=trust, say=say)], say)
+    labeled = _once_each([found for run in runs for found in open_runs(run, trust=trust, say=say)], say)
     loaded_runs = [run for _, run in labeled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
-    for known in (comparison.released_together, comparison.trained_together):
+    for known in (comparison.cost_of_releases, comparison.cost_of_updates):
         for row, spent in zip(rows, known(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
             row |= spent
     if personal:
@@ -234,13 +234,13 @@ def evaluate(
         raise InputError(
             "a run over sites of their own is judged by what its server measured; leave --dataset and --cross-site out"
         )
-    data = None if away else loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
+    data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
     alone = away or (cross_site or personal) and "own" in needs_of(loaded_runs[0])
-    found = {} if alone else measured(loaded_runs[0], data)  # sites that trained alone have no global model
+    found = {} if alone else measure_run(loaded_runs[0], data)  # sites that trained alone have no global model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
-    rows[0] |= grouping.tested(found)
+    rows[0] |= grouping.flatten_scores(found)
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
     if cross_site:
         rows[0]["cross_site"] = sites_beside(loaded_runs[0], data)
@@ -263,7 +263,10 @@ def _on_the_same_labels(rows, runs, dataset, target):
                 f"{listed} measured agreement with different held-out labels, and no common model can be tested here; "
                 "evaluate them one by one"
             )
-        samples, data = held_out.shared(some, names), loaded(dataset if dataset is not None else some[0].meta["dataset"])
+        samples, data = (
+            held_out.find_shared_samples(some, names),
+            to_dataset(dataset if dataset is not None else some[0].meta["dataset"]),
+        )
         for place in places:
             row = rows[place]
             for name in [name for name in row if name.startswith(("agreement_", "client_agreement_"))]:
@@ -281,14 +284,14 @@ def _test(rows, runs, dataset):
 
     Each data set is loaded only once, even if several runs use it.
     """
-    from fnlkit.results.measured import measured
+    from fnlkit.results.measured import measure_run
 
     known = {}
     for row, run in zip(rows, runs, strict=True):
         name = run.meta["dataset"]
         if name not in known:
-            known[name] = loaded(dataset if dataset is not None else name)
-        row |= grouping.tested(measured(run, known[name]))
+            known[name] = to_dataset(dataset if dataset is not None else name)
+        row |= grouping.flatten_scores(measure_run(run, known[name]))
 
 
 def _personal(rows, runs, dataset):
@@ -300,7 +303,7 @@ def _personal(rows, runs, dataset):
             raise InputError(
                 f"--personal: the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them"
             )
-        row["personal"] = personal(run, loaded(dataset if dataset is not None else run.meta["dataset"]))
+        row["personal"] = personal(run, to_dataset(dataset if dataset is not None else run.meta["dataset"]))
 
 
 def _once_each(labeled, say):
@@ -317,7 +320,7 @@ def _once_each(labeled, say):
     return out
 
 
-def opened(run, *, trust=False, say=None):
+def open_runs(run, *, trust=False, say=None):
     """Return [(label in tables and figures, Run)] of a run, a path, or all runs of a folder.
 
     Raises
@@ -336,8 +339,8 @@ def opened(run, *, trust=False, say=None):
 
     path = os.fspath(run)
     if not os.path.isdir(path):
-        return [(path, names.attach(TrainedRun.read(path, trust=trust), names.of(path)))]
-    found, rows, searched = [], names.read(path), 0
+        return [(path, names.attach(TrainedRun.read(path, trust=trust), names.name_of(path)))]
+    found, rows, searched = [], names.read_names(path), 0
     for name in sorted(os.listdir(path)):
         if name.endswith(".pt"):
             place = os.path.join(path, name)

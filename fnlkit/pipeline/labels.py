@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
-from fnlkit.datasets.loading import loaded
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
 from fnlkit.pipeline.rows import is_path, source_of
@@ -33,19 +33,19 @@ def data_of(federation, dataset=None, say=tell):
     """
     from fnlkit.datasets.dataset import must_be
 
-    data = loaded(dataset if dataset is not None else federation.dataset)
+    data = to_dataset(dataset if dataset is not None else federation.dataset)
     trust = must_be(data, federation.meta, len(federation.given), what="the federation")
     if trust and say:
         say(trust)
     return data
 
 
-def named(dataset):
+def dataset_name(dataset):
     """Return the name of a data set in the provenance: the given name or path."""
     return dataset if dataset is None or isinstance(dataset, str) else getattr(dataset, "name", None) or os.fspath(dataset)
 
 
-def read(federation, tasks=PLAIN):
+def to_federation(federation, tasks=PLAIN):
     """Return the Federation of a path or ``-``. A Federation is returned unchanged.
 
     Raises
@@ -60,7 +60,7 @@ def read(federation, tasks=PLAIN):
     raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
-def known_settings(options, function):
+def check_settings(options, function):
     """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings."""
     from dataclasses import fields
 
@@ -142,7 +142,7 @@ def partition(
         if not isinstance(source, (str, os.PathLike)):
             raise InputError("--task and --label describe a table; name its path")
         source = with_labels(os.fspath(source), label=label or "", task=task or "")
-    data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
+    data = to_dataset(source) if noisy is None else data_of(noisy, dataset, say)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
     options: dict[str, object] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
@@ -151,12 +151,12 @@ def partition(
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
     if say is not None:
-        for text in [*data.notes, *_unlabeled(data, out), *_sites_left(data, scheme)]:
+        for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme)]:
             say(text)
     return out
 
 
-def _unlabeled(data, federation):
+def _note_unlabeled(data, federation):
     """Yield a note if samples have no label."""
     if data.unlabeled is None:
         return
@@ -232,12 +232,12 @@ def inject_noise(
     else:
         if dataset is not None:
             raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
-        dataset, data = source, loaded(source)
+        dataset, data = source, to_dataset(source)
         federation, samples = partitioning.empty(data), lambda: data.x_train
     if noise is None:
         noise = "clients(rho=0.6, tau=0.5)" if len(federation) else "symmetric(eta=0.4)"
     noisy = models.inject(federation, str(noise), seed=seed, x=samples)
-    noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=named(dataset)))
+    noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=dataset_name(dataset)))
     if say and federation.true is None and noisy.true is not None:
         say("the data set declares no true labels: the labels before this noise are treated as true")
     if say and federation.meta.get("noise"):
@@ -295,16 +295,16 @@ def estimate_noise(
     (20,)
     """
     from fnlkit.artifacts.run import Run
-    from fnlkit.estimators import judged_by, warm_up_of
-    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators import run_estimator, warm_up_of
+    from fnlkit.estimators.apply import add_judgment
     from fnlkit.estimators.rows import read_rows
 
     given: dict[str, Any] = dict(options)
     warm_up = given.pop("warm_up", None) or {}
     warm_up = warm_up | {name: given.pop(name) for name in [*given] if name not in NAMES}
-    known_settings(warm_up, "estimate_noise")
+    check_settings(warm_up, "estimate_noise")
     options = EstimateOptions(**given, warm_up=warm_up, say=say)
-    federation = read(federation)
+    federation = to_federation(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
     inputs: dict[str, Any] = {
@@ -312,9 +312,9 @@ def estimate_noise(
         for name, value in (("embeddings", options.embeddings), ("probabilities", options.probabilities))
     }
     inputs["run"] = Run.read(os.fspath(options.run), trust=trust) if is_path(options.run) else options.run
-    arrays, facts = judged_by(
+    arrays, facts = run_estimator(
         federation,
-        lambda: loaded(dataset if dataset is not None else federation.dataset),
+        lambda: to_dataset(dataset if dataset is not None else federation.dataset),
         str(estimator),
         **vars(replace(options, **inputs)),
     )
@@ -326,8 +326,8 @@ def estimate_noise(
         probs=source_of(options.probabilities),
         run=source_of(options.run),
         form=options.form,
-        dataset=named(dataset),
+        dataset=dataset_name(dataset),
         apply="relabel" if relabel else "none",
         **warm_up_of(len(federation) or 1, warm_up),
     )
-    return judged(federation, arrays, relabel=relabel, provenance=record, facts=facts)
+    return add_judgment(federation, arrays, relabel=relabel, provenance=record, facts=facts)

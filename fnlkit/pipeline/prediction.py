@@ -36,13 +36,13 @@ def predict(
     ------
     InputError
     """
-    from fnlkit.results.export import described, probabilities
+    from fnlkit.results.export import describe_samples, probabilities
 
-    run = _opened(run, trust)
+    run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or --unlabeled for samples of the run's own data set that have no label")
     samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled)
-    words, labels = described(run)["class_names"], found.argmax(1).tolist()
+    words, labels = describe_samples(run)["class_names"], found.argmax(1).tolist()
     rows = [
         [sample, label, words[label], float(row[label]), *(row.tolist() if every else [])]
         for sample, row, label in zip(samples, found, labels, strict=True)
@@ -75,8 +75,8 @@ def export(run: Model, target: FilePath, *, trust: bool = False) -> float | None
     """
     from fnlkit.results.export import export
 
-    return export(_opened(run, trust), os.fspath(target))
+    return export(_open_run(run, trust), os.fspath(target))
 
 
-def _opened(run, trust):
+def _open_run(run, trust):
     return Run.read(os.fspath(run), trust=trust) if isinstance(run, (str, os.PathLike)) else run

@@ -42,10 +42,10 @@ def facts(found, *, datasets=None):
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
         "rows": [_row(row, selected=any("chosen_round" in one for one in rows)) for row in rows],
-        "groups": compared(found) if several else None,
-        "tested": tested(rows[0]),
+        "groups": compare_groups(found) if several else None,
+        "tested": results_on_test_set(rows[0]),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
-        "curve": None if found.notes else curve(runs, called(found)),
+        "curve": None if found.notes else curve(runs, short_names(found)),
         "together": list(together),
         "runs": [_of_run(run, row, datasets, len(runs)) for run, row in zip(runs, rows, strict=True)],
         "open": OPEN,
@@ -60,7 +60,7 @@ def _of_run(run, row, datasets, count):
         "choice": row.get("choice"),
         "clients": clients(run),
         "suspects": suspects(run, dataset, max(6, SAMPLES // count)),
-        "sent": sent(run),
+        "sent": describe_replies(run),
         "privacy": [row[name] for name in ("label_statement", "update_statement", "update_apart_statement") if name in row],
         "settings": {name: plain(value) for name, value in run.settings.items()},
         "commands": commands(run),
@@ -119,7 +119,7 @@ _ON = {
 }
 
 
-def tested(row):
+def results_on_test_set(row):
     """Return the results of a single run on samples not used for training.
 
     The numbers have the format of `evaluate`.
@@ -159,7 +159,7 @@ def bare(method):
     return plain(str(method).partition("(")[0])
 
 
-def compared(found):
+def compare_groups(found):
     """Return the table of run groups, the settings that differ between them, and notes.
 
     Parameters
@@ -185,13 +185,13 @@ def compared(found):
 
 def _of_group(found, group):
     """Return the short name of a group's first finished run."""
-    for run, name in zip(found.runs, called(found), strict=True):
-        facts = evaluation.decided_by(run)
+    for run, name in zip(found.runs, short_names(found), strict=True):
+        facts = evaluation.deciding_settings(run)
         if run.finished and all(facts.get(word) == value for word, value in group.items()):
             return name
 
 
-def called(found):
+def short_names(found):
     """Return a short name of each run; repetitions have the same name.
 
     The name is the method, with the file names of the runs if the method is not sufficient.
@@ -223,7 +223,7 @@ def curve(runs, names):
     ----------
     runs : list of Run
     names : list of str
-        Name of each run in the legend, from `called`.
+        Name of each run in the legend, from `short_names`.
     """
     lines = []
     for run, label in zip(runs, names, strict=True):
@@ -332,7 +332,7 @@ def _picture(dataset, position):
     return thumbnail(np.asarray(dataset.x_train[position]))
 
 
-def sent(run):
+def describe_replies(run):
     """Return name, description, total bytes and mean bytes per client of each reply."""
     from fnlkit.experiment.plan import BoundMethod
     from fnlkit.server.replies import TRAINING

@@ -13,7 +13,7 @@ from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
-from fnlkit.pipeline.labels import data_of, named, read, tell
+from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.review.suspects import Selection
@@ -40,7 +40,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     """
     from fnlkit.review.listing import suspects
 
-    return suspects(read(federation, TASKS), every=every)
+    return suspects(to_federation(federation, TASKS), every=every)
 
 
 def cleaned(federation: Labels) -> Sheet:
@@ -61,9 +61,9 @@ def cleaned(federation: Labels) -> Sheet:
     ------
     InputError
     """
-    from fnlkit.review.listing import cleaned
+    from fnlkit.review.listing import list_labels
 
-    return cleaned(read(federation, TASKS))
+    return list_labels(to_federation(federation, TASKS))
 
 
 def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
@@ -95,9 +95,9 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
 
     if listed:
         record = provenance("correct", None, list=True, drop=drop)
-        return correct_listed(read(federation, TASKS), drop=drop, provenance=record)[0]
+        return correct_listed(to_federation(federation, TASKS), drop=drop, provenance=record)[0]
     record = provenance("correct", None, above=above, drop=drop)
-    return correct(read(federation, TASKS), above=above, drop=drop, provenance=record)[0]
+    return correct(to_federation(federation, TASKS), above=above, drop=drop, provenance=record)[0]
 
 
 def export_review(
@@ -163,7 +163,7 @@ def export_review(
     from fnlkit.review import decisions, page
     from fnlkit.review.suspects import choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 
-    federation = read(federation, TASKS)
+    federation = to_federation(federation, TASKS)
     client = client_of(federation, str(client))
     sizes = {"budget": budget, "at_random": at_random, "seed": seed}
     if guarantee is None:
@@ -190,7 +190,7 @@ def export_review(
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])
     saving.write_bytes([text.encode()], folder / "review.html")
-    saving.write_bytes([decisions.table(federation, data, client, chosen, near).encode()], table)
+    saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
     return chosen
 
 
@@ -235,7 +235,7 @@ def plan_reviews(
     """
     from fnlkit.review.plans import plan
 
-    federation = read(federation)
+    federation = to_federation(federation)
     return plan(federation, data_of(federation, dataset, say), budget, q=guarantee, ranges=for_ranges, seed=seed)
 
 
@@ -276,18 +276,18 @@ def import_review(
     from fnlkit.datasets.table import read_text
     from fnlkit.review import decisions, exchange
 
-    federation, table = read(federation, TASKS), os.fspath(table)
+    federation, table = to_federation(federation, TASKS), os.fspath(table)
     data = data_of(federation, dataset, say)
     if exchange.is_export(table):
-        found = exchange.read(read_text(table), federation, data, table)
+        found = exchange.read_annotations(read_text(table), federation, data, table)
     else:
-        found = [decisions.read(read_text(table), federation, data, table)]
+        found = [decisions.read_decisions(read_text(table), federation, data, table)]
     if not sum(len(one.positions) for one in found):
         raise InputError(
             f"{table}: no row is decided yet; decide in review.html and put the decisions.csv that it saves in its place, or "
             "write keep, drop or relabel into the column decision, and the class of relabel into the column label"
         )
-    record = provenance("review import", None, table=table, dataset=named(dataset))
+    record = provenance("review import", None, table=table, dataset=dataset_name(dataset))
     for i, one in enumerate(found):
         last = record if i == len(found) - 1 else None
         federation = decisions.decide(federation, one, when=when or date.today().isoformat(), provenance=last)

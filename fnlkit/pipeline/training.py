@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.datasets.loading import loaded
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.errors import InputError
 from fnlkit.experiment.experiment import Experiment
-from fnlkit.pipeline.labels import known_settings, read, tell
+from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.results.trained import TrainedRun
@@ -76,7 +76,7 @@ def train(
         File for the metrics of each round as JSON lines. Default: a file next to `output`.
     log : str or list of str, optional
         Also send the metrics to tracking programs, for example ``tensorboard:DIR``, as for
-        `fnlkit.experiment.tracking.parsed`.
+        `fnlkit.experiment.tracking.parse_tracker`.
     checkpoint_every : int
     say : callable(str) or None
         Receives notes on assumptions and the notes of the engine.
@@ -107,24 +107,24 @@ def train(
     (True, 1)
     """
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.experiment.output import locked, metrics_file, metrics_path, must_differ, torch_threads
-    from fnlkit.experiment.tracking import parsed, tracked
+    from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
+    from fnlkit.experiment.tracking import parse_tracker, track_run
 
-    known_settings(settings, "train")
+    check_settings(settings, "train")
     trackers = [log] if isinstance(log, str) else list(log or ())
     for text in trackers:
-        parsed(text)
+        parse_tracker(text)
     given = settings if method is None else {"method": str(method), **settings}
     settings = Settings(**(_preset(preset, given, say) | given))
-    previous = _resumed(resume, say)
-    federation = read(federation)
+    previous = _resume(resume, say)
+    federation = to_federation(federation)
     data, vectors = _samples(federation, dataset, features, embeddings)
     target = "-" if output is None else os.fspath(output)
     rows = metrics_path(target, metrics and os.fspath(metrics))
     # Without a key nothing is released: the draws of a simulation follow from the seed.
     written = ledger_path("none" if privacy_key is None and ledger is None else ledger, federation.dataset)
     must_differ({"-o": target, "--metrics": rows, "--ledger": written, "--privacy-key": privacy_key})
-    with locked(target), locked(rows, "--metrics"), torch_threads():
+    with lock_output(target), lock_output(rows, "--metrics"), torch_threads():
         if not overwrite:
             _keep_unfinished(target, resume)
         experiment = Experiment(
@@ -145,7 +145,7 @@ def train(
         watched = watch(experiment) if watch else _PrintedNotes(experiment.clients, say, on_round)
         with (
             metrics_file(rows, experiment.history) as write,
-            tracked(trackers, experiment, name=None if target == "-" else target) as track,
+            track_run(trackers, experiment, name=None if target == "-" else target) as track,
             watched as shown,
         ):
 
@@ -193,11 +193,11 @@ class _PrintedNotes:
 
 def ledger_path(chosen, dataset):
     """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
-    from fnlkit.datasets import beside
+    from fnlkit.datasets import sibling_path
 
     if chosen is not None:
         return None if chosen == "none" else chosen
-    return beside(dataset, ".ledger")
+    return sibling_path(dataset, ".ledger")
 
 
 def _preset(name, given, say):
@@ -209,7 +209,7 @@ def _preset(name, given, say):
 
     if name is None:
         return {}
-    settings, left_out = presets.beside(name, given)
+    settings, left_out = presets.remaining_options(name, given)
     if left_out and say:
         method = settings["method"].partition("(")[0]
         say(
@@ -219,7 +219,7 @@ def _preset(name, given, say):
     return settings
 
 
-def _resumed(resume, say):
+def _resume(resume, say):
     if resume is None or not isinstance(resume, (str, os.PathLike)):
         return resume
     if os.path.exists(resume):
@@ -249,7 +249,7 @@ def _samples(federation, dataset, features, embeddings):
     """Return (Dataset, vectors or None) for the training of a run."""
     from fnlkit.datasets.features import open_embeddings, with_features
 
-    data, vectors = loaded(dataset if dataset is not None else federation.dataset), None
+    data, vectors = to_dataset(dataset if dataset is not None else federation.dataset), None
     if features is not None:
         if not is_path(features):
             raise InputError(f"`features` is {type(features).__name__}; pass the path of a file written by `fnlkit embed`")

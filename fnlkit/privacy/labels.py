@@ -213,10 +213,10 @@ def statement(runs: "Run", *, known: "Sequence[Release]" = (), delta: float = 1e
         raise InputError("the runs belong to different data sets; select the runs of one data set")
     made = [one for run in runs for one in releases(run)]
     beside = {name for run in runs for entry in run.log for name in entry.values} - RELEASED
-    return summed([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
+    return sum_costs([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
 
 
-def summed(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
+def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
     """Return the total cost of Releases in the same form as `statement`.
 
     Parameters

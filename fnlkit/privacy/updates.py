@@ -96,11 +96,11 @@ def updates_epsilon(sums: Sums, delta: float | None = None, *, replaced: bool = 
     if not sums.rounds:
         return 0.0
     if sums.sampling == "fixed":
-        return _fixed(sums, delta)
+        return _epsilon_of_fixed_cohort(sums, delta)
     return _poisson_replaced(sums, delta) if replaced else _poisson(sums, delta)
 
 
-def _fixed(sums, delta):
+def _epsilon_of_fixed_cohort(sums, delta):
     import dp_accounting
     from dp_accounting import rdp
 
@@ -108,10 +108,10 @@ def _fixed(sums, delta):
     event = dp_accounting.SampledWithoutReplacementDpEvent(sums.clients, round(sums.cohort), gaussian)
     accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     accountant.compose(event, sums.rounds)
-    return float(min(accountant.get_epsilon(delta), _unsampled(sums, delta)))
+    return float(min(accountant.get_epsilon(delta), _epsilon_without_sampling(sums, delta)))
 
 
-def _unsampled(sums, delta):
+def _epsilon_without_sampling(sums, delta):
     """Return epsilon for a replaced client without amplification by sampling: one Gaussian with less noise."""
     import dp_accounting
 
@@ -130,7 +130,7 @@ def _poisson_replaced(sums, delta):
     import dp_accounting
     from dp_accounting import pld
 
-    bound = _unsampled(sums, delta)
+    bound = _epsilon_without_sampling(sums, delta)
     if 2 * _poisson(sums, delta) > _SEARCHED:
         return bound
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
@@ -182,7 +182,7 @@ def neighbors(all_sums: Sequence[Sums]) -> str:
     return "replaced by any other" if any(sums.sampling == "fixed" for sums in all_sums) else "present or absent"
 
 
-def known(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
+def find_sums(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
     """Return {clients: list of Sums} of a data set's protected updates in a ledger.
 
     Each release occurs once.  Only runs over the same clients add up: a client of one partition can have the samples of many
@@ -219,7 +219,7 @@ def other_partitions(groups: Sequence[Sequence[Sums]]) -> str:
     Parameters
     ----------
     groups : sequence of lists of Sums
-        One list for each other partition, as in `known`.
+        One list for each other partition, as in `find_sums`.
     """
     if not groups:
         return ""
@@ -233,7 +233,7 @@ def other_partitions(groups: Sequence[Sequence[Sums]]) -> str:
     )
 
 
-def spent(releases: "list[Release]", made: "Release", path: str) -> str:
+def describe_total_cost(releases: "list[Release]", made: "Release", path: str) -> str:
     """Return sentences about the total cost in a ledger, including a new run.
 
     Parameters
@@ -243,7 +243,7 @@ def spent(releases: "list[Release]", made: "Release", path: str) -> str:
     path : str
         Name of the ledger in the sentences.
     """
-    groups = known(releases, made.data)
+    groups = find_sums(releases, made.data)
     ours = groups.pop(made.clients)
     epsilon, delta = together(ours)
     rounds = sum(sums.rounds for sums in ours)
@@ -252,7 +252,7 @@ def spent(releases: "list[Release]", made: "Release", path: str) -> str:
     return " ".join(filter(None, [f"{text}.", other_partitions(list(groups.values()))]))
 
 
-def protected(run: "Run") -> dict[str, Any]:
+def cost_of_run(run: "Run") -> dict[str, Any]:
     """Return the cost of a run's protected updates; {} for unprotected updates.
 
     Parameters
@@ -274,11 +274,11 @@ def protected(run: "Run") -> dict[str, Any]:
         "update_rounds": sums.rounds,
         "update_epsilon": epsilon,
         "update_delta": delta,
-        "update_statement": stated(sums, epsilon, delta, hidden=bool(run.meta.get("privacy_key"))),
+        "update_statement": describe_protection(sums, epsilon, delta, hidden=bool(run.meta.get("privacy_key"))),
     }
 
 
-def stated(sums: Sums, epsilon: float, delta: float, *, hidden: bool = True) -> str:
+def describe_protection(sums: Sums, epsilon: float, delta: float, *, hidden: bool = True) -> str:
     """Return sentences about the protected data, the privacy cost, the attacker model and the limits.
 
     Parameters

@@ -13,10 +13,10 @@ import numpy as np
 from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets
-from fnlkit.components.spec import data_files, parse, renamed
+from fnlkit.components.spec import data_files, parse, rename_components
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod
@@ -160,7 +160,7 @@ def difference(job, run):
     options = dict(_split(word) for word in job.train)
     if "--preset" in options:
         given = [name.removeprefix("--").replace("-", "_") for name in options]
-        options |= {option(name): value for name, value in presets.beside(options["--preset"], given)[0].items()}
+        options |= {option(name): value for name, value in presets.remaining_options(options["--preset"], given)[0].items()}
     for field in fields(Settings):
         wanted, found = options.get(option(field.name), field.default), run.settings.get(field.name, field.default)
         if field.name != "method" and not _equal(wanted, found, recorded):
@@ -236,7 +236,7 @@ def _equal(wanted, found, recorded):
 
 def _with_code(text, digest_of):
     """Return a spec in which the digest of the code replaces the path of a user's component."""
-    return renamed(text, lambda name: f"{digest_of(name) or name}:{name.rpartition(':')[2]}")
+    return rename_components(text, lambda name: f"{digest_of(name) or name}:{name.rpartition(':')[2]}")
 
 
 def _best(paths):
@@ -267,8 +267,10 @@ def _copy(source, target):
     try:
         descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        raise InputError(f"--merge {shown(source)}: {error.strerror}; a folder to merge contains regular files only") from None
+        raise InputError(
+            f"--merge {display_path(source)}: {error.strerror}; a folder to merge contains regular files only"
+        ) from None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"--merge {shown(source)}: is no regular file; remove it")
+            raise InputError(f"--merge {display_path(source)}: is no regular file; remove it")
         saving.write_bytes(iter(lambda: file.read(2**20), b""), target)

@@ -21,7 +21,7 @@ def unit(measure):
     return next((word for word in ("client-rounds", "hours") if measure.startswith(word)), "%")
 
 
-def measured(measure, reports, job, folder):
+def compute_measure(measure, reports, job, folder):
     """Return the number of a published measure in the result of a job.
 
     Parameters

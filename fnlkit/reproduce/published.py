@@ -71,7 +71,7 @@ def tables():
     return list(dict.fromkeys(f"{row['paper']}/table{row['table']}" for row in rows()))
 
 
-def table(name):
+def load_rows(name):
     """Return the rows of a table by its name.
 
     Raises
@@ -89,7 +89,7 @@ def table(name):
     return [row for row in rows() if f"{row['paper']}/table{row['table']}" == name]
 
 
-def called(row):
+def title_of(row):
     """Return the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
     return run_of(row) + ("" if row["measure"] == "accuracy" else f", {row['measure']}")
 
@@ -120,7 +120,7 @@ def select(found, only):
     parts = [part.strip().lower() for part in only.split(",") if part.strip()]
     kept = [row for row in found if _matches(row, parts)]
     if not kept:
-        titles = [called(row) for row in found]
+        titles = [title_of(row) for row in found]
         unknown = [part for part in parts if not any(mentions(title, part) for title in titles)]
         remedy = next(filter(None, (hint(titles, part) for part in unknown)), "")
         methods = dict.fromkeys(row["method"] for row in found)
@@ -140,7 +140,7 @@ def _matches(row, parts):
             if float(part) not in numbers:
                 return False
             numbers = numbers[numbers.index(float(part)) + 1 :]
-        elif not mentions(called(row), part):
+        elif not mentions(title_of(row), part):
             return False
     return True
 
@@ -155,7 +155,7 @@ def plan(row):
         "dataset": DATASETS[row["dataset"]],
         "steps": _steps(row),
         "method": "",
-        "train": presets.load(_preset(row, paper)),
+        "train": presets.load_preset(_preset(row, paper)),
         "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
         "note": "",
     }
@@ -164,7 +164,7 @@ def plan(row):
         return out | _estimate(paper["estimators"][row["method"]], out)
     change = _change(paper["methods"][row["method"]], _conditions(row))
     if "preset" in change:
-        out["train"] = presets.load(f"{change['preset']}/{DATASETS[row['dataset']]}")
+        out["train"] = presets.load_preset(f"{change['preset']}/{DATASETS[row['dataset']]}")
         own = out["train"].pop("method")
     method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
     out["method"] = _by_setting(row, method)
@@ -173,11 +173,11 @@ def plan(row):
         out["train"]["model"] = paper["models"][row["model"]]
     return out | {
         "steps": [_public(step, change.get("public")) for step in out["steps"]],
-        "note": "; ".join(filter(None, [change.get("note", ""), _unstated(row)])),
+        "note": "; ".join(filter(None, [change.get("note", ""), _list_unstated(row)])),
     }
 
 
-def _unstated(row):
+def _list_unstated(row):
     """Return what the paper leaves open in the setting of a row."""
     timed = row["measure"].startswith("hours") and row["dataset"] in ("CIFAR-10", "CIFAR-100")
     return "the paper states no noise level beside the time; eta is 0.4" if timed else ""
@@ -308,11 +308,11 @@ def recipe(name, *, scale=1.0):
     Returns
     -------
     dict
-        As `fnlkit.reproduce.recipe.load` returns; a regime's name is `run_of` its rows.
+        As `fnlkit.reproduce.recipe.load_recipe` returns; a regime's name is `run_of` its rows.
     """
     if not 0 < scale <= 1:
         raise InputError(f"--scale {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
-    found, about, regimes = table(name), papers()[name.partition("/")[0]], {}
+    found, about, regimes = load_rows(name), papers()[name.partition("/")[0]], {}
     for number, row in enumerate(found):
         if run_of(row) in regimes:
             regime = regimes[run_of(row)]
@@ -331,16 +331,16 @@ def _regime(row, key, scale):
     how = plan(row)
     method = how["method"] if scale == 1 or "estimate" in how else presets.of_any_budget(how["method"])[0]
     regime = {"name": run_of(row), "key": key, "dataset": how["dataset"], "steps": how["steps"], "note": how["note"]}
-    regime |= {"methods": [method], "train": _shortened(how["train"], scale)}
+    regime |= {"methods": [method], "train": _shorten(how["train"], scale)}
     if how["backbone"]:
         regime["backbone"] = how["backbone"]
     if "estimate" in how:
-        shorter = {part: _shortened(how["estimate"][part], scale) for part in ("options", "train")}
+        shorter = {part: _shorten(how["estimate"][part], scale) for part in ("options", "train")}
         regime["estimate"] = how["estimate"] | shorter
     return regime
 
 
-def _shortened(settings, scale):
+def _shorten(settings, scale):
     """Return settings with a share of their rounds; empty settings and None are returned unchanged."""
     return settings | {"rounds": max(1, round(scale * settings["rounds"]))} if settings else settings
 
@@ -370,7 +370,7 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     InputError
         If no row is selected, or `dataset` would replace several data sets.
     """
-    wanted = {run_of(row) for row in select(table(name), only)}
+    wanted = {run_of(row) for row in select(load_rows(name), only)}
     made = recipe(name, scale=scale)
     regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
     sets = {regime["dataset"] for regime in regimes}
@@ -387,11 +387,11 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes
 
 
-def measured(name, all_jobs, folder, changed=None, only=None):
+def measure_rows(name, all_jobs, folder, changed=None, only=None):
     """Return one dict per selected row with finished results: the measured number and a verdict.
 
     ``measure`` is the row's, with its unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or last).
-    ``measured`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did not reach
+    ``measure_rows`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did not reach
     the row's target; ``reached`` counts the runs that did.  ``verdict`` is "within" if our mean is within one standard
     deviation of the published mean, else "above" or "below"; None if the paper prints no deviation. ``apart`` is the measured
     minus the published number.  ``overrides`` are the settings that differ from the paper's; a row with overrides is not
@@ -412,16 +412,16 @@ def measured(name, all_jobs, folder, changed=None, only=None):
     finished = set(map(id, all_jobs)) - {id(job) for job in all_jobs if gathering.missing([job], folder)}
     by_run = {row["regime"]: row for row in reproduce.rows(all_jobs, folder)}
     out = []
-    for row in select(table(name), only):
+    for row in select(load_rows(name), only):
         results = [job for job in all_jobs if id(job) in finished and job.regime == run_of(row)]
         if not results:
             continue
         overrides = _overrides(row, results[0], folder, changed)
-        values = [measures.measured(row["measure"], reports, job, folder) for job in results]
+        values = [measures.compute_measure(row["measure"], reports, job, folder) for job in results]
         reached = [value for value in values if value is not None]
         complete = len(reached) == len(values)
         found = by_run.get(run_of(row), {}) | {
-            "regime": called(row),
+            "regime": title_of(row),
             "measure": row["measure"],
             "unit": measures.unit(row["measure"]),
         }

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from fnlkit.artifacts import files, paths
-from fnlkit.components.spec import parse, renamed
+from fnlkit.components.spec import parse, rename_components
 from fnlkit.errors import InputError, nearest
 from fnlkit.reproduce import checking, spaces
 
@@ -44,7 +44,7 @@ def names():
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
 
 
-def load(name):
+def load_recipe(name):
     """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
 
     A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` is relative to the
@@ -65,7 +65,7 @@ def load(name):
         text = (resources.files("fnlkit.data") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     else:
         raise InputError(f"no recipe {name!r}{nearest(name, names())}; known: {', '.join(names())}, or a .toml file")
-    shown = paths.shown(name)
+    shown = paths.display_path(name)
     if _LONG_KEY.search(text):
         raise InputError(f"{shown}: not a recipe: a key of more than 16 parts")
     try:
@@ -155,7 +155,7 @@ def _variants(recipe, regime, common):
         yield entry.method, common | entry.train
         space = spaces.space_of(recipe["search"], entry) if "search" in recipe else {}
         for values in spaces.examples(space):
-            method, more = spaces.applied(entry.method, values)
+            method, more = spaces.apply_configuration(entry.method, values)
             yield method, common | entry.train | more
 
 
@@ -302,29 +302,29 @@ def _locate(recipe, folder):
             raise InputError(f"{_short(name)}: the file {path} does not exist")
         return f"{path}:{function}"
 
-    def located(text):
-        return renamed(text, absolute) if isinstance(text, str) and ".py:" in text else text
+    def locate(text):
+        return rename_components(text, absolute) if isinstance(text, str) and ".py:" in text else text
 
-    def located_step(text):
+    def locate_step(text):
         words = []
         for word in step(text):
             option, equals, value = word.partition("=")
-            words.append(f"{option}={located(value)}" if option.startswith("--") and equals else located(word))
+            words.append(f"{option}={locate(value)}" if option.startswith("--") and equals else locate(word))
         return shlex.join(words)
 
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
-        options |= {key: located(value) for key, value in options.items()}
+        options |= {key: locate(value) for key, value in options.items()}
     if "spaces" in recipe.get("search", {}):
-        recipe["search"]["spaces"] = {located(name): space for name, space in recipe["search"]["spaces"].items()}
+        recipe["search"]["spaces"] = {locate(name): space for name, space in recipe["search"]["spaces"].items()}
     for regime in recipe["regime"]:
         for one in regime["methods"]:
             if isinstance(one, dict):
-                one |= {"method": located(one["method"]), "train": {k: located(v) for k, v in one.get("train", {}).items()}}
-        regime["methods"] = [located(one) if isinstance(one, str) else one for one in regime["methods"]]
-        regime["steps"] = [located_step(text) if ".py:" in text else text for text in regime["steps"]]
-        regime["published"] = {located(name): number for name, number in regime.get("published", {}).items()}
+                one |= {"method": locate(one["method"]), "train": {k: locate(v) for k, v in one.get("train", {}).items()}}
+        regime["methods"] = [locate(one) if isinstance(one, str) else one for one in regime["methods"]]
+        regime["steps"] = [locate_step(text) if ".py:" in text else text for text in regime["steps"]]
+        regime["published"] = {locate(name): number for name, number in regime.get("published", {}).items()}
         if "backbone" in regime:
-            regime["backbone"] = located(regime["backbone"])
+            regime["backbone"] = locate(regime["backbone"])
 
 
 def _real(value):

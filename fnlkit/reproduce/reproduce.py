@@ -24,11 +24,11 @@ from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.reproduce.recipe import entries
 from fnlkit.reproduce.recipe import step as recipe_step
 from fnlkit.reproduce.settled import Settled
-from fnlkit.reproduce.spaces import applied
+from fnlkit.reproduce.spaces import apply_configuration
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot
-from fnlkit.results.statistics import holm, paired, significant, spread
+from fnlkit.results.statistics import compare_pairs, holm, significant, spread
 
 DIGITS = 4  # of stored scores, in percent
 
@@ -95,14 +95,14 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen
     used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
     replacing = {key: value for key, value in train.items() if value is not None}
     out = []
-    for number, regime in selected(recipe, only):
+    for number, regime in select_regimes(recipe, only):
         for seed in used:
             data = Federated(recipe, regime, number, seed, dataset, embeddings)
             if "estimate" in regime:
                 out.append(data.estimate(regime["estimate"], replacing))
                 continue
             for place, entry in enumerate(entries(regime)):
-                method, more = applied(entry.method, (chosen or {}).get((regime["name"], entry.label), {}))
+                method, more = apply_configuration(entry.method, (chosen or {}).get((regime["name"], entry.label), {}))
                 options = recipe["train"] | regime.get("train", {}) | entry.train | more | replacing
                 word = re.sub("[^A-Za-z0-9.+_-]+", "-", os.path.basename(parse(method).name))  # of FILE.py:NAME
                 place = regime.get("places", {}).get(entry.label, place)
@@ -110,7 +110,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen
     return out
 
 
-def selected(recipe, only=None):
+def select_regimes(recipe, only=None):
     """Return [(number, regime)] of the regimes that a text selects; parameters as for `jobs`.
 
     Raises
@@ -274,7 +274,7 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
                 on_done(job, None)
             return
         try:
-            why = changed(job, folder) if (folder / file).exists() else None
+            why = find_change(job, folder) if (folder / file).exists() else None
             if why:
                 os.replace(folder / file, folder / f"{file}.old")
                 if on_changed:
@@ -315,7 +315,7 @@ def _is_older_embedding(settled, folder, arguments, target):
     return known and (meta.get("dataset"), meta.get("backbone")) == (dataset, str(parse(backbone)))
 
 
-def changed(job, folder):
+def find_change(job, folder):
     """Return the difference of a run's specification in a folder from the job's, or None if they are equal.
 
     Parameters
@@ -342,7 +342,7 @@ def dataset_of(job, folder):
     return datasets.load(str(folder / job.dataset) if (folder / job.dataset).exists() else job.dataset)
 
 
-def _memorized(runs):
+def _mean_memorization(runs):
     """Return the mean shares, in percent, of wrong labels that global and local models repeat at the last evaluation."""
     out = {}
     for whose in ("global", "local"):
@@ -393,7 +393,7 @@ def cells(all_jobs, folder, digits=None):
             "published": found[0][0].published,
             "client_rounds": round(mean(s["client_rounds"] for _, s, _ in found)),
             "seconds": mean(s["seconds"] for _, s, _ in found),
-            **_memorized([run for *_, run in found]),
+            **_mean_memorization([run for *_, run in found]),
             **scores,
         })  # fmt: skip
     return out
@@ -418,7 +418,7 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     baseline : str, optional
         A method of the jobs.  Default: ``fedavg`` if it is among them, else the first.
     stored : sequence of dict
-        Further cells, for example of `fnlkit.reproduce.stored.read`.
+        Further cells, for example of `fnlkit.reproduce.stored.read_cells`.
 
     Raises
     ------
@@ -437,7 +437,7 @@ def rows(all_jobs, folder, baseline=None, stored=()):
         row |= {"last_mean": mean(cell["last"].values()), "last_spread": spread(cell["last"].values())}
         for name in ("best", "late", "kept"):
             row[f"{name}_mean"], row[f"{name}_spread"] = mean(cell[name].values()), spread(cell[name].values())
-            ahead = None if base is None or base is cell else paired(cell[name], base[name])
+            ahead = None if base is None or base is cell else compare_pairs(cell[name], base[name])
             ahead = ahead or {"mean": None, "spread": None, "half": None, "p": None}
             row |= {f"{name}_ahead": ahead["mean"], f"{name}_ahead_spread": ahead["spread"]}
             row |= {f"{name}_ahead_half": ahead["half"], f"{name}_p": ahead["p"]}
@@ -448,7 +448,7 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     return out
 
 
-def summarized(table):
+def summarize(table):
     """Return rows as a `fnlkit.results.tables.Table`: methods by regimes, with the score of the kept model and counts of wins.
 
     Parameters

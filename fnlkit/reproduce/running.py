@@ -74,7 +74,7 @@ class Reproduction:
     title : str
     rows : list of dict
         A row per regime and method (`fnlkit.reproduce.reproduce.rows`), or per row of a published table
-        (`fnlkit.reproduce.published.measured`).
+        (`fnlkit.reproduce.published.measure_rows`).
     choices : list of dict
         A line per searched method and regime (`fnlkit.reproduce.search.Cell.choice`).
     failed : dict of str to Exception
@@ -98,7 +98,7 @@ class Reproduction:
 
     def summary(self):
         """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
-        return running.summarized(self.rows)
+        return running.summarize(self.rows)
 
     def tidy(self, each="run"):
         """Return one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
@@ -112,7 +112,7 @@ class Reproduction:
         paths = [str(Path(self.folder) / job.file) for job in self.jobs if job.train and job.name not in missing]
         if not paths:
             raise InputError(f"no run in {self.folder} is finished")
-        runs = [names.attach(Run.read(path), names.of(path)) for path in paths]
+        runs = [names.attach(Run.read(path), names.name_of(path)) for path in paths]
         rows = [{"run": path} | comparison.row(run) for path, run in zip(paths, runs, strict=True)]
         return tidy.rows(runs, rows, each)
 
@@ -149,10 +149,10 @@ def reproduce(recipe, *, say=None, **options):
     >>> fnlkit.reproduce("fedcorr/table10", only="fedcorr, 0.6, 0.5", no_train=True, output="nowhere").rows
     []
     """
-    return opened(recipe, Options(**options), say or (lambda text: None)).run()
+    return open_recipe(recipe, Options(**options), say or (lambda text: None)).run()
 
 
-def opened(recipe, options, say):
+def open_recipe(recipe, options, say):
     """Return a `Plan`, or a `Table` for the name of a published table."""
     return (Table if is_table(recipe) else Plan)(recipe, options, say)
 
@@ -198,7 +198,7 @@ class _Work:
 
     def _write_names(self, jobs):
         if jobs:
-            names.write(self.folder, {job.name: {"regime": job.regime, "name": job.label} for job in jobs})
+            names.record_names(self.folder, {job.name: {"regime": job.regime, "name": job.label} for job in jobs})
 
     def train(self, jobs):
         """Train jobs in the folder; return {name: error} of failed jobs."""
@@ -220,7 +220,7 @@ class Plan(_Work):
 
     def __init__(self, name, options, say):
         super().__init__(name, options, say)
-        self.recipe, self.header, self.cells = recipes.load(name), None, []
+        self.recipe, self.header, self.cells = recipes.load_recipe(name), None, []
         self.replaced = {key: getattr(options, key) for key in ("rounds", "model")}
         self.given = {"dataset": self.dataset, "only": options.only, "embeddings": self.embeddings, **self.replaced}
         self.title = self.recipe.get("title", name)
@@ -232,10 +232,10 @@ class Plan(_Work):
             self.stored = options.stored or cells.path_of(name)
             if self.stored is None:
                 raise InputError(
-                    f"--add: fnlkit has no stored results of {name}, only of {', '.join(cells.included())}; write some with "
-                    "--export, then name --stored"
+                    f"--add: fnlkit has no stored results of {name}, only of {', '.join(cells.list_included())}; write some "
+                    "with --export, then name --stored"
                 )
-            self.header, self.cells = cells.read(self.stored)
+            self.header, self.cells = cells.read_cells(self.stored)
             cells.must_be_searched_alike(self.header, self.stored, self.recipe)
             self.recipe = cells.adding(self.recipe, options.add, options.only)
             recipes.check_components(self.recipe)
@@ -257,7 +257,7 @@ class Plan(_Work):
     def run(self):
         """Search, train, and return a Reproduction."""
         choices, unsearched = self._choices() if "search" in self.recipe else ([], {})
-        searched = search.chosen(choices)
+        searched = search.choices_by_cell(choices)
         jobs = running.jobs(self.recipe, seeds=self.options.seeds, chosen=searched, **self.given)
         known = [*(cell["method"] for cell in self.cells), *(job.label for job in jobs)]
         baseline = baseline_among(known, self.options.baseline)
@@ -272,10 +272,10 @@ class Plan(_Work):
     def _choices(self):
         """Return the choices of a new search or of the logs of earlier searches, and the reasons of failed searches."""
         if self.options.merge or self.options.no_train:
-            found = search.read([*self.options.merge, self.folder])
+            found = search.read_choices([*self.options.merge, self.folder])
             if self.options.merge:
                 os.makedirs(self.folder, exist_ok=True)
-                search.write(found, self.folder)
+                search.write_log(found, self.folder)
             return found, {}
         found = self.part(search.cells(self.recipe, **self.given))
         part = f"-{self.options.shard.replace('/', '-')}" if self.options.shard else ""
@@ -284,7 +284,7 @@ class Plan(_Work):
 
     def export(self, jobs, target):
         """Write the scores of finished runs to a file; return their number."""
-        return cells.write(self.recipe, jobs, self.folder, target, **self.replaced)
+        return cells.write_cells(self.recipe, jobs, self.folder, target, **self.replaced)
 
 
 class Table(_Work):
@@ -314,6 +314,6 @@ class Table(_Work):
         names_of = {"scale": None if self.options.scale == 1 else f"{self.options.scale:g}"}
         names_of |= {word: getattr(self.options, word) for word in ("rounds", "model", "dataset", "embeddings")}
         changed = {word: value for word, value in names_of.items() if value is not None}
-        rows = published.measured(self.name, self.jobs, self.folder, changed, self.options.only)
+        rows = published.measure_rows(self.name, self.jobs, self.folder, changed, self.options.only)
         title = published.papers()[self.name.partition("/")[0]]["title"]
         return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, [], failed, {}, self.notes)

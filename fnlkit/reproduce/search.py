@@ -14,12 +14,12 @@ from statistics import mean
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets
-from fnlkit.components.spec import renamed
+from fnlkit.components.spec import rename_components
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
 from fnlkit.reproduce import spaces
 from fnlkit.reproduce.recipe import entries
-from fnlkit.reproduce.reproduce import Federated, selected
+from fnlkit.reproduce.reproduce import Federated, select_regimes
 from fnlkit.reproduce.settled import Settled
 from fnlkit.results.evaluation import late_score
 from fnlkit.results.statistics import spread
@@ -55,7 +55,7 @@ class Cell:
         self.rungs = spaces.rungs(self.plan, self._rounds())
         # The key has no method: methods with equal spaces get equal configurations.
         count = self.rungs[0].configurations
-        self.left = spaces.drawn(self.space, count, key=regime["name"], seed=self.seeds[0])
+        self.left = spaces.draw_configurations(self.space, count, key=regime["name"], seed=self.seeds[0])
         self.lines, self.error = [], None
 
     @property
@@ -65,14 +65,14 @@ class Cell:
 
     def _rounds(self):
         options = self.options | self.replacing
-        preset = presets.load(options["preset"]) if "preset" in options else {}
+        preset = presets.load_preset(options["preset"]) if "preset" in options else {}
         return options.get("rounds", preset.get("rounds", Settings.rounds))
 
     def jobs(self, rung):
         """Return [(configuration, its Jobs, one per seed)] of a rung."""
         out = []
         for i, values in enumerate(self.left):
-            method, more = spaces.applied(self.entry.method, values)
+            method, more = spaces.apply_configuration(self.entry.method, values)
             options = self.options | more | self.replacing | {"rounds": self.rungs[rung].rounds, "measure": "holdout"}
             name = f"search-{rung}-{self.data[0].number}-{self.place}-{i}"
             jobs = [data.job(self.entry.label, method, options, f"{name}-{data.seed}") for data in self.data]
@@ -134,23 +134,23 @@ class Cell:
         """
         jobs = [job for _, jobs in self.jobs(0) for job in jobs]
         words = [word for job in jobs for words in (*(step for step, _ in job.prepare), job.train) for word in words]
-        what = [_identified(word, settled) for word in words]
+        what = [_identify_word(word, settled) for word in words]
         return hashlib.sha256(json.dumps([what, self.rungs, self.seeds]).encode()).hexdigest()
 
 
-def _identified(word, settled):
+def _identify_word(word, settled):
     """Return a word of a command with the content of a file instead of its path."""
     option, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if option == "--dataset" or os.path.isabs(value):
         return [option, settled.content(word)]
-    return [option, renamed(value, lambda name: f"{own.digest(name)}:{name.rpartition(':')[2]}")]
+    return [option, rename_components(value, lambda name: f"{own.digest(name)}:{name.rpartition(':')[2]}")]
 
 
 def cells(recipe, only=None, **options):
     """Return the Cells of a recipe with a search; options as for `Cell`."""
     return [
         Cell(recipe, regime, number, place, **options)
-        for number, regime in selected(recipe, only)
+        for number, regime in select_regimes(recipe, only)
         for place in range(len(entries(regime)))
     ]
 
@@ -191,7 +191,7 @@ def search(found, folder, make, *, part=""):
     choices |= {cell.name: cell.choice | {"key": keys[cell.name]} for cell in left if cell.error is None}
     if left:
         lines = [line for cell in left for line in (*cell.lines, *([choices[cell.name]] if cell.error is None else []))]
-        write([*_others(left, folder, part), *lines], folder, part=part)
+        write_log([*_others(left, folder, part), *lines], folder, part=part)
     return [choices[cell.name] for cell in found if cell.error is None]
 
 
@@ -201,7 +201,7 @@ def _others(found, folder, part):
     return [line for line in _lines(path) if (line["regime"], line["method"]) not in names] if path.exists() else []
 
 
-def write(lines, folder, *, part=""):
+def write_log(lines, folder, *, part=""):
     """Write lines of a log, one JSON object each."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     saving.write_bytes([text.encode()], str(_path(folder, part)))
@@ -247,7 +247,7 @@ def _logs(folders):
     return [path for path in paths if not path.endswith(".metrics.jsonl")]  # of the runs of the search
 
 
-def read(folders):
+def read_choices(folders):
     """Return the choices in the logs of folders, as `search` returns them.
 
     Raises
@@ -268,6 +268,6 @@ def read(folders):
     return list(out.values())
 
 
-def chosen(choices):
-    """Return choices as the argument `chosen` of `fnlkit.reproduce.reproduce.jobs`."""
+def choices_by_cell(choices):
+    """Return choices as the argument `choices_by_cell` of `fnlkit.reproduce.reproduce.jobs`."""
     return {(line["regime"], line["method"]): line["chosen"] for line in choices}

@@ -79,7 +79,7 @@ def examples(space):
     return [{name: values[min(i, len(values) - 1)] for name, values in sides.items()} for i in range(longest)]
 
 
-def applied(method, values):
+def apply_configuration(method, values):
     """Return a method's spec and options of `train` after a configuration is applied.
 
     Examples
@@ -95,7 +95,7 @@ def applied(method, values):
     return method, options
 
 
-def drawn(space, count, *, key, seed=0):
+def draw_configurations(space, count, *, key, seed=0):
     """Return up to `count` different configurations of a flat space; the first is {}, the recipe's own options.
 
     Parameters

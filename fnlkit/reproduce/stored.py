@@ -13,10 +13,10 @@ from pathlib import Path
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own
-from fnlkit.components.spec import data_files, own_names, renamed
+from fnlkit.components.spec import data_files, own_names, rename_components
 from fnlkit.errors import InputError
 from fnlkit.reproduce.recipe import entries, step
-from fnlkit.reproduce.reproduce import DIGITS, cells, selected
+from fnlkit.reproduce.reproduce import DIGITS, cells, select_regimes
 from fnlkit.reproduce.spaces import seeds_of
 
 KIND = "fnlkit.cells/2"
@@ -39,32 +39,32 @@ def fingerprints(recipe, **train):
     for regime in recipe["regime"]:
         options = recipe["train"] | regime.get("train", {}) | replacing
         facts = [
-            [_identified_step(text) for text in regime["steps"]],
-            {name: _identified(value) for name, value in options.items()},
-            _identified(regime.get("backbone")),
+            [_identify_step(text) for text in regime["steps"]],
+            {name: _identify(value) for name, value in options.items()},
+            _identify(regime.get("backbone")),
         ]
         out[regime["name"]] = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return out
 
 
-def _identified_step(text):
+def _identify_step(text):
     """Return a step, or the list of its words if it names a user's component."""
     words = []
     for word in step(text):
         option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        found = _identified(value)
+        found = _identify(value)
         words.append(word if found == value else [option + equals, found])
     return text if words == step(text) else words
 
 
-def _identified(value):
+def _identify(value):
     """Return a value of an option; a spec with users' components has digests of their files instead of paths."""
     if not isinstance(value, str) or not own_names(value):
         return value
-    return [renamed(value, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"), data_files(value)]
+    return [rename_components(value, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"), data_files(value)]
 
 
-def write(recipe, all_jobs, folder, target, **train):
+def write_cells(recipe, all_jobs, folder, target, **train):
     """Write the cells of finished runs.
 
     Parameters
@@ -113,7 +113,7 @@ def _plan(recipe):
         return None
     named = {"seeds": seeds_of(recipe), **recipe["search"]}
     spaces = {
-        renamed(name, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"): space
+        rename_components(name, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"): space
         for name, space in named.get("spaces", {}).items()
     }
     return hashlib.sha256(json.dumps(named | {"spaces": spaces}, sort_keys=True).encode()).hexdigest()
@@ -139,7 +139,7 @@ def must_be_searched_alike(header, path, recipe):
     raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without --add")
 
 
-def included():
+def list_included():
     """Return the names of the recipes whose stored cells are included in fnlkit."""
     folder = resources.files("fnlkit.data") / "cells"
     return sorted(place.name.removesuffix(".jsonl") for place in folder.iterdir() if place.name.endswith(".jsonl"))
@@ -151,7 +151,7 @@ def path_of(name):
     return str(place) if place.is_file() else None
 
 
-def read(path):
+def read_cells(path):
     """Return (header, cells) of a file of stored cells.
 
     Raises
@@ -195,10 +195,13 @@ def adding(recipe, methods, only=None):
     InputError
         If the recipe already has one of the methods.
     """
-    places, absolute = {method: f"add{i}" for i, method in enumerate(methods)}, [renamed(text, _absolute) for text in methods]
+    places, absolute = (
+        {method: f"add{i}" for i, method in enumerate(methods)},
+        [rename_components(text, _absolute) for text in methods],
+    )
     added = [{"method": method, "name": text} for method, text in zip(absolute, methods, strict=True)]
     regimes = []
-    for number, regime in selected(recipe, only):
+    for number, regime in select_regimes(recipe, only):
         known = {entry.label for entry in entries(regime)}
         if double := known & set(methods):
             raise InputError(f"--add {min(double)}: the recipe has this method; run the recipe without --add")

@@ -18,7 +18,7 @@ def row(run, *, target=None):
     target : float or None
         As in `fnlkit.results.evaluation.summary`.
     """
-    out = evaluation.summary(run, target=target) | privacy.statement(run) | privacy.protected(run) | estimates(run)
+    out = evaluation.summary(run, target=target) | privacy.statement(run) | privacy.cost_of_run(run) | estimates(run)
     return out | {"weights_sha256": evaluation.weights_digest(run)}
 
 
@@ -32,7 +32,7 @@ def federation(thing):
     return thing if isinstance(thing, Federation) else thing.federation()
 
 
-def released_together(runs, ledger_of):
+def cost_of_releases(runs, ledger_of):
     """Return for each run the total cost of all known releases of its data set's labels.
 
     The entry is {} if no other release is known.
@@ -48,14 +48,14 @@ def released_together(runs, ledger_of):
             groups.setdefault(run.meta["dataset_checksum"], []).append(i)
     for members in groups.values():
         path = ledger_of(runs[members[0]].meta["dataset"])
-        found = privacy.statement([runs[i] for i in members], known=ledger.read(path) if path else ())
+        found = privacy.statement([runs[i] for i in members], known=ledger.read_ledger(path) if path else ())
         for i in members:
             if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
                 out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
     return out
 
 
-def trained_together(runs, ledger_of):
+def cost_of_updates(runs, ledger_of):
     """Return for each run the total cost of all known protected updates of its clients.
 
     The entry is {} if no other protected run is known.
@@ -74,8 +74,8 @@ def trained_together(runs, ledger_of):
         for run in (runs[i] for i in members):
             one = _training(run, data)
             made[one.id] = one
-        made |= {one.id: one for one in (ledger.read(path) if path else ())}  # the ledger records the planned rounds
-        groups = privacy.known(made.values(), data)
+        made |= {one.id: one for one in (ledger.read_ledger(path) if path else ())}  # the ledger records the planned rounds
+        groups = privacy.find_sums(made.values(), data)
         for i in members:
             ours = made[_training(runs[i], data).id].clients
             out[i] = _cost_of(groups[ours])
@@ -89,9 +89,9 @@ def _training(run, data):
     about, arrays = run.meta["protection"], {"given": run.labels["given"]}
     arrays |= {"offsets": run.client_offsets, "indices": run.client_indices}
     old = {name: value for name, value in sorted(run.settings.items()) if name != "rounds"}  # older name, before keys
-    name = about.get("release") or ledger.named_training(old, **arrays)
+    name = about.get("release") or ledger.training_name(old, **arrays)
     facts = {"seed": run.settings["seed"], "classes": run.meta["classes"], "key": run.meta.get("privacy_key", "")}
-    missing = ledger.lost(run.log) if about.get("release") else []
+    missing = ledger.find_missing_replies(run.log) if about.get("release") else []
     return ledger.training(about["sums"], name=name, lost=missing, data=data, **facts, **arrays)
 
 

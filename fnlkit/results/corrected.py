@@ -22,7 +22,7 @@ MOST = 0.8
 LEAST = 0.5
 
 
-def corrected(counts, T, level, low, high, *, seed=0):
+def correct_scores(counts, T, level, low, high, *, seed=0):
     """Return estimated scores of a model's predictions on true labels, over all sites and by site.
 
     With Q[true, predicted] of a site, the counts of its given labels are N[given, predicted] = T' Q, so Q = T'^-1 N.  The
@@ -61,7 +61,7 @@ def corrected(counts, T, level, low, high, *, seed=0):
         point[k] = undone(counts[k], T[k])
         drawn = rng.multinomial(int(sizes[k]), (counts[k] / sizes[k]).ravel(), DRAWS).reshape(DRAWS, C, C)
         step = np.where(z < 0, level[k] - low[k], high[k] - level[k]) / 1.96
-        again[:, k] = undone(drawn, scaled(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
+        again[:, k] = undone(drawn, scale_matrix(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
     value, spread = figures(point.sum(0)), figures(again.sum(1))
     rows = np.maximum(point.sum(0).sum(1), 0)
     out = {"share": _range(value["share"], spread["share"], sizes.sum())}
@@ -82,7 +82,7 @@ def undone(counts, T):
     return np.linalg.solve(np.swapaxes(np.broadcast_to(T, counts.shape), -1, -2), counts)
 
 
-def scaled(T, level, levels):
+def scale_matrix(T, level, levels):
     """Return matrices (r, C, C) with the pattern of wrong labels of T (C, C), scaled to other levels (r,).
 
     If the level is 0, T has no pattern, and wrong labels are spread evenly.

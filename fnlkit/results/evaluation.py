@@ -42,14 +42,14 @@ def summary(run, *, target=None):
         "seconds": run.meta["machine"]["seconds"],
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
-    out |= chosen(run, name)
+    out |= describe_choice(run, name)
     own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and own in scored[-1]:  # a measure of the user
         out[f"{own}_last"] = scored[-1][own]
     if any("runner_up" in row for row in run.history):
-        from fnlkit.methods.auto import explained  # imports torch
+        from fnlkit.methods.auto import explain_choice  # imports torch
 
-        out["choice"] = explained(run.history)
+        out["choice"] = explain_choice(run.history)
     if target is not None:
         hit = next((row for row in scored if row[name] >= target), None)
         out["target"] = target
@@ -64,7 +64,7 @@ def summary(run, *, target=None):
     return out | {"labels_changed": int((given != corrected).sum())}
 
 
-def chosen(run, name):
+def describe_choice(run, name):
     """Return the round that `--select` chose, the criterion and the score of that round; {} without a chosen round.
 
     Parameters
@@ -96,13 +96,13 @@ def distinct(runs):
     list of dict of str to plain values
         The same keys in each, data set and method first.
     """
-    described = [decided_by(run) for run in runs]
+    described = [deciding_settings(run) for run in runs]
     names = dict.fromkeys(name for one in described for name in one)
     differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(one.get(n)) for one in described}) > 1]
     return [{name: one.get(name) for name in differ} for one in described]
 
 
-def decided_by(run):
+def deciding_settings(run):
     """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also its regime and name."""
     out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
@@ -209,10 +209,10 @@ def test_predictions(run, dataset):
     InputError
         If the data set differs from the training data set of the run.
     """
-    from fnlkit.experiment.network import trained_network
+    from fnlkit.experiment.network import load_trained
 
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
-    trained = trained_network(run, dataset)
+    trained = load_trained(run, dataset)
     return trained.logits(trained.x_test).argmax(-1).numpy()
 
 
@@ -226,7 +226,7 @@ def arrays(run, found=None):
     ----------
     run : fnlkit.artifacts.run.Run
     found : dict or None
-        Result of `fnlkit.results.measured.measured` for the run; without it, arrays that need samples are missing.
+        Result of `fnlkit.results.measured.measure_run` for the run; without it, arrays that need samples are missing.
     """
     classes, out = run.meta["classes"], {}
     for name, part in (found or {}).items():

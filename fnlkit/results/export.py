@@ -44,7 +44,7 @@ def probabilities(run, path=None, *, unlabeled=False):
     InputError
         If the samples do not match the samples that the run was trained on.
     """
-    about = described(run)
+    about = describe_samples(run)
     if run.meta.get("features"):
         if path is None or unlabeled:
             raise InputError(
@@ -73,7 +73,7 @@ def probabilities(run, path=None, *, unlabeled=False):
     return names, torch.softmax(logits.double(), -1).numpy()
 
 
-def described(run):
+def describe_samples(run):
     """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")
@@ -135,7 +135,7 @@ def export(run, target):
         torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, written)
         saving.write_bytes([written.getbuffer()], target)
         return None
-    deployed = Deployed(module, described(run)).eval().requires_grad_(False)
+    deployed = Deployed(module, describe_samples(run)).eval().requires_grad_(False)
     # Three samples, because torch.export treats a size of 0 or 1 as a constant.
     x = torch.rand(3, *run.meta["input_shape"], generator=torch.Generator().manual_seed(0))
     expected, free = deployed(x), ({0: torch.export.Dim("n")},)

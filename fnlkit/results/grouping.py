@@ -55,8 +55,8 @@ LEGEND = (
 USUAL = "fedavg"
 
 
-def tested(found):
-    """Return the findings of `fnlkit.results.measured.measured` as numbers of a run's row.
+def flatten_scores(found):
+    """Return the findings of `fnlkit.results.measured.measure_run` as numbers of a run's row.
 
     Returns
     -------
@@ -136,9 +136,9 @@ def groups(runs, rows, by=None, baseline=None):
     list of dict
         group: its values of `by`; runs; seeds; differ: further differences within the group except seeds; measures: {number:
         {mean, spread, runs}} of the numbers that a run has; baseline: its name; ahead: {number: result of
-        `fnlkit.results.statistics.paired` for the difference from the baseline's group of the same setting, with ``holm``, the
-        p-value corrected for all groups, and ``clear``, whether it is below 0.05; None for the baseline's group}; reached:
-        number of runs that reached the target, if there is one.
+        `fnlkit.results.statistics.compare_pairs` for the difference from the baseline's group of the same setting, with
+        ``holm``, the p-value corrected for all groups, and ``clear``, whether it is below 0.05; None for the baseline's group};
+        reached: number of runs that reached the target, if there is one.
 
     Raises
     ------
@@ -148,11 +148,11 @@ def groups(runs, rows, by=None, baseline=None):
     done = [(run, row) for run, row in zip(runs, rows, strict=True) if run.finished]
     if not done:
         return []
-    decided = [evaluation.decided_by(run) | {"seed": run.settings["seed"]} for run, _ in done]
+    decided = [evaluation.deciding_settings(run) | {"seed": run.settings["seed"]} for run, _ in done]
     if by is None:
         names = {name: name for name in evaluation.distinct([run for run, _ in done])[0]}
     else:
-        names = {word: named(word, decided) for word in by}
+        names = {word: full_name(word, decided) for word in by}
     found = {}
     for (_, row), facts in zip(done, decided, strict=True):
         found.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
@@ -161,14 +161,14 @@ def groups(runs, rows, by=None, baseline=None):
     return out
 
 
-def named(word, decided, option="--by"):
+def full_name(word, decided, option="--by"):
     """Return the full name for a short word, such as ``inject-noise --noise`` for ``noise``.
 
     Parameters
     ----------
     word : str
     decided : list of dict
-        Settings of each run, as `fnlkit.results.evaluation.decided_by` returns them.
+        Settings of each run, as `fnlkit.results.evaluation.deciding_settings` returns them.
     option : str
         Option that contains the word, for messages.
 
@@ -232,7 +232,7 @@ def _beside_the_baseline(found, wanted):
         if base is not None:
             ours, theirs = one["values"], base["values"]
             known = [number for number in MEASURES if number in one["measures"] and number in base["measures"]]
-            differences = {number: statistics.paired(ours[number], theirs[number]) for number in known}
+            differences = {number: statistics.compare_pairs(ours[number], theirs[number]) for number in known}
             one["ahead"] = dict.fromkeys(known) if base is one else differences
     for number in MEASURES:
         tested = [one["ahead"][number] for one in found if one["ahead"].get(number)]

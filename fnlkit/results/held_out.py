@@ -6,7 +6,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from fnlkit.results.evaluation import score_name
 from fnlkit.results.measured import predictions
 
@@ -57,7 +57,7 @@ def _conflict(runs):
     return False
 
 
-def shared(runs, names):
+def find_shared_samples(runs, names):
     """Return the Shared samples of runs whose held-out labels differ by a review.
 
     Parameters
@@ -77,7 +77,7 @@ def shared(runs, names):
         common = np.intersect1d(common, held_out_positions(run.federation()))
     advice = "compare them on verified samples (`fnlkit partition --gold`), or evaluate them one by one"
     if not len(common):
-        raise InputError(f"{_listed(names)} measure agreement with different labels and have no common sample; {advice}")
+        raise InputError(f"{_join_names(names)} measure agreement with different labels and have no common sample; {advice}")
     received = [np.asarray(run.labels.get("received", run.labels["given"]), np.int64)[common] for run in runs]
     reviewed, alike = received[0].copy(), all(np.array_equal(received[0], other) for other in received)
     for run in runs:
@@ -86,7 +86,9 @@ def shared(runs, names):
         alike &= bool(((reviewed == received[0]) | (reviewed == given))[changed].all())
         reviewed[changed] = given[changed]
     if not alike:
-        raise InputError(f"{_listed(names)} measure agreement with held-out labels that differ by more than a review; {advice}")
+        raise InputError(
+            f"{_join_names(names)} measure agreement with held-out labels that differ by more than a review; {advice}"
+        )
     return Shared(common, received[0], reviewed)
 
 
@@ -99,10 +101,10 @@ def agreements(run, dataset, samples):
     dataset : fnlkit.datasets.Dataset
     samples : Shared
     """
-    predicted = predictions(trained_network(run, dataset), samples.positions)
+    predicted = predictions(load_trained(run, dataset), samples.positions)
     labels = {"received": samples.received, "reviewed": samples.reviewed}
     return {f"agreement_{name}": float((predicted == values).mean()) for name, values in labels.items()}
 
 
-def _listed(names):
+def _join_names(names):
     return f"{names[0]} and {names[1]}" + (f" and {len(names) - 2} more" if len(names) > 2 else "")

@@ -14,12 +14,12 @@ from fnlkit.datasets.dataset import must_be
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from fnlkit.kernels.scores import confusion
-from fnlkit.results.corrected import ASSUMES, MEASURES, corrected, figures
+from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures
 
 
-def measured(run, dataset):
+def measure_run(run, dataset):
     """Return the scores of a run's model on test, held-out and verified samples, as plain values by name.
 
     Parameters
@@ -32,8 +32,8 @@ def measured(run, dataset):
     dict
         If there are such samples: ``test``; ``held_out``, by given labels, and ``held_out_true``; ``gold``.  Each is a dict
         of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class, sites
-        and confusion (C, C) by label and prediction.  ``estimated`` is the agreement with labels corrected by the models of
-        the other sites, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
+        and confusion (C, C) by label and prediction.  ``estimate_agreement`` is the agreement with labels corrected by the
+        models of the other sites, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
         reviews of held-out samples.
 
     Raises
@@ -42,36 +42,36 @@ def measured(run, dataset):
         If the data set differs from the training data set of the run.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
-    trained = trained_network(run, dataset)
+    trained = load_trained(run, dataset)
     federation, classes, out = run.federation(), int(run.meta["classes"]), {}
     names = federation.names
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
-        out["test"] = {"measures": "accuracy" if verified else "agreement", **summary(counts[None], wilson, "Wilson")}
+        out["test"] = {"measures": "accuracy" if verified else "agreement", **summarize_counts(counts[None], wilson, "Wilson")}
     positions = held_out_positions(federation)
     if len(positions):
         predicted = predictions(trained, positions)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
-        out["held_out"] = {"measures": "agreement", **summary(counts, wilson, "Wilson", names)}
-        if (found := estimated(run, counts, names)) is not None:
+        out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names)}
+        if (found := estimate_agreement(run, counts, names)) is not None:
             out["estimated"] = found
         if (found := by_reviews(federation, positions, predicted, owner)) is not None:
             out["reviewed"] = found
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
-            out["held_out_true"] = {"measures": "accuracy", **summary(counts, wilson, "Wilson", names)}
+            out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names)}
     gold = federation.extra.get("gold_label", np.zeros(0))
     if (gold >= 0).any():
         positions = np.flatnonzero(gold >= 0)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(gold[positions], predictions(trained, positions), owner, len(federation), classes)
-        out["gold"] = {"measures": "accuracy", **summary(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
+        out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
     return out
 
 
-def summary(counts, interval, called, names=None):
+def summarize_counts(counts, interval, called, names=None):
     """Return shares of counts (N, C, C) by label and prediction, as plain values.
 
     Parameters
@@ -102,19 +102,19 @@ def summary(counts, interval, called, names=None):
     }  # fmt: skip
 
 
-def estimated(run, counts, names):
+def estimate_agreement(run, counts, names):
     """Return the agreement with the other sites' labels, estimated from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
     if not all(name in run.truth for name in needed):
         return None
-    found = corrected(counts, *(run.truth[name] for name in needed), seed=run.settings["seed"])
+    found = correct_scores(counts, *(run.truth[name] for name in needed), seed=run.settings["seed"])
     if found is None:
         return None
-    sites = [{"site": name, **_ranged(one)} for name, one in zip(names, found["sites"], strict=True) if one]
-    out = {"measures": MEASURES, "samples": int(counts.sum()), **_ranged(found["share"])}
+    sites = [{"site": name, **_to_range(one)} for name, one in zip(names, found["sites"], strict=True) if one]
+    out = {"measures": MEASURES, "samples": int(counts.sum()), **_to_range(found["share"])}
     for name in ("macro_f1", "balanced"):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
-    out["per_class"] = [one and _ranged(one) for one in found["per_class"]]
+    out["per_class"] = [one and _to_range(one) for one in found["per_class"]]
     return out | {
         "interval": "95 %, bootstrap over samples and noise levels, not below Clopper-Pearson",
         "sites": sites,
@@ -144,8 +144,8 @@ def by_reviews(federation, positions, predicted, owner):
     known = [k for k in np.unique(owner).tolist() if (np.isin(part, (2, 3)) & (owner == k)).any()]
     if not known:
         return None
-    sites = [_reviewed_share(part[owner == k], right[owner == k], 0.95) for k in known]
-    sure = [_reviewed_share(part[owner == k], right[owner == k], 1 - 0.05 / len(known)) for k in known]
+    sites = [_estimate_reviewed_share(part[owner == k], right[owner == k], 0.95) for k in known]
+    sure = [_estimate_reviewed_share(part[owner == k], right[owner == k], 1 - 0.05 / len(known)) for k in known]
     sizes = np.array([(owner == k).sum() for k in known])
     total = {name: float(np.average([one[name] for one in sure], weights=sizes)) for name in ("share", "low", "high")}
     rows = [{"site": federation.names[k], "samples": int(n)} | one for k, n, one in zip(known, sizes, sites, strict=True)]
@@ -153,7 +153,7 @@ def by_reviews(federation, positions, predicted, owner):
     return out | {"sites": rows, "per_class": [None] * federation.classes}
 
 
-def _reviewed_share(part, right, confidence):
+def _estimate_reviewed_share(part, right, confidence):
     """Return {share, low, high} of right predictions of a site, given the parts of a review."""
     certain, drawn = np.isin(part, (1, 4)), np.isin(part, (2, 3))
     drawn_of, sizes = [int(certain.sum()), int(drawn.sum())], [int(certain.sum()), int((~certain).sum())]
@@ -163,7 +163,7 @@ def _reviewed_share(part, right, confidence):
     return {"share": (low.share + high.share) / 2, "low": low.low, "high": high.high}
 
 
-def _ranged(one):
+def _to_range(one):
     return dict(zip(("share", "low", "high"), one, strict=True))
 
 

@@ -10,7 +10,7 @@ FILE = "rows.json"
 _MAX_BYTES = 2**26
 
 
-def write(folder, rows):
+def record_names(folder, rows):
     """Record the names of runs in a folder; earlier names of other runs are kept.
 
     Parameters
@@ -21,14 +21,14 @@ def write(folder, rows):
         ``regime`` and ``name`` by the run's file name without suffix.
     """
     os.makedirs(folder, exist_ok=True)
-    before = read(folder)
+    before = read_names(folder)
     if before == before | rows:
         return
     saving.write_bytes([(json.dumps(before | rows, indent=0) + "\n").encode()], os.path.join(folder, FILE))
 
 
-def read(folder):
-    """Return the names of the runs in a folder as `write` takes them, {} without a recipe.
+def read_names(folder):
+    """Return the names of the runs in a folder as `record_names` takes them, {} without a recipe.
 
     Raises
     ------
@@ -46,10 +46,10 @@ def read(folder):
         raise InputError(f"{path}: not the names of a recipe's rows; remove it and start the recipe again") from error
 
 
-def of(path):
+def name_of(path):
     """Return the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
     folder, file = os.path.split(os.path.abspath(path))
-    return read(folder).get(file.removesuffix(".pt"), {})
+    return read_names(folder).get(file.removesuffix(".pt"), {})
 
 
 def attach(run, row):

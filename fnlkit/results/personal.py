@@ -60,13 +60,13 @@ def personal(run, dataset):
     owner = federation.extra["holdout_client"][positions]
     labels = (federation.given if federation.true is None else federation.true)[positions]
     x, right = Chosen(experiment.clients.members.source, positions), {}
-    right["common"] = _predicted(experiment, common, x) == labels
+    right["common"] = _predict(experiment, common, x) == labels
     right["own"] = right["common"].copy()
     for client, values in entries.items():
         part = np.flatnonzero(owner == client)
         if len(part):
             weights = _MODELS[entry](network, common, torch.as_tensor(values).to(common))
-            right["own"][part] = _predicted(experiment, weights, Chosen(x, part)) == labels[part]
+            right["own"][part] = _predict(experiment, weights, Chosen(x, part)) == labels[part]
     out = {"measures": "agreement" if federation.true is None else "accuracy", "clients": federation.names}
     out["samples"] = np.bincount(owner, minlength=len(federation)).tolist()
     for name in ("own",) if entry == "own" else ("own", "common"):
@@ -75,5 +75,5 @@ def personal(run, dataset):
     return out
 
 
-def _predicted(experiment, weights, x):
+def _predict(experiment, weights, x):
     return experiment.clients.predict(weights, x).argmax(-1).cpu().numpy()

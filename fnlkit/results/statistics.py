@@ -38,7 +38,7 @@ def half_width(values, level=LEVEL):
     return float(t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
-def paired(ours, theirs):
+def compare_pairs(ours, theirs):
     """Return the mean difference of ours and theirs over common seeds; None without common seeds.
 
     The seed also determines noise and partition, so that two runs with the same seed differ only in other settings.

@@ -99,7 +99,7 @@ class Table:
     def markdown(self):
         """Return the table in GitHub's Markdown."""
         head = ["| " + " | ".join(map(markdown, self.columns)) + " |", "|" + "---|" * len(self.columns)]
-        body = ["| " + " | ".join(map(_marked, row)) + " |" for row in self.rows]
+        body = ["| " + " | ".join(map(_format_cell, row)) + " |" for row in self.rows]
         return "\n".join([*head, *body, "", *map(markdown, [self.title, *self.notes])]) + "\n"
 
 
@@ -125,7 +125,7 @@ def markdown(text):
     return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _one_line(text))
 
 
-def _marked(cell):
+def _format_cell(cell):
     text = markdown(_text(cell))
     return f"**{text}**" if isinstance(cell, Value) and cell.bold and text else text
 

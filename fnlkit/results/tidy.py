@@ -61,7 +61,7 @@ def rows(runs, numbers, each="run"):
 
 
 def _options(run):
-    facts = evaluation.decided_by(run) | {"seed": run.settings["seed"]}
+    facts = evaluation.deciding_settings(run) | {"seed": run.settings["seed"]}
     out = {}
     for name, value in facts.items():
         command, _, option = name.partition(" --")
@@ -91,7 +91,7 @@ def _of_evaluations(run):
             yield about | {column: factor * row[key] for key, (column, factor) in known if key in row}
 
 
-def write(found, target):
+def write_tidy(found, target):
     """Write tidy rows as .csv or .parquet.
 
     Raises

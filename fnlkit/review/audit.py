@@ -19,12 +19,12 @@ from fnlkit.estimators.checkpoints import Checkpoints
 from fnlkit.estimators.federated import ClientSession, nothing, scale_of
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import PREFIX, Judgment
-from fnlkit.estimators.warmup import settings_of, trained, without
+from fnlkit.estimators.warmup import settings_of, train_warmup, without
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import cells, copies, crowd, differing, findings, shifts, site
-from fnlkit.review.designs import guaranteed_reviews, last_counts, statement, summary
+from fnlkit.review.designs import last_counts, read_guaranteed_reviews, statement, summary
 from fnlkit.review.plausible import impossible_descriptions
 
 AGREEING = (findings.AGREES, findings.WITHIN)
@@ -152,39 +152,39 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     whole = federation.whole()  # held-out samples are judged as well
     given = {"embeddings": embeddings, "probabilities": probabilities}
     given = EstimatorInputs(whole, dataset, **given, seed=seed)
-    points = None if embeddings is None else np.asarray(given.embedded(), np.float32)
+    points = None if embeddings is None else np.asarray(given.embed(), np.float32)
     predicted = None if probabilities is None else given.predicted()
     dataset = given.dataset
     samples = dataset if embeddings is None else with_vectors(dataset, embeddings)
     training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
     evidence = EstimatorInputs(federation, samples, progress=progress, sites=sites, **training)
-    apart = sites is None and predicted is None and crowd.shared(whole)[0] > 0
+    apart = sites is None and predicted is None and crowd.count_shared(whole)[0] > 0
     evidence.sends = site.SENDS | (crowd.SENDS if apart else {})
     evidence.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, embeddings, say)
     settings = settings_of(evidence) if embeddings is None else replace(settings_of(evidence), model="auto")
     where = {"engine": "sequential", "device": device, "scale": evidence.image_scale()}
     experiment = Experiment(whole, dataset, settings, **where)
-    evidence.crossed(experiment.clients.traffic)
+    evidence.add_traffic(experiment.clients.traffic)
     session = ClientSession(evidence, experiment.clients.members, experiment.model)
     for name, rows in (("embedding", points), ("probabilities", predicted)):
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))
-    for k in sorted({record["client"] for record in guaranteed_reviews(whole)} if sites is None else ()):
+    for k in sorted({record["client"] for record in read_guaranteed_reviews(whole)} if sites is None else ()):
         session.clients.members[k].last_review = tuple(map(torch.from_numpy, last_counts(whole, k)))
-    described, inputs = _described(session, dataset, seed, embedded=points is not None)
+    described, inputs = _describe_sites(session, dataset, seed, embedded=points is not None)
     message = {
         "salt": torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2)),
         "samples": torch.tensor(len(whole.client_indices)),
     }
     copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast=message)
-    shared = _shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
+    shared = _count_shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
     joined = np.zeros(len(whole), bool)
     if predicted is not None:
         tables = _judge_by_given(session, described, site.use_given_probabilities)
     elif apart:
         say("annotators share samples: each label is judged by the labels of other samples")
-        crowd.judge(session, whole.classes)
+        crowd.judge_at_clients(session, whole.classes)
         # Annotators of the same samples have inputs of one origin; few samples look different by chance.
         inputs = shifts.Compared(inputs.changes, np.zeros_like(inputs.auc), [[] for _ in whole.names], inputs.fits, inputs.tone)
         tables = _judge_by_given(session, described)
@@ -196,10 +196,10 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         tables = _judge_by_others(session, evidence, federation, group, described, inputs, say)
     session.model = nothing()
     own = session.ask(partial(site.judge_within, seed=seed))
-    judged, assessed, found = _estimated(
+    judged, assessed, found = _estimate(
         session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart, joined=joined
     )
-    detected = _detected(session, assessed, tuple(detectors), seed)
+    detected = _detect(session, assessed, tuple(detectors), seed)
     counts, terms = described["review_counts"], described["review_terms"]
     rows = site_rows(
         names=whole.names, classes=list(map(str, dataset.class_names)), columns=dataset.columns, inputs=inputs, tables=tables,
@@ -208,11 +208,11 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         shared=shared, detected=detected, unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
         reviews=[summary(a.numpy(), b.numpy()) for a, b in zip(counts, terms, strict=True)],
     )  # fmt: skip
-    kept = _kept(session.clients.members, evidence, whole, ("em", *detectors))
+    kept = _keep_results(session.clients.members, evidence, whole, ("em", *detectors))
     return Audit(rows, found.transition, found, *kept, evidence.traffic, list(experiment.clients.notes))
 
 
-def _kept(members, evidence, whole, detectors):
+def _keep_results(members, evidence, whole, detectors):
     """Return the results by sample: positions of the originals of copies (m,), far (m,), {detector: flagged (m,)}.
 
     Real sites keep them, and they are empty here.
@@ -251,24 +251,24 @@ def duration(seconds):
     return f"{round(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def _shared(session, copied, message, embedded):
+def _count_shared(session, copied, message, embedded):
     """Return for each client {other: copies} and {other: near copies}."""
     prints, spaces = [np.asarray(part) for part in copied["fingerprints"]], slice(None if embedded else 1)
     near, typical = (copied[name].numpy()[:, spaces] for name in ("near_distance", "typical_distance"))
     widths, projections = cells.cells_of(near, typical, sum(map(len, prints)))
     if not widths.all():
-        return copies.shared_copies(prints), [{} for _ in prints]
+        return copies.count_copies(prints), [{} for _ in prints]
     message = {"salt": message["salt"], "width": torch.from_numpy(widths), "projections": torch.from_numpy(projections)}
     hashes = [np.asarray(part) for part in session.ask(cells.reply_cells, broadcast=message)["cells"]]
-    return copies.shared_copies(prints), cells.shared_near_copies(hashes, prints)
+    return copies.count_copies(prints), cells.count_near_copies(hashes, prints)
 
 
-def _described(session, dataset, seed, *, embedded):
+def _describe_sites(session, dataset, seed, *, embedded):
     """Return (the replies that describe the sites, the Compared inputs)."""
     session.model = nothing()
     described = session.ask(site.describe, shifts.describe_columns, compare=impossible_descriptions)
     counts = described["class_counts"].numpy()
-    columns = shifts.filled(described["columns"].numpy(), counts, shifts.LEAST_COLUMNS)
+    columns = shifts.fill_missing(described["columns"].numpy(), counts, shifts.LEAST_COLUMNS)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
     found, fits = differing.differing_columns(columns, described["class_columns"].numpy(), counts)
     told = {"center": torch.from_numpy(differing.reference(columns)), "suspects": torch.from_numpy(differing.suspects(found)),
@@ -276,18 +276,18 @@ def _described(session, dataset, seed, *, embedded):
     width = max(4, int(np.median(counts.sum(1))) // 5)
     step = partial(shifts.describe_inputs, changes=[change.packed for change in changes], width=width, seed=seed)
     replies = session.ask(step, broadcast=told, scatter={"fits": torch.from_numpy(fits)}, compare=impossible_descriptions)
-    auc = shifts.compared(replies, counts, len(changes))
+    auc = shifts.compare_inputs(replies, counts, len(changes))
     found, fits = differing.seen(found, fits, auc[:, 0])
     found = changes, auc, found, fits, told["tone"].numpy()
     if not embedded:
         return described, shifts.Compared(*found)
     moments = session.ask(shifts.describe_embeddings, compare=impossible_descriptions)["embedding_moments"].numpy()
-    moments = shifts.filled(moments, counts)
+    moments = shifts.fill_missing(moments, counts)
     center, spread = np.median(moments, 0)
     told = {"embedding_center": torch.from_numpy(np.stack([center, np.where(spread > 1e-9, spread, 1.0)]))}
     replies = session.ask(partial(shifts.project_embeddings, width=width), broadcast=told, compare=impossible_descriptions)
     parts = {"class_means": replies["embedding_means"], "covariances": replies["embedding_covariances"]}
-    return described, shifts.Encoded(*found, shifts.compared(parts, counts, 1)[:, 0])
+    return described, shifts.Encoded(*found, shifts.compare_inputs(parts, counts, 1)[:, 0])
 
 
 def _judge_by_given(session, described, *steps):
@@ -329,7 +329,7 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
         left_out = (group == fold) | apart if (~apart & (group != fold)).sum() >= 2 else group == fold
         title = f"model {fold + 1} of {group.max() + 1}"
         say(f"{title} trains on {int((~left_out).sum())} sites and judges {len(ids)} sites")
-        other = trained(evidence, federation=without(federation, left_out[owner]), title=title).experiment
+        other = train_warmup(evidence, federation=without(federation, left_out[owner]), title=title).experiment
         session.model = Model(other.network, other.model.weights)
         told = {**scale_of(other.inputs), "tone": torch.from_numpy(inputs.tone)}
         each = {"tried": torch.from_numpy(tried[ids]), "fits": torch.from_numpy(inputs.fits[ids])}
@@ -346,7 +346,7 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
     return {"chosen": chosen, "predicted": predicted, "known": known, "shares_differ": differ}
 
 
-def _estimated(session, described, inputs, tables, own, *, prior, seed, shared, joined):
+def _estimate(session, described, inputs, tables, own, *, prior, seed, shared, joined):
     """Return (estimates {name: (N, ...)}, findings.assess, Judgment); sites in the mask `joined` (N,) judge themselves."""
     sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
     judge = findings.judges(np.where(joined, 1.0, inputs.after(tables["chosen"])), predicted, within, tables["known"])
@@ -383,7 +383,7 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed, shared, 
     return estimates, assessed, found
 
 
-def _detected(session, assessed, detectors, seed):
+def _detect(session, assessed, detectors, seed):
     """Return for each site ({detector: number of samples}, numbers of samples by the number of detectors), or None."""
     ids, out = [k for k, row in enumerate(assessed) if row["judge"] is not None], [None] * len(assessed)
     if ids:
@@ -451,7 +451,7 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
             "near_shared": {names[other]: number for other, number in near[k].items()},
         }  # fmt: skip
         row["finding"] = findings.finding(row)
-        row["words"], row["next"] = findings.described(row)
+        row["words"], row["next"] = findings.describe_site(row)
         if row["review"]:
             row["words"].append(f"The last review lists {statement(row['review'])} ({row['review']['reviews']} decisions).")
         out.append(row)

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
-from fnlkit.review.copies import blank, hashed, spaces_of
+from fnlkit.review.copies import blank, hash_rows, spaces_of
 
 # Number of hashes per sample and of hashes that near copies share at least. With 16 projections, two samples at the distance of
 # near copies share enough in 9 of 10 cases; with 43, which 200,000 samples of 64 columns need, at a third of the distance.
@@ -53,13 +53,13 @@ def cells_of(near, typical, samples):
         known, width, wanted = (close > 0) & (close <= far) & np.isfinite(far), 0.0, 0.0
         if known.any():
             width = WIDTH * np.median(close[known])
-            wanted = np.ceil(np.log(8 * samples) / -np.log(_shared_cell(width / np.median(far[known]))))
+            wanted = np.ceil(np.log(8 * samples) / -np.log(_probability_of_shared_cell(width / np.median(far[known]))))
         widths.append(width)
         projections.append(int(np.clip(wanted, -(-LEAST // spaces), MOST // spaces)))
     return np.array(widths), np.array(projections)
 
 
-def _shared_cell(ratio):
+def _probability_of_shared_cell(ratio):
     """Return the probability that two samples share a cell of a projection; `ratio` is the width by their distance."""
     return 2 * ndtr(ratio) - 1 - np.sqrt(2 / np.pi) / ratio * (1 - np.exp(-(ratio**2) / 2))
 
@@ -86,15 +86,15 @@ def reply_cells(client, model, received):
             cells.append(found.astype(np.int64).reshape(len(found), HASHES, -1))
         cells = np.concatenate(cells, 2)
         for i in range(HASHES):
-            out[rows, i] = hashed(cells[:, i].copy(), salt)
+            out[rows, i] = hash_rows(cells[:, i].copy(), salt)
     if len(spaces) > 1:
         empty = blank(client, spaces[1])
-        out[empty] = hashed(np.ascontiguousarray(client.x.numpy()[empty]), salt)[:, None]  # near only to exact copies
+        out[empty] = hash_rows(np.ascontiguousarray(client.x.numpy()[empty]), salt)[:, None]  # near only to exact copies
     return {"cells": torch.from_numpy(out)}
 
 
 # ---- the server
-def shared_near_copies(cells, fingerprints):
+def count_near_copies(cells, fingerprints):
     """Return for each client {other client: number of its samples with only a near copy there}.
 
     Parameters

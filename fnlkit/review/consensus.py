@@ -12,7 +12,7 @@ from fnlkit.artifacts import files, paths
 from fnlkit.datasets.manifest import ROLES, SPLITS
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.suspects import find_reviewed
 
 METHODS = ("majority", "dawid-skene", "crowdlab")
 
@@ -64,9 +64,9 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
         here = part[(votes[part] >= 0).any(1)]
         row = {"site": federation.names[k], "samples": len(part), "voted": len(here), "changed": 0}
         if len(here):
-            posterior, quality = _decided(votes[here], classes, method, None if probabilities is None else probabilities[here])
+            posterior, quality = _decide(votes[here], classes, method, None if probabilities is None else probabilities[here])
             label = posterior.argmax(1)
-            keep = reviewed(federation)[here]
+            keep = find_reviewed(federation)[here]
             row["changed"] = int((label != given[here])[~keep].sum())
             given[here[~keep]], confidence[here] = label[~keep], posterior.max(1)
             row |= {"alpha": krippendorff(votes[here], classes), "kappa": fleiss(votes[here], classes)}
@@ -76,10 +76,10 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
             row["votes"] = {name: int(n) for name, n in zip(names, (votes[here] >= 0).sum(0), strict=True) if n}
         facts.append(row)
     more = {"votes": votes.astype(np.int64), "consensus_confidence": confidence}
-    return _agreed(federation, given, more, names, method, facts, provenance), facts
+    return _add_consensus(federation, given, more, names, method, facts, provenance), facts
 
 
-def _agreed(federation, given, more, names, method, facts, provenance):
+def _add_consensus(federation, given, more, names, method, facts, provenance):
     """Return the federation with consensus labels, the arrays `more` and a record of the consensus."""
     extra = {"received": np.array(federation.given), **federation.extra, **more}
     record = {"method": method, "annotators": list(names), "changed": sum(row["changed"] for row in facts)}
@@ -116,12 +116,12 @@ def consensus_of_rows(federation, method="dawid-skene", *, provenance=None):
     given, confidence = np.array(federation.given, np.int64), np.zeros(len(federation.given))
     alone = all(len(np.unique(who[part])) == 1 for part in whole)
     groups = [("all clients", np.concatenate(whole))] if alone else list(zip(federation.names, whole, strict=True))
-    keep, facts = reviewed(federation), []
+    keep, facts = find_reviewed(federation), []
     for site, rows in groups:
         samples, place = np.unique(sample[rows], return_inverse=True)
         votes = np.full((len(samples), len(names)), -1, np.int64)
         votes[place, who[rows]] = federation.given[rows]
-        posterior, quality = _decided(votes, federation.classes, method, None)
+        posterior, quality = _decide(votes, federation.classes, method, None)
         label, there = posterior.argmax(1)[place], (votes >= 0).sum(0)
         row = {"site": site, "samples": len(samples), "voted": len(samples), "changed": int((label != given[rows]).sum())}
         row |= {"alpha": krippendorff(votes, federation.classes), "kappa": fleiss(votes, federation.classes)}
@@ -131,10 +131,12 @@ def consensus_of_rows(federation, method="dawid-skene", *, provenance=None):
         given[rows] = np.where(keep[rows], given[rows], label)
         confidence[rows] = posterior.max(1)[place]
         facts.append(row)
-    return _agreed(federation, given, {"consensus_confidence": confidence}, names.tolist(), method, facts, provenance), facts
+    return _add_consensus(
+        federation, given, {"consensus_confidence": confidence}, names.tolist(), method, facts, provenance
+    ), facts
 
 
-def _decided(votes, classes, method, probabilities):
+def _decide(votes, classes, method, probabilities):
     """Return (posterior (m, C), each annotator's share of right labels (A,) or None)."""
     if method == "majority":
         return shares(votes, classes), None
@@ -259,7 +261,7 @@ def read_votes(path, federation):
         votes = files.pick(files.read_arrays(path), "", path)
         return votes, [str(a) for a in range(votes.shape[1] if votes.ndim == 2 else 0)]
     table = read_table(path)
-    annotator, label = (table.called(*ROLES[role]) for role in ("annotator", "label"))
+    annotator, label = (table.find_columns(*ROLES[role]) for role in ("annotator", "label"))
     samples, cast = _by_row(table, annotator[0], label[0]) if annotator and label else _by_column(table)
     place = _places(federation)
     words = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
@@ -279,21 +281,21 @@ def read_votes(path, federation):
 
 def _by_column(table):
     """Return (samples, {annotator: {row: label}}) of a table with a column per annotator; empty cells are no votes."""
-    ids = table.called("id")
+    ids = table.find_columns("id")
     if len(ids) != 1:
         table.must_have("id", "votes")
     names = [name for name in table.columns if name != ids[0]]
     if not names:
-        raise InputError(f"{paths.shown(table.source)}: no column except id; expected one column per annotator")
+        raise InputError(f"{paths.display_path(table.source)}: no column except id; expected one column per annotator")
     return table.texts(ids[0]), {n: {row: word for row, word in enumerate(table.texts(n)) if word} for n in names}
 
 
 def _by_row(table, annotator, label):
     """Return (samples, {annotator: {row: label}}) of a table with a row per vote; rows of test samples are skipped."""
-    named = table.called(*ROLES["id"]) or table.called(*ROLES["path"])
+    named = table.find_columns(*ROLES["id"]) or table.find_columns(*ROLES["path"])
     if not named:
         table.must_have("id", "votes")
-    split, out = table.called(*ROLES["split"]), {}
+    split, out = table.find_columns(*ROLES["split"]), {}
     parts = table.texts(split[0]) if split else [""] * len(table)
     for row, (name, word, part) in enumerate(zip(table.texts(annotator), table.texts(label), parts, strict=True)):
         if word and SPLITS.get(part.lower()) != "test":

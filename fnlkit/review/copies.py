@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.review.nearby import exact, nearest, sampled
+from fnlkit.review.nearby import exact, nearest, sample_positions
 
 # Smallest correlation between the values of two near copies that were found by an embedding.
 CORRELATION = 0.97
@@ -71,7 +71,7 @@ def spaces_of(client):
     values = _small(raw) if client.inputs.image else raw.numpy().reshape(len(client), -1).astype(np.float32)
     if "input/embedding" not in client.rows:
         return [values]
-    if _shaped(client):
+    if _has_shape(client):
         values = values - values.mean(1, keepdims=True)
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-6)
     return [client.rows["input/embedding"].numpy(), values]
@@ -100,7 +100,7 @@ def find_copies(client, model, received, *, neighbors, across=True):
     ranges (Tukey's far out); copies count once.  Receives `salt` (2,) and `samples`, the number of samples of all sites, for
     which the distances that are replied hold.
     """
-    prints = hashed(np.ascontiguousarray(client.x.numpy()), received["salt"].numpy())
+    prints = hash_rows(np.ascontiguousarray(client.x.numpy()), received["salt"].numpy())
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
     spaces, distinct = spaces_of(client), np.sort(first)
     copy, near, far = first[inverse] != np.arange(len(prints)), np.zeros(len(prints), bool), np.zeros(len(prints), bool)
@@ -115,7 +115,7 @@ def find_copies(client, model, received, *, neighbors, across=True):
         close = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(points)))
         if len(spaces) > 1:
             values = spaces[1][distinct]
-            limit, limits[1] = _verified_within(client, values, held)
+            limit, limits[1] = _verification_distances(client, values, held)
             pairs = values[close], values[found[close, 0]]
             close[close] = (np.linalg.norm(pairs[0] - pairs[1], axis=1) < limit) & ~blank(client, pairs[0])
         near[distinct] = close
@@ -142,29 +142,29 @@ def _far(points, away, rows, k):
     return out
 
 
-def _verified_within(client, values, held):
+def _verification_distances(client, values, held):
     """Return the distance of values that confirms near copies, and (it, the typical distance) among all sites; 0 if unknown."""
-    rows = sampled(values)
+    rows = sample_positions(values)
     away = exact(values, rows, 1)[0][:, 0]
     limits = near_and_typical(away, len(values))[0], near_and_typical(away, len(values), held)
-    if not _shaped(client):
+    if not _has_shape(client):
         return limits
     most = np.sqrt(2 * (1 - CORRELATION))
     (limit, (across, typical)) = limits
     return min(limit or most, most), (min(across or most, most), typical or most)
 
 
-def _shaped(client):
+def _has_shape(client):
     """Whether samples are images or spectrograms, which are compared by the correlation of their values."""
     return client.x.ndim > 2
 
 
 def blank(client, values):
     """Return a mask (n,) of constant samples, which have no correlation."""
-    return _shaped(client) & ~values.any(1)
+    return _has_shape(client) & ~values.any(1)
 
 
-def hashed(rows, salt):
+def hash_rows(rows, salt):
     """Return a keyed hash (n,) int64 of each row of an array (n, ...)."""
     keyed, digests = hashlib.blake2b(digest_size=8, key=salt.tobytes()), []
     for row in rows:
@@ -175,7 +175,7 @@ def hashed(rows, salt):
 
 
 # ---- the server
-def shared_copies(fingerprints):
+def count_copies(fingerprints):
     """Return for each client {other client: number of its samples that the other also has}."""
     held = [set(part.tolist()) for part in fingerprints]
     out = [{} for _ in held]
@@ -197,7 +197,7 @@ def separate(group, shared, sizes):
     ----------
     group : int (N,)
     shared : list of dict
-        From `shared_copies`.
+        From `count_copies`.
     sizes : int (N,)
         Numbers of samples.
 

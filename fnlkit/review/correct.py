@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.components.parameters import Share, checked
+from fnlkit.components.parameters import Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decisions import without_samples
-from fnlkit.review.designs import applied_lists, guaranteed_reviews
+from fnlkit.review.designs import read_applied_lists, read_guaranteed_reviews
 from fnlkit.review.levels import differ
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.suspects import find_reviewed
 
 
-@checked
+@check_arguments
 def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
     """Return (federation, facts): relabel or drop flagged samples with a high issue score.
 
@@ -48,11 +48,11 @@ def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
     held = np.zeros(len(federation.given), bool)
     held[federation.client_indices] = True
     wanted = held & flagged & (score >= above)
-    chosen = np.flatnonzero(wanted & ~reviewed(federation))
+    chosen = np.flatnonzero(wanted & ~find_reviewed(federation))
     per_client = [int(np.isin(part, chosen).sum()) for part in federation.clients]
     facts = {
         "flagged": int((held & flagged).sum()),
-        "reviewed": int((wanted & reviewed(federation)).sum()),
+        "reviewed": int((wanted & find_reviewed(federation)).sum()),
         "changed": 0 if drop else len(chosen),
         "dropped": len(chosen) if drop else 0,
         "per_client": per_client,
@@ -88,8 +88,8 @@ def correct_listed(federation, *, drop=False, provenance=None):
     InputError
         If there is no list, or if a client would have no sample left.
     """
-    records = [one for one in guaranteed_reviews(federation) if one["guarantee"]["listed"]]
-    done = {one["sha256"] for one in applied_lists(federation)}
+    records = [one for one in read_guaranteed_reviews(federation) if one["guarantee"]["listed"]]
+    done = {one["sha256"] for one in read_applied_lists(federation)}
     records = [one for one in records if one["sha256"] not in done]
     if not records:
         raise InputError(
@@ -97,12 +97,12 @@ def correct_listed(federation, *, drop=False, provenance=None):
         )
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
     listed = np.array(sorted({i for one in records for i in one["guarantee"]["listed"]}), np.int64)
-    chosen = listed[np.isin(listed, federation.client_indices) & ~reviewed(federation)[listed]]
+    chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]
     other = differ(suggested[chosen], np.asarray(federation.given)[chosen]) & (not drop)
     dropped = chosen[~other]
     facts = {
         "flagged": len(listed),
-        "reviewed": int(reviewed(federation)[listed].sum()),
+        "reviewed": int(find_reviewed(federation)[listed].sum()),
         "changed": int(other.sum()),
         "dropped": len(dropped),
         "per_client": [int(np.isin(part, chosen).sum()) for part in federation.clients],

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.methods.fedem import PRIOR, gaussian_head, scaled
+from fnlkit.methods.fedem import PRIOR, gaussian_head, normalize_rows
 from fnlkit.review.site import points_of
 
 # Candidate ridges, in units of the mean variance.
@@ -59,10 +59,10 @@ def _infer_across(client, model, received):
     if "heads" in received:
         heads = received["heads"]  # (ridges, folds, D + 1, C)
         scores = torch.einsum("nd,rkdc,nk->rnc", x, heads[:, :, :-1], mine) + torch.einsum("rkc,nk->rnc", heads[:, :, -1], mine)
-        p, q = scores.softmax(-1), scaled(scores.softmax(-1) * common[:, :, y].movedim(1, 2))
+        p, q = scores.softmax(-1), normalize_rows(scores.softmax(-1) * common[:, :, y].movedim(1, 2))
         for _ in range(STEPS):
             counts = by_fold(q, given, mine)
-            q = scaled(p * shrunk(counts.sum(1), common, STRENGTH)[:, :, y].movedim(1, 2))
+            q = normalize_rows(p * shrunk(counts.sum(1), common, STRENGTH)[:, :, y].movedim(1, 2))
         counts = by_fold(q, given, mine)
         # The matrix with which a label is judged comes from the other folds too.
         apart = shrunk(counts.sum(1, keepdim=True) - counts, common[:, None], STRENGTH)  # (ridges, folds, C, C)
@@ -70,7 +70,7 @@ def _infer_across(client, model, received):
         reply["fits"] = (p * column).sum(-1).clamp_min(1e-12).log().sum(-1)
         kept = p.movedim(0, 1)
     else:
-        q = scaled(common[:, :, y].movedim(1, 2))
+        q = normalize_rows(common[:, :, y].movedim(1, 2))
         reply["moments"] = torch.stack([x.T @ (x * mine[:, k, None]) for k in range(FOLDS)])
         counts, kept = by_fold(q, given, mine), q.movedim(0, 1)
     client.rows["crowd/probabilities"] = kept.contiguous()
@@ -79,7 +79,7 @@ def _infer_across(client, model, received):
 
 def shrunk(counts, common, strength):
     """Return T (..., C, C) of counts and `strength` samples of the common matrix per true class."""
-    return scaled(counts + strength * common)
+    return normalize_rows(counts + strength * common)
 
 
 def by_fold(q, given, mine):
@@ -94,7 +94,7 @@ def _keep_best(client, model, received):
 
 
 # ---- the server
-def judge(session, classes):
+def judge_at_clients(session, classes):
     """Let all clients judge each label by the labels of other samples; the probabilities stay at the clients."""
     number, total, squares = session.ask(_describe_features)["feature_sums"].sum(0)
     center = total / number
@@ -108,7 +108,7 @@ def judge(session, classes):
         heads = [[_without(moments, sums[r], counts[r], k, ridge) for k in range(FOLDS)] for r, ridge in enumerate(RIDGES)]
         heads = torch.stack([torch.stack(each) for each in heads])
         replies = session.ask(_infer_across, broadcast={"common": common, "heads": heads, **told})
-        common = scaled(replies["fold_counts"].sum((0, 2)) + PRIOR * torch.eye(classes) + 0.01)
+        common = normalize_rows(replies["fold_counts"].sum((0, 2)) + PRIOR * torch.eye(classes) + 0.01)
     session.ask(_keep_best, broadcast={"best": replies["fits"].sum(0).argmax()})
 
 
@@ -118,7 +118,7 @@ def _without(moments, sums, counts, fold, ridge):
     return gaussian_head(moments[others].sum(0), sums[others].sum(0), counts[others].sum((0, 2)), ridge)
 
 
-def shared(federation):
+def count_shared(federation):
     """Return (number of samples that belong to several clients, number of samples)."""
     if "sample_of" not in federation.extra:
         return 0, len(federation.given)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fnlkit.artifacts.sheets import Sheet, unguarded
-from fnlkit.datasets.table import parsed
+from fnlkit.artifacts.sheets import Sheet, unguard
+from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import value_of, words
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.designs import Design, candidates_of, made
-from fnlkit.review.levels import by_class, differ, left, level
-from fnlkit.review.suspects import PARTS, reviewed
+from fnlkit.review.designs import Design, candidates_of, make_record
+from fnlkit.review.levels import by_class, differ, level, level_after_review
+from fnlkit.review.suspects import PARTS, find_reviewed
 
 COLUMNS = (
     "position",
@@ -77,7 +77,7 @@ class Decisions:
     design: Design | None = None
 
 
-def table(federation, dataset, client, selection, near=None):
+def decision_template(federation, dataset, client, selection, near=None):
     """Return the CSV template for decisions: one row per sample, ``decision`` and ``label`` empty.
 
     Parameters
@@ -103,7 +103,7 @@ def table(federation, dataset, client, selection, near=None):
     return Sheet([*COLUMNS, DESIGN], [[*row, selection.design.text()] for row in rows]).csv()
 
 
-def read(text, federation, dataset, source="decisions"):
+def read_decisions(text, federation, dataset, source="decisions"):
     """Return the Decisions in the text of a CSV; rows without a decision are undecided.
 
     The column ``decision`` holds ``keep``, ``drop``, ``relabel`` or ``unsure``, and the column ``label`` the new class of
@@ -124,14 +124,14 @@ def read(text, federation, dataset, source="decisions"):
     InputError
         One line that names the row, if the table does not fit the federation.
     """
-    found = parsed(text, source, short=True)
-    columns = {name: found.called(name) for name in (*COLUMNS, DESIGN)}
+    found = parse_table(text, source, short=True)
+    columns = {name: found.find_columns(name) for name in (*COLUMNS, DESIGN)}
     for name in ("position", "client", "part", "given", "decision"):
         if not columns[name]:
             found.must_have(name, "decisions")
     if not len(found):
         raise InputError(f"{source}: no rows below the column names; export the review again")
-    cells = {name: list(map(unguarded, found.texts(called[0]))) for name, called in columns.items() if called}
+    cells = {name: list(map(unguard, found.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
     label_of = _reader(federation.task, names)
     positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
@@ -146,7 +146,7 @@ def read(text, federation, dataset, source="decisions"):
             found.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
         now = words(federation.task, names, federation.given[[position]])[0]
         if imported.has(position) and cells["given"][i] == imported.before(position):
-            decision, label = _decided(found, cells, i, label_of, names)
+            decision, label = _decide(found, cells, i, label_of, names)
             if design is not None or not imported.agrees(position, decision, label):
                 how = " otherwise" if design is None else ""
                 found.fail([i], f"an earlier import decided this sample{how}; import the whole table into the federation from "
@@ -159,7 +159,7 @@ def read(text, federation, dataset, source="decisions"):
         if cells["part"][i] not in wanted:
             found.fail([i], f"part is {cells['part'][i]!r}; expected {wanted[0]} or {wanted[1]}, as exported")
         clients.add(client)
-        decision, label = _decided(found, cells, i, label_of, names)
+        decision, label = _decide(found, cells, i, label_of, names)
         if decision == "unsure":
             unsure.append(position)
         elif decision:
@@ -174,7 +174,7 @@ def read(text, federation, dataset, source="decisions"):
     rows, listed = seen[rest], np.array(listed, bool)[rest]
     if len(set(seen.tolist())) < len(seen) or not np.isin(rows, held).all():
         raise InputError(f"{source}: a sample is listed twice or does not belong to client {client}; export the review again")
-    strata = _strata(federation, held[~reviewed(federation)[held]], client, rows, listed, design, source)
+    strata = _strata(federation, held[~find_reviewed(federation)[held]], client, rows, listed, design, source)
     return Decisions(
         client,
         np.array(positions, np.int64),
@@ -194,7 +194,7 @@ class _Imported:
     """Decisions of earlier imports into a federation."""
 
     def __init__(self, federation, names):
-        self.mask, self.given, self.task, self.names = reviewed(federation), federation.given, federation.task, names
+        self.mask, self.given, self.task, self.names = find_reviewed(federation), federation.given, federation.task, names
         self.dropped, self.changed = set(), {}
         for record in federation.meta.get("reviews", []):
             self.dropped |= set(record.get("dropped", []))
@@ -254,7 +254,7 @@ def _whole(found, cells, i, name):
         found.fail([i], f"{name} is {cells[name][i][:40]!r}; expected a whole number, as exported")
 
 
-def _decided(found, cells, i, label_of, names):
+def _decide(found, cells, i, label_of, names):
     """Return (decision, class or None) of a row; ("", None) if it is undecided."""
     text, apart = cells["decision"][i], "label" in cells
     word, label = text.lower(), cells["label"][i] if apart else ""
@@ -318,7 +318,7 @@ def decide(federation, decisions, *, when, provenance=None):
     before, given = np.asarray(federation.given), np.array(federation.given)
     kept = ~differ(decisions.label, np.abs(decisions.label))  # -1 and NaN are samples to drop
     given[decisions.positions[kept]] = decisions.label[kept]
-    mask = reviewed(federation).copy()
+    mask = find_reviewed(federation).copy()
     mask[decisions.positions] = True
     changed = decisions.positions[kept]
     changed = changed[differ(given[changed], before[changed])]
@@ -332,13 +332,13 @@ def decide(federation, decisions, *, when, provenance=None):
         "dropped": decisions.positions[~kept].tolist(),
         "unsure": decisions.unsure.tolist(),
         "level": level(federation, decisions),
-        "after": left(federation, decisions),
+        "after": level_after_review(federation, decisions),
         "basis": "random reviews",
     }
     if decisions.design is not None:
         drawn = decisions.rows[decisions.rows_suspect]
         found = decisions.positions[differ(decisions.label, before[decisions.positions])]
-        record["guarantee"] = made(federation, decisions.client, decisions.design, decisions.strata[0], drawn, found)
+        record["guarantee"] = make_record(federation, decisions.client, decisions.design, decisions.strata[0], drawn, found)
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     record["classes"], record["pairs"] = by_class(federation, decisions, names)
     meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), record]}
@@ -358,7 +358,7 @@ def _parts(federation, decisions):
     """
     part = np.array(federation.extra.get("review_part", np.zeros(len(federation.given), np.int64)))
     held = np.asarray(federation.whole().clients[decisions.client])
-    part[held] = reviewed(federation)[held]
+    part[held] = find_reviewed(federation)[held]
     undrawn = np.concatenate([decisions.positions, decisions.unsure])
     drawn = ~decisions.rows_suspect & ((decisions.design is not None) | np.isin(decisions.rows, undrawn))
     decided = np.isin(decisions.rows, decisions.positions)

@@ -9,7 +9,7 @@ import numpy as np
 from fnlkit.artifacts.federation import PLAIN
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.guarantees import guaranteed_list, right_on_average, right_with_confidence
+from fnlkit.review.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
@@ -35,9 +35,9 @@ class Design:
     random : int
         Number of other samples to review, drawn at random.
     confidence : float or None
-        As in fnlkit.review.guarantees.guaranteed_list.
+        As in fnlkit.review.guarantees.find_guaranteed_list.
     errors : float
-        As in fnlkit.review.guarantees.guaranteed_list.
+        As in fnlkit.review.guarantees.find_guaranteed_list.
     given : int or None
         Class of the candidates; None: all classes.
     check : str
@@ -85,21 +85,21 @@ class Design:
         return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
 
 
-def ranked(federation, client, given=None):
+def rank_samples(federation, client, given=None):
     """Return the samples of a client, or of one of its classes, from which a list can be made, highest issue scores first.
 
     Reviewed samples, samples of earlier lists and held-out samples are omitted.
     """
     held = np.asarray(federation.clients[client])
     done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
-    for record in guaranteed_reviews(federation):
+    for record in read_guaranteed_reviews(federation):
         done[record["guarantee"]["listed"]] = True
     held = held[~done[held]]
     held = held if given is None else held[np.asarray(federation.given)[held] == given]
     return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
 
 
-def guaranteed_reviews(federation):
+def read_guaranteed_reviews(federation):
     """Return the records of reviews with a guarantee.
 
     Raises
@@ -121,7 +121,7 @@ def guaranteed_reviews(federation):
     return out
 
 
-def applied_lists(federation):
+def read_applied_lists(federation):
     """Return the records of the lists that `fnlkit correct --list` applied.
 
     Raises
@@ -146,7 +146,7 @@ def is_list(one, size):
     return whole and type(one.get("q")) is float and (sure is None or type(sure) is float) and type(one.get("reviews")) is int
 
 
-def planned(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
+def plan_design(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
     """Return (Design, positions of its candidates in the order of their scores).
 
     Parameters
@@ -176,7 +176,7 @@ def planned(federation, client, reviews, *, q, candidates=None, confidence=None,
         raise InputError(f"--reviewer-errors {errors}: expected a rate from 0 to below 1, such as 0.05")
     if errors and confidence is not None:
         raise InputError("--reviewer-errors: is for a guarantee on average; omit --confidence")
-    order = ranked(federation, client, given)
+    order = rank_samples(federation, client, given)
     if candidates is None:
         levels = federation.extra.get(f"{PREFIX}client_level")
         level = 0.0 if levels is None else float(np.nan_to_num(levels[client]))
@@ -199,13 +199,13 @@ def candidates_of(federation, client, design, source):
     InputError
         If the scores are not those of the export.
     """
-    top = ranked(federation, client, design.given)[: design.candidates]
+    top = rank_samples(federation, client, design.given)[: design.candidates]
     if _check(top) != design.check:
         raise InputError(f"{source}: the scores are not those of the export; import into the same file, or export again")
     return top
 
 
-def made(federation, client, design, top, drawn, wrong):
+def make_record(federation, client, design, top, drawn, wrong):
     """Return the record of the list: statement, positions, numbers.
 
     Parameters
@@ -223,9 +223,9 @@ def made(federation, client, design, top, drawn, wrong):
     reviewed = np.isin(top, drawn)
     groups = federation.given[top] if federation.task in PLAIN else None
     options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
-    found = guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
+    found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
     listed = top[found.listed]
-    before = [record["guarantee"] for record in guaranteed_reviews(federation) if record["client"] == client]
+    before = [record["guarantee"] for record in read_guaranteed_reviews(federation) if record["client"] == client]
     return {
         "q": design.q,
         "confidence": design.confidence,
@@ -253,7 +253,7 @@ def last_counts(federation, client):
     The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
     `LEAST` candidates; the last rows are then zero.
     """
-    records = [one for one in guaranteed_reviews(federation) if one["client"] == client]
+    records = [one for one in read_guaranteed_reviews(federation) if one["client"] == client]
     if not records:
         return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
     last = records[-1]["guarantee"]

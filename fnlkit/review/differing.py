@@ -5,7 +5,7 @@ A column is compared only if it is a measurement: a mark of a missing value or a
 
 import numpy as np
 
-from fnlkit.review.shifts import MOST_SUSPECTS, described_classes
+from fnlkit.review.shifts import MOST_SUSPECTS, classes_to_describe
 
 # Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
 FACTOR, OFFSET = 1.5, 1.0
@@ -28,7 +28,7 @@ def _spread(columns):
     return np.where(ranges > 0, ranges, columns[:, 1])
 
 
-def measured(columns):
+def find_measurements(columns):
     """Return the mask (d,) of columns that are measurements at most sites.
 
     There, the 10 % and 90 % quantiles differ, and the column has more than two values: a variable on [a, b] with mean m has
@@ -61,7 +61,7 @@ def differing_columns(columns, class_columns, counts):
     found = [[] for _ in range(sites)]
     if class_columns.shape[-1] != width or sites < 3:
         return found, fits
-    known, compared = described_classes(counts), measured(columns)
+    known, compared = classes_to_describe(counts), find_measurements(columns)
     mean, deviation = (np.where(known[:, :, None], class_columns[:, i], np.nan) for i in (0, 1))
     spread = _spread(columns)
     for k in range(sites):

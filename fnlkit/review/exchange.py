@@ -9,7 +9,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.review.decisions import Decisions
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.suspects import find_reviewed
 
 # Label Studio puts this before the names of uploaded files.
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")
@@ -23,7 +23,7 @@ def is_export(path):
     return str(path).lower().endswith((".json", ".xml"))
 
 
-def read(text, federation, dataset, source):
+def read_annotations(text, federation, dataset, source):
     """Return a list of Decisions, one for each client with labeled samples.
 
     All samples of the export are treated as suspicious samples.  They are not a random sample, so the share of wrong labels
@@ -63,7 +63,7 @@ def read(text, federation, dataset, source):
             sample = federation.ids_of([position])[0]
             raise InputError(f"{source}: sample {sample} has two different labels; combine votes with `fnlkit consensus`")
         who.setdefault(position, set()).add(reviewer)
-    digest, seen, out = hashlib.sha256(text.encode()).hexdigest(), reviewed(federation), []
+    digest, seen, out = hashlib.sha256(text.encode()).hexdigest(), find_reviewed(federation), []
     positions = np.array(list(labels), np.int64)
     for client, held in enumerate(federation.whole().clients):
         mine = positions[np.isin(positions, held)]

@@ -146,7 +146,7 @@ def more_than_others(counts, totals, away=0):
     return p, reference
 
 
-def confused_beyond_chance(predicted, counts, away=0):
+def confuses_beyond_chance(predicted, counts, away=0):
     """Return whether a site has more of a confusion than the others, and the p-values of these confusions.
 
     Either more samples of the given label are predicted as the other class, after Holm's correction for all confusions of
@@ -307,7 +307,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         expected = (estimates["level"][k] * total[k] + 1) / (total[k] + 2)
         deviation = np.maximum(estimates["deviation"][k], np.sqrt(expected * (1 - expected) / (total[k] + 2)))
         p = noisier_than_others(estimates["level"][k], deviation)
-        cells, by_cells = confused_beyond_chance(predicted[k], estimates["counts"][k], away)
+        cells, by_cells = confuses_beyond_chance(predicted[k], estimates["counts"][k], away)
         excess = _excess(predicted[k])
         more, _ = more_than_others(doubted[k].sum((1, 2)), total[k])
         agreed = holm(more) < SIGNIFICANT_CLASS
@@ -431,7 +431,7 @@ def by_class(counts, cells, classes):
     counts : (C, C)
         Expected numbers of samples by true and given class.
     cells : bool (C, C)
-        From `confused_beyond_chance`.
+        From `confuses_beyond_chance`.
     classes : list of str
     """
     out = []
@@ -466,7 +466,7 @@ def finding(row):
     return AGREES if row["separable"] and row["high"] - row["unseen"] <= 0.5 else UNKNOWN
 
 
-def described(row):
+def describe_site(row):
     """Return (words, next): the findings about a site in sentences, and the next step for each, as lists of texts.
 
     Parameters

@@ -14,7 +14,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 
-# Precision of the prior on the weights of `updated_scores`, chosen on four of the nine projects of benchmarks/guarantee.py.
+# Precision of the prior on the weights of `update_scores`, chosen on four of the nine projects of benchmarks/guarantee.py.
 PRIOR, STEPS = 5.0, 8
 
 
@@ -52,7 +52,7 @@ def draw_reviews(candidates: int, reviews: int, rng: np.random.Generator) -> np.
     return mask
 
 
-def guaranteed_list(
+def find_guaranteed_list(
     scores: np.ndarray,
     reviewed: np.ndarray,
     wrong: np.ndarray,
@@ -78,7 +78,7 @@ def guaranteed_list(
     errors : float in [0, 1)
         Largest probability with which the reviewer calls a right label wrong, independently of other labels.
     groups : int (K,), optional
-        Given classes. The order of the list is updated by the reviewed wrong labels: see `updated_scores`.
+        Given classes. The order of the list is updated by the reviewed wrong labels: see `update_scores`.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def guaranteed_list(
         raise InputError(f"the confidence is {confidence}; expected a number between 0 and 1, and a reviewer without errors")
     reviewed, found = np.asarray(reviewed, bool), np.asarray(reviewed & wrong, bool)
     size, reviews = len(reviewed), int(reviewed.sum())
-    order = np.argsort(-updated_scores(scores, found, groups), kind="stable")
+    order = np.argsort(-update_scores(scores, found, groups), kind="stable")
     right, unreviewed = np.cumsum((reviewed & ~found)[order]), np.cumsum(~reviewed[order])
     if confidence is None:
         most = right_on_average(right, size, reviews) / (1 - errors)
@@ -176,7 +176,7 @@ def _excess(bound, candidates, reviews):
     return lost
 
 
-def updated_scores(scores: np.ndarray, found: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+def update_scores(scores: np.ndarray, found: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     """Return scores (K,) that rank classes with many reviewed wrong labels higher.
 
     Logistic regression of `found` on the normal scores of the ranks and on the groups, with a Gaussian prior: weight 1 for the

@@ -33,7 +33,7 @@ def level(federation, decisions):
     return _row(*_counts(federation, decisions))
 
 
-def left(federation, decisions):
+def level_after_review(federation, decisions):
     """Return the client's share of wrong labels after the review, with a 95 % range, as `level` does.
 
     Decided labels count as right.

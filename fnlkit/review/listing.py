@@ -6,8 +6,8 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.designs import applied_lists
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.designs import read_applied_lists
+from fnlkit.review.suspects import find_reviewed
 
 
 def suspects(federation, *, every=False):
@@ -37,8 +37,8 @@ def suspects(federation, *, every=False):
     flagged = flagged.astype(bool)
     found = np.flatnonzero((owner >= 0) & (flagged | every))
     found = found[np.argsort(-score[found], kind="stable")]
-    head, cells = _named(federation, found, owner)
-    held_out, seen = _held_out(federation), reviewed(federation)
+    head, cells = _identify_samples(federation, found, owner)
+    held_out, seen = _find_held_out(federation), find_reviewed(federation)
     sure = federation.extra.get(f"{PREFIX}confidence")
     given, better = (_words(federation, labels[found]) for labels in (federation.given, suggested))
     rows = []
@@ -71,7 +71,7 @@ def _more(federation, found, flagged, suggested, every):
     return out
 
 
-def cleaned(federation):
+def list_labels(federation):
     """Return a Sheet of all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
@@ -88,16 +88,16 @@ def cleaned(federation):
         If a record of the file names samples or clients that are not in the federation.
     """
     owner, left = _owners(federation), np.zeros(len(federation.given), bool)
-    for position, client in _left_out(federation):
+    for position, client in _find_left_out(federation):
         if owner[position] < 0:
             owner[position], left[position] = client, True
     held = np.flatnonzero(owner >= 0)
     held = held[np.argsort(owner[held], kind="stable")]
-    head, cells = _named(federation, held, owner)
-    held_out, seen = _held_out(federation), reviewed(federation)
+    head, cells = _identify_samples(federation, held, owner)
+    held_out, seen = _find_held_out(federation), find_reviewed(federation)
     received, decided = (
         np.asarray(federation.extra.get("received", federation.given)),
-        _listed(federation) | _decided(federation),
+        _find_listed(federation) | _find_decisions(federation),
     )
     before, now, rows = _words(federation, received[held]), _words(federation, federation.given[held]), []
     for cell, i, was, word in zip(cells, held.tolist(), before, now, strict=True):
@@ -107,7 +107,7 @@ def cleaned(federation):
     return Sheet([*head, "received", "label", "action", "reason", "held_out", "reviewed"], rows)
 
 
-def _decided(federation):
+def _find_decisions(federation):
     """Return {position: reviewer and date} of the samples whose label a review changed or that it left out."""
     out = {}
     for record in federation.meta.get("reviews", []):
@@ -118,10 +118,10 @@ def _decided(federation):
     return out
 
 
-def _listed(federation):
+def _find_listed(federation):
     """Return {position: list, its guarantee and its review} of the samples that `correct --list` changed or left out."""
     out = {}
-    for number, one in enumerate(applied_lists(federation), 1):
+    for number, one in enumerate(read_applied_lists(federation), 1):
         sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"
         text = f"list {number} of {len(one['listed'])} labels, at most {one['q']:g} right {sure}"
         text += f" (review of {one['when']}, {one['reviews']} decisions, {one['sha256'][:12]})"
@@ -147,11 +147,11 @@ def _owners(federation):
     return owner
 
 
-def _held_out(federation):
+def _find_held_out(federation):
     return np.asarray(federation.extra.get("holdout_client", np.full(len(federation.given), -1))) >= 0
 
 
-def _named(federation, positions, owner):
+def _identify_samples(federation, positions, owner):
     """Return (columns, cells of each position) that identify a sample and its site."""
     places, names = federation.extra.get("sample_path"), federation.names
     cells = [
@@ -165,17 +165,17 @@ def _words(federation, labels):
     return words(federation.task, federation.meta.get("class_names") or list(map(str, range(federation.classes))), labels)
 
 
-def _left_out(federation):
+def _find_left_out(federation):
     """Yield (position, client) of samples that reviews and corrections left out."""
     for record in federation.meta.get("reviews", []):
-        yield from _checked(federation, record.get("dropped", []), record.get("client"))
+        yield from _check(federation, record.get("dropped", []), record.get("client"))
     for record in federation.meta.get("corrections", []):
         parts = record.get("left_out", [])
         for client, positions in enumerate(parts if isinstance(parts, list) else [parts]):
-            yield from _checked(federation, positions, client)
+            yield from _check(federation, positions, client)
 
 
-def _checked(federation, positions, client):
+def _check(federation, positions, client):
     right = isinstance(positions, list) and all(type(i) is int and 0 <= i < len(federation.given) for i in positions)
     if not right or (positions and not (type(client) is int and 0 <= client < len(federation))):
         raise InputError(

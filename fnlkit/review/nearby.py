@@ -20,7 +20,7 @@ def nearest(points, k):
     k : int
         From 1 to n - 1.
     """
-    rows = sampled(points)
+    rows = sample_positions(points)
     if len(rows) == len(points):
         return *exact(points, rows, k), rows
     from fnlkit.kernels.neighbors import nearest_in_lists
@@ -36,7 +36,7 @@ def nearest(points, k):
     return away, found, rows
 
 
-def sampled(points):
+def sample_positions(points):
     """Return the positions whose neighbors are searched for exactly: all of a small site, else every n / `SAMPLED`-th."""
     small = len(points) <= EXACT or points.shape[1] <= COLUMNS
     return np.arange(len(points)) if small else np.linspace(0, len(points) - 1, SAMPLED).astype(np.int64)

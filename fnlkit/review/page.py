@@ -7,7 +7,7 @@ from importlib import resources
 
 import numpy as np
 
-from fnlkit.datasets.columns import decoded
+from fnlkit.datasets.columns import decode_row
 from fnlkit.datasets.targets import words
 from fnlkit.estimators.judgment import PREFIX
 
@@ -44,7 +44,7 @@ def page(federation, dataset, client, selection, near, title):
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     sure, names = federation.extra.get(f"{PREFIX}confidence"), list(map(str, dataset.class_names))
 
-    def shown(position):
+    def to_entry(position):
         sample = federation.ids_of([position])[0]
         given = words(federation.task, names, federation.given[[position]])[0]
         return {"sample": sample, "given": given, "view": view(dataset, position)}
@@ -53,20 +53,20 @@ def page(federation, dataset, client, selection, near, title):
     for i, position in enumerate(selection.positions.tolist()):
         items.append({
             "position": position,
-            **shown(position),
+            **to_entry(position),
             "view": view(dataset, position, large=True),
             "part": selection.part(i),
             "suggested": words(federation.task, names, suggested[[position]])[0],
             "score": round(float(score[position]), 4),
             "confidence": None if sure is None else round(float(sure[position]), 4),
-            "near": [shown(j) for j in near[i].tolist()],
-            "copies": [shown(j) for pair in copies if position in pair for j in pair if j != position],
+            "near": [to_entry(j) for j in near[i].tolist()],
+            "copies": [to_entry(j) for pair in copies if position in pair for j in pair if j != position],
             "far": far is not None and bool(far[position]),
         })  # fmt: skip
     free = {"multilabel": "label, such as A|B", "regression": "number"}.get(federation.task, "")
     text = resources.files("fnlkit.data").joinpath("review.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(text)
-    pairs = [list(map(shown, pair)) for pair in copies[:MOST_COPIES]]
+    pairs = [list(map(to_entry, pair)) for pair in copies[:MOST_COPIES]]
     # `</script>` within a class name must not end the script.
     facts = {"client": client, "classes": [] if free else names, "items": items, "pairs": pairs}
     if selection.design is not None:
@@ -132,7 +132,7 @@ def view(dataset, position, large=False):
         parts = np.array_split(sample.astype(np.float64) / top, min(POINTS, len(sample)))
         return {"wave": [[round(float(p.min()), 3), round(float(p.max()), 3)] for p in parts]}
     if dataset.table:
-        return {"row": [list(cell) for cell in decoded(dataset.table, sample)]}
+        return {"row": [list(cell) for cell in decode_row(dataset.table, sample)]}
     columns = getattr(dataset, "columns", None) or []
     names = columns if len(columns) == len(sample) else range(len(sample))
     return {"row": [[str(name), f"{float(value):.6g}"] for name, value in zip(names, sample, strict=True)]}

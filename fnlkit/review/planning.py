@@ -82,7 +82,7 @@ def expected_list(p: np.ndarray, reviews: int, q: float, candidates: int | None 
     reviews : int
     q : float
     candidates : int, optional
-        As in fnlkit.review.designs.planned.
+        As in fnlkit.review.designs.plan_design.
     """
     size = min(max(MULTIPLE * reviews, round(p.sum())), math.ceil(MOST * len(p))) if candidates is None else candidates
     size = min(max(size, reviews), len(p))
@@ -98,7 +98,7 @@ def expected_list(p: np.ndarray, reviews: int, q: float, candidates: int | None 
     return listed.mean(0), (listed & wrong).mean(0)
 
 
-def removed(p: np.ndarray, reviews: int, q: float) -> tuple[float, str]:
+def count_removed(p: np.ndarray, reviews: int, q: float) -> tuple[float, str]:
     """Return (expected number of wrong labels found or listed, better purpose) of a number of reviews at a site."""
     find = float(p[:reviews].sum())
     listed, wrong = expected_list(p, reviews, q)
@@ -146,7 +146,7 @@ def divide(sites, budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[R
     numbers = _division(ordered, budget - for_ranges, q)
     rows = []
     for k, ((p, given), order, number) in enumerate(zip(sites, orders, numbers, strict=True)):
-        _, purpose = removed(ordered[k], number, q)
+        _, purpose = count_removed(ordered[k], number, q)
         chances, listed = np.zeros(len(p)), np.zeros(len(p))
         if purpose == "find":
             chances[order[:number]] = 1.0
@@ -167,7 +167,7 @@ def _division(ordered, budget, q):
     best = np.full(len(steps), -np.inf)
     best[0], choices = 0.0, []
     for p in ordered:
-        gains = np.array([removed(p, int(step), q)[0] if step <= len(p) else -np.inf for step in steps])
+        gains = np.array([count_removed(p, int(step), q)[0] if step <= len(p) else -np.inf for step in steps])
         # Numbers of reviews that are not a difference of two steps do not occur: the steps are equal up to rounding.
         table = np.array(
             [[best[i - j] + gains[j] if j <= i else -np.inf for j in range(len(steps))] for i in range(len(steps))]

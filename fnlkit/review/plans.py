@@ -6,7 +6,7 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-from fnlkit.review.designs import ranked
+from fnlkit.review.designs import rank_samples
 from fnlkit.review.planning import calibrate, divide, expected_gain
 from fnlkit.review.suspects import points_of
 
@@ -37,7 +37,7 @@ def plan(federation, dataset, budget, *, q=0.2, ranges=0.0, seed=0):
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     levels, given = federation.extra.get(f"{PREFIX}client_level"), np.asarray(federation.given)
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
-    members = [ranked(federation, k) for k in range(len(federation))]
+    members = [rank_samples(federation, k) for k in range(len(federation))]
     p = np.zeros(len(given))
     for k, part in enumerate(members):
         p[part] = calibrate(score[part], None if levels is None else float(np.nan_to_num(levels[k])))

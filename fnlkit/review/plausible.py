@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit.server.replies import of_one_shape, quoted
+from fnlkit.server.replies import of_one_shape, quote
 
 # Share of the trace by which a covariance can be asymmetric, or its smallest eigenvalue negative: rounding errors.
 ROUNDING = 1e-6
@@ -25,7 +25,7 @@ def impossible_descriptions(replies: "dict[Any, dict[str, torch.Tensor]]") -> di
     for key, reply in replies.items():
         for name, values in reply.items():
             if key not in reasons and (reason := _impossible(name, values.double().numpy())):
-                reasons[key] = f"{quoted(name)} {reason}"
+                reasons[key] = f"{quote(name)} {reason}"
     return reasons
 
 

@@ -132,7 +132,7 @@ def points_of(client, scale):
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
 
-def summarize(client, scale, *, epsilon, delta, draws):
+def summarize_with_noise(client, scale, *, epsilon, delta, draws):
     """Return the arrays of a site's first file with noise.
 
     Parameters
@@ -161,7 +161,7 @@ def summarize(client, scale, *, epsilon, delta, draws):
     return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
 
 
-def judge(client, head, scale, *, epsilon, delta, draws):
+def judge_with_noise(client, head, scale, *, epsilon, delta, draws):
     """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 
     Returns
@@ -186,7 +186,7 @@ def impossible(first, classes, most, *, epsilon, delta):
     Parameters
     ----------
     first : dict of arrays
-        From `summarize`.
+        From `summarize_with_noise`.
     classes, most : int
         Number of classes, and the largest number of samples of a site.
     epsilon, delta : float

@@ -9,7 +9,7 @@ import torch
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
-from fnlkit.client.scaling import Moments, pooled, reply_moments
+from fnlkit.client.scaling import Moments, pool_moments, reply_moments
 from fnlkit.components.declarations import Sent
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
@@ -97,7 +97,7 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     """
     if len(federation) < 3:
         raise InputError(f"a quick audit compares at least 3 sites, found {len(federation)}; leave out --quick")
-    if crowd.shared(federation.whole())[0]:
+    if crowd.count_shared(federation.whole())[0]:
         raise InputError("a quick audit needs clients with separate samples, and annotators share theirs; leave out --quick")
     must_be(dataset, federation.meta, len(federation.given), what="the federation")
     whole = federation.whole()
@@ -108,12 +108,12 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     moments = []
     if embeddings is None and dataset.kind == "vector" and dataset.features is None and scale is None:
         moments = [{name: values.numpy() for name, values in reply_moments(c, None, {}).items()} for c in clients]
-        scale = pooled(Moments(m["known"], m["total"], m["squares"]) for m in moments)
+        scale = pool_moments(Moments(m["known"], m["total"], m["squares"]) for m in moments)
     scale = scale and summaries.scale_of(*scale)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
     if epsilon is not None:
         terms = {"epsilon": epsilon, "delta": delta, "changes": changes, "suspects": suspects}
-        return _protected(clients, whole, dataset, scale, seed, **terms)
+        return _audit_protected(clients, whole, dataset, scale, seed, **terms)
     firsts = []
     for client, name in zip(clients, whole.names, strict=True):
         try:
@@ -132,14 +132,14 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     return _audit(clients, rows, T, ends, counts, heads, traffic_of(moments, firsts, seconds))
 
 
-def _protected(clients, whole, dataset, scale, seed, *, epsilon, delta, changes, suspects):
+def _audit_protected(clients, whole, dataset, scale, seed, *, epsilon, delta, changes, suspects):
     """Return the Audit from sums with noise, which is drawn from the seed."""
     terms = {"epsilon": epsilon, "delta": delta}
     draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(clients))] for part in ("sums", "counts")]
-    firsts = [private.summarize(c, scale, **terms, draws=rng) for c, rng in zip(clients, draws[0], strict=True)]
+    firsts = [private.summarize_with_noise(c, scale, **terms, draws=rng) for c, rng in zip(clients, draws[0], strict=True)]
     head, seconds = private.make_head(firsts, **terms, scale=scale), []
     for k, client in enumerate(clients):
-        reply, p = private.judge(client, head, scale, **terms, draws=draws[1][k])
+        reply, p = private.judge_with_noise(client, head, scale, **terms, draws=draws[1][k])
         seconds.append(reply)
         if suspects:
             summaries.keep_suspects(client, p, seed=seed)

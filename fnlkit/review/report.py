@@ -9,7 +9,7 @@ from importlib import resources
 import numpy as np
 
 from fnlkit.artifacts.shown import data_set, plain
-from fnlkit.estimators.federated import left
+from fnlkit.estimators.federated import describe_traffic
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review import crowd
 from fnlkit.review.audit import AGREEING, ASSUMPTIONS
@@ -47,7 +47,9 @@ def facts(audit, federation, dataset, sends=SENDS | crowd.SENDS):
         Declared replies.
     """
     classes = list(map(str, dataset.class_names))
-    return facts_of(audit.sites, federation.dataset, classes, audit.traffic, sends, shared_samples(federation), audit.notes)
+    return facts_of(
+        audit.sites, federation.dataset, classes, audit.traffic, sends, describe_shared_samples(federation), audit.notes
+    )
 
 
 def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
@@ -73,7 +75,7 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
         "samples": sum(row["samples"] for row in sites),
         "classes": classes,
         "sites": [row | {"basis": "assumptions"} for row in sites],
-        "sent": left(traffic, sends),
+        "sent": describe_traffic(traffic, sends),
         "assumptions": [*ASSUMPTIONS, *more],
         "range": RANGE,
         "basis": BASIS,
@@ -88,9 +90,9 @@ def needs_a_look(row):
     return row["finding"] not in AGREEING or row["inputs"]["differ"] or bool(row["only_here"])
 
 
-def shared_samples(federation):
+def describe_shared_samples(federation):
     """Return a list with one sentence if clients share samples, otherwise an empty list."""
-    number, samples = crowd.shared(federation)
+    number, samples = crowd.count_shared(federation)
     if not number:
         return []
     return [
@@ -166,7 +168,7 @@ def skill(row):
     )  # fmt: skip
 
 
-def confused(row):
+def describe_confusions(row):
     """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
     # Results of older versions have no mark.
     shown = [c for c in row["confused"] if c.get("supported", row["finding"] not in AGREEING)]
@@ -275,5 +277,5 @@ def page(facts, judged="judged.npz", suspects=None):
     others = [row for row in facts["sites"] if not needs_a_look(row)]
     parts = {"suspects": suspects or {}, "attention": attention, "others": others, "most": MOST_CLASSES}
     parts |= {"matrix": partial(matrix, classes=facts["classes"]), "detectors": detectors}
-    return template.render(facts=facts | more, top=top, sent=sent, confused=confused, odd=odd, chance=chance, level=level,
-                           ends=ends, skill=skill, **parts)  # fmt: skip
+    parts |= {"odd": odd, "chance": chance, "level": level, "ends": ends, "skill": skill}
+    return template.render(facts=facts | more, top=top, sent=sent, confused=describe_confusions, **parts)

@@ -248,7 +248,7 @@ def describe_columns(client, model, received):
     else:
         values = client.x.numpy().astype(np.float64)
         by_class = np.zeros((2, client.classes, values.shape[1]))
-        for c in _described_classes(labels):
+        for c in _classes_to_describe(labels):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
     found = np.zeros((5, values.shape[1]))
@@ -260,14 +260,14 @@ def describe_columns(client, model, received):
 def describe_inputs(client, model, received, *, changes, width, seed):
     """Reply class means and covariances of a coarse description of the inputs under each change (turn, tone)."""
     labels, changes = client.y.numpy(), [Change(*each) for each in changes]
-    features = _described(client, received, changes)
+    features = _describe(client, received, changes)
     size = features[0].shape[1]
     if size > width:
         # The same projection at every site: with few samples, a covariance of many features cannot be inverted.
         projection = stream(seed, "shifts").standard_normal((size, width)) / np.sqrt(size)
         features = [part @ projection for part in features]
     means = np.zeros((len(features), client.classes, features[0].shape[1]))
-    classes = _described_classes(labels)
+    classes = _classes_to_describe(labels)
     for c in classes:
         means[:, c] = [part[labels == c].mean(0) for part in features]
     used = np.isin(labels, classes)
@@ -289,7 +289,7 @@ def project_embeddings(client, model, received, *, width):
     center, spread = (row.numpy() for row in received["embedding_center"])
     points = _vector(client.rows["input/embedding"].numpy(), center, spread)[:, :width]
     means = np.zeros((client.classes, points.shape[1]))
-    classes = _described_classes(labels)
+    classes = _classes_to_describe(labels)
     for c in classes:
         means[c] = points[labels == c].mean(0)
     used = np.isin(labels, classes)
@@ -305,12 +305,12 @@ def _quantiles(values):
     return np.stack([ordered[place : place + LEAST].mean(0) for place in places])
 
 
-def _described_classes(labels):
+def _classes_to_describe(labels):
     """Return the classes that a site describes."""
-    return np.flatnonzero(described_classes(np.bincount(labels)))
+    return np.flatnonzero(classes_to_describe(np.bincount(labels)))
 
 
-def described_classes(counts):
+def classes_to_describe(counts):
     """Return the mask (..., C) of classes that a site with these numbers of samples describes.
 
     Each has at least LEAST samples.  If 1 to LEAST - 1 samples remain, the smallest of these classes is left out as well:
@@ -334,12 +334,12 @@ def described_classes(counts):
     return out & ~few
 
 
-def _described(client, received, changes):
+def _describe(client, received, changes):
     """Return the features (n, D) of the samples under each change."""
     if not client.inputs.image:
         x = plain(client.x)
         center, spread = (row.numpy() for row in received["center"])
-        fitted = _fitted(x, received["fits"])
+        fitted = _rescale(x, received["fits"])
         suspects = received["suspects"].numpy()
         return [_vector((fitted if change.tone else x).numpy(), center, spread, suspects) for change in changes]
     blocks = [_parts_of(plain(client.x[start : start + BLOCK])) for start in range(0, len(client), BLOCK)]
@@ -350,7 +350,7 @@ def _described(client, received, changes):
     out = []
     for change in changes:
         factor, offset = _tone(change, own, received["tone"].numpy())
-        turned = _turned(torch.from_numpy(factor * squares + offset)[..., None], change).reshape(len(squares), -1).numpy()
+        turned = _turn(torch.from_numpy(factor * squares + offset)[..., None], change).reshape(len(squares), -1).numpy()
         out.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
     return out
 
@@ -378,16 +378,16 @@ def _vector(x, center, spread, suspects=()):
     return np.concatenate([z, z**2], 1)
 
 
-def changed(client, x, change, received):
+def apply_change(client, x, change, received):
     """Return samples (n, ...) of a client after a change, scaled as by `plain`; `describe_inputs` came before."""
     x = plain(x)
     if not client.inputs.image:
-        return _fitted(x, received["fits"])
+        return _rescale(x, received["fits"])
     factor, offset = _tone(change, client.state["audit/tone"].tolist(), received["tone"].numpy())
-    return _turned(x * float(factor) + float(offset), change).contiguous()
+    return _turn(x * float(factor) + float(offset), change).contiguous()
 
 
-def _fitted(x, fits):
+def _rescale(x, fits):
     return (x.double() * fits[0] + fits[1]).float() if x.ndim == 2 else x
 
 
@@ -398,7 +398,7 @@ def _tone(change, own, reference):
     return factor, reference[0] - factor * own[0] if sign else 0.0
 
 
-def _turned(x, change):
+def _turn(x, change):
     """Return images (n, H, W, channels) mirrored or rotated."""
     for move in TURNS[change.turn]:
         x = {"h": lambda x: x.flip(2), "v": lambda x: x.flip(1), "r": lambda x: x.transpose(1, 2).flip(2)}[move](x)
@@ -415,7 +415,7 @@ def possible(kind, shape):
     return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
 
 
-def filled(statistics, counts, least=LEAST):
+def fill_missing(statistics, counts, least=LEAST):
     """Return statistics (N, ...) where sites with fewer than `least` samples, which send zeros, have the others' median.
 
     Parameters
@@ -431,7 +431,7 @@ def filled(statistics, counts, least=LEAST):
     return out
 
 
-def compared(replies, counts, changes):
+def compare_inputs(replies, counts, changes):
     """Return the AUC (N, changes) of each site's inputs under each change against the unchanged inputs of the others.
 
     Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.
@@ -446,7 +446,7 @@ def compared(replies, counts, changes):
     means, within = np.asarray(replies["class_means"]), np.asarray(replies["covariances"])
     sites = len(means)
     auc = np.full((sites, changes), 0.5)
-    large = np.array([c[described_classes(c)].sum() >= LEAST_COMPARED for c in counts], bool)
+    large = np.array([c[classes_to_describe(c)].sum() >= LEAST_COMPARED for c in counts], bool)
     order = (
         stream(0, "compared").permutation(np.flatnonzero(large)) if large.sum() > MOST_COMPARED + 1 else np.flatnonzero(large)
     )
@@ -468,7 +468,7 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
     from scipy.optimize import nnls
     from scipy.stats import chi2
 
-    shared = described_classes(own_counts) & described_classes(other_counts)
+    shared = classes_to_describe(own_counts) & classes_to_describe(other_counts)
     n, m = own_counts[shared].sum(), other_counts[shared].sum()
     if not shared.any() or min(n, m) < LEAST_COMPARED:
         return None

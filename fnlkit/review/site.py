@@ -71,7 +71,7 @@ def try_changes(client, model, received, *, changes):
         if number < 0:
             break
         parts = x.split(shifts.BLOCK) if changes[number] else [x]
-        change = partial(shifts.changed, client, change=changes[number], received=received) if changes[number] else None
+        change = partial(shifts.apply_change, client, change=changes[number], received=received) if changes[number] else None
         logits = [predict(model.network, model.weights, change(part) if change else part, inputs) for part in parts]
         found.append(torch.softmax(torch.cat(logits).double(), -1).cpu())
     client.rows["audit/tried"] = torch.stack(found, 1)
@@ -100,12 +100,12 @@ def choose_change(client, model, received):
     # Before the adaptation, the shares of predictions within a given label can be compared between sites.
     reply = {"predicted": federated.table_of(p.argmax(1), client.y, client.classes)}
     if received["adapt"] and seen.any():
-        p[seen] = adapted(p[seen], received["trained_shares"].numpy() * known)
+        p[seen] = adapt_probabilities(p[seen], received["trained_shares"].numpy() * known)
     client.rows["estimate/probabilities"] = torch.from_numpy(p)
     return hide_few(client, reply)
 
 
-def adapted(probabilities, trained_shares, steps=50):
+def adapt_probabilities(probabilities, trained_shares, steps=50):
     """Return probabilities (n, C) for the class shares of these samples, which are estimated from the probabilities.
 
     Parameters

@@ -232,7 +232,7 @@ def _probabilities(client, head, told, changes, scale):
     best = None
     for number in tried:
         change = changes[number]
-        x = shifts.changed(client, client.x, change, told) if change else client.x
+        x = shifts.apply_change(client, client.x, change, told) if change else client.x
         points = features(replace(client, samples=x), scale)[:, :size]
         p = em.softmax(points @ coefficients[:, :size].T + offsets)
         agreeing = int((p.argmax(1) == client.y.numpy()).sum())
@@ -340,14 +340,14 @@ def different(firsts):
         within[k, 0] = _within(firsts[k])[:width, :width]
     if not width:
         return np.zeros(len(firsts), bool)
-    found = shifts.compared({"class_means": means, "covariances": within}, counts, 1)[:, 0] >= shifts.DIFFERENT
+    found = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, 1)[:, 0] >= shifts.DIFFERENT
     return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
 
 
 def compare_columns(firsts):
     """Return (columns (N, 5, d), findings and fits of fnlkit.review.differing.differing_columns)."""
     counts = np.stack([first["counts"] for first in firsts])
-    columns = shifts.filled(np.stack([first["columns"] for first in firsts]), counts, shifts.LEAST_COLUMNS)
+    columns = shifts.fill_missing(np.stack([first["columns"] for first in firsts]), counts, shifts.LEAST_COLUMNS)
     return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
 
 
@@ -491,7 +491,7 @@ def compare_inputs(firsts, seconds, changes):
     columns, found, fits = compare_columns(firsts)
     replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
     silent = np.array([not second["covariances"].any() for second in seconds])
-    auc = shifts.compared(replies, np.where(silent[:, None], 0, counts), len(changes))
+    auc = shifts.compare_inputs(replies, np.where(silent[:, None], 0, counts), len(changes))
     found, fits = differing.seen(found, fits, auc[:, 0])
     return shifts.Compared(changes, auc, found, fits, np.median(columns[:, :2, 0], 0))
 

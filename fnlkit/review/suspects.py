@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fnlkit.artifacts.federation import PLAIN
-from fnlkit.components.parameters import Count, Share, checked
+from fnlkit.components.parameters import Count, Share, check_arguments
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-from fnlkit.review.designs import Design, planned
+from fnlkit.review.designs import Design, plan_design
 from fnlkit.review.guarantees import draw_reviews
 
 # Smallest resemblance of a displayed neighbor: 1 for a copy, 0 on average for two random samples.
@@ -47,7 +47,7 @@ class Selection:
         return PARTS[self.design is not None][0 if self.suspect[i] else 1]
 
 
-@checked
+@check_arguments
 def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, seed=0):
     """Return the Selection of a client's samples: the highest issue scores and a random sample of the others.
 
@@ -72,7 +72,7 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
     """
     _must_be_scored(federation, client)
     held = np.asarray(federation.whole().clients[client])
-    open_ones = held[~reviewed(federation)[held]]
+    open_ones = held[~find_reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
     order = open_ones[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[open_ones], kind="stable")]
     random_ones = min(round(at_random * budget), len(order) - (budget - round(at_random * budget)))
@@ -97,7 +97,7 @@ def _must_be_scored(federation, client):
         )
 
 
-@checked
+@check_arguments
 def choose_guaranteed(
     federation, client, *, guarantee, budget: Count = 200, at_random: Share = 0.2, candidates=None, confidence=None, errors=0.0,
     given=None, seed=0,
@@ -115,7 +115,7 @@ def choose_guaranteed(
     at_random : float in [0, 1]
         Share of the budget that is drawn from the samples that are not candidates. They show how many wrong labels are outside.
     candidates, confidence, errors, given
-        As in fnlkit.review.designs.planned.
+        As in fnlkit.review.designs.plan_design.
     seed : int
 
     Raises
@@ -124,11 +124,11 @@ def choose_guaranteed(
     """
     _must_be_scored(federation, client)
     held = np.asarray(federation.whole().clients[client])
-    open_ones = held[~reviewed(federation)[held]]
+    open_ones = held[~find_reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
     options = {"q": guarantee, "candidates": candidates, "confidence": confidence, "errors": errors, "given": given}
     random_ones = round(at_random * budget)
-    design, top = planned(federation, client, budget - random_ones, random=random_ones, **options)
+    design, top = plan_design(federation, client, budget - random_ones, random=random_ones, **options)
     rest = open_ones[~np.isin(open_ones, top)]
     design = replace(design, random=min(random_ones, len(rest)))
     if not design.reviews:
@@ -139,7 +139,7 @@ def choose_guaranteed(
     return Selection(positions[order], np.isin(positions[order], top), len(rest), design, top)
 
 
-def reviewed(federation):
+def find_reviewed(federation):
     """Return a mask (n,) of samples whose label a person decided."""
     return np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool)
 

@@ -11,7 +11,7 @@ from fnlkit.artifacts.shown import plain
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.server.replies import MAX_REASON, Malformed, admitted, disagreeing, must_be_finite, quoted
+from fnlkit.server.replies import MAX_REASON, Malformed, admit, disagreeing, must_be_finite, quote
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Exchange
@@ -88,9 +88,9 @@ def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str 
 def forbidden(name: str, allowed: frozenset[str], *, sends: "dict[str, Sent] | None", protect: str) -> str:
     """Return an error message for a name that clients must not send; arguments as in `names_in_round`."""
     if sends is not None and "weights" in allowed and not protect:
-        return f"the method's clients send {quoted(name)}, which is not declared; add it to @method(sends=...)"
+        return f"the method's clients send {quote(name)}, which is not declared; add it to @method(sends=...)"
     where = "in addition to the weights of a round" if "weights" in allowed else "outside of a protected round (opt.round)"
-    return f"--protect {protect or 'dp'}: clients would send {quoted(name)} {where}; remove --protect"
+    return f"--protect {protect or 'dp'}: clients would send {quote(name)} {where}; remove --protect"
 
 
 def examine(
@@ -131,7 +131,7 @@ def examine(
         reason = str(reply) if isinstance(reply, Failure) else None
         try:
             if reason is None:
-                replies[j] = admitted(reply, names, sends, network, samples=samples[j], **sides)
+                replies[j] = admit(reply, names, sends, network, samples=samples[j], **sides)
                 if "weights" in names:
                     norms[j] = _finite_norm(replies[j]["weights"], start)
         except Malformed as error:
@@ -140,7 +140,7 @@ def examine(
     for name in [name for name in names & sends.keys() - {"weights"} if sends[name].shape is None or sends[name].sum_only]:
         values = {j: replies[j][name] for j, reason in enumerate(reasons) if reason is None}
         for j, reason in disagreeing(values, dict(enumerate(samples))).items():
-            reasons[j] = f"{quoted(name)} {reason}"
+            reasons[j] = f"{quote(name)} {reason}"
             norms.pop(j, None)
     return reasons, norms
 
@@ -230,7 +230,7 @@ def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) ->
         round, client and reason of each rejected reply.
     """
     if rejected and not any(len(entry.kept) for entry in log):
-        raise lost(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
+        raise to_error(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
 
 
 def user_error(replies: list[Any]) -> str | None:
@@ -251,7 +251,7 @@ def printable(reason: str | None) -> str | None:
     return reason and plain(reason[:MAX_REASON])[:MAX_REASON]
 
 
-def lost(round: int, ids: list[int], reasons: list[str | None]) -> TooManyLost:
+def to_error(round: int, ids: list[int], reasons: list[str | None]) -> TooManyLost:
     """Return the TooManyLost error of a round with the reasons (K,) against its clients."""
     listed = "; ".join(f"client {i}: {reason}" for i, reason in zip(ids, reasons, strict=True) if reason)
     advice = ""

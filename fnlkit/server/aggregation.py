@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from fnlkit.components.declarations import declaration, declare, resolved
-from fnlkit.components.parameters import Range, arguments_of, checked
+from fnlkit.components.declarations import declaration, declare, resolve
+from fnlkit.components.parameters import Range, arguments_of, check_arguments
 
 
 @declare(sums=True, cite="McMahan 2017")
@@ -38,7 +38,7 @@ def mean(stacked: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
 
 
 @declare(cohort=(1, 3), cite="Yin 2018")
-@checked
+@check_arguments
 def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["mean", "lower"] = "mean") -> "torch.Tensor":
     """Take the median of each coordinate, which fewer than half of the clients cannot move far (Yin 2018).
 
@@ -61,7 +61,7 @@ def trimming_cohort(share: float) -> tuple[int, Any]:
 
 
 @declare(cohort=trimming_cohort, cite="Yin 2018")
-@checked
+@check_arguments
 def trimmed_mean(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",
@@ -101,7 +101,7 @@ def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
 
 def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[int, int]:
     """Return the smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
-    return resolved(declaration(aggregate).cohort, arguments_of(aggregate))
+    return resolve(declaration(aggregate).cohort, arguments_of(aggregate))
 
 
 def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
@@ -109,7 +109,7 @@ def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
     least, _ = smallest_cohort(aggregate)
     if count >= least:
         return None
-    return f"--aggregator {_named(aggregate)} needs rounds of {least} clients or more, found {count}; raise --fraction"
+    return f"--aggregator {_name_of(aggregate)} needs rounds of {least} clients or more, found {count}; raise --fraction"
 
 
 def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
@@ -128,8 +128,8 @@ def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
         reason = f"is robust only in rounds of {safe} or more clients, found {count}"
     else:
         reason = f"cannot outvote a client in a round of {count}: it is the mean"
-    return f"--aggregator {_named(aggregate)} {reason}; raise --fraction for larger rounds"
+    return f"--aggregator {_name_of(aggregate)} {reason}; raise --fraction for larger rounds"
 
 
-def _named(aggregate):
+def _name_of(aggregate):
     return getattr(aggregate, "func", aggregate).__name__.replace("_", "-")

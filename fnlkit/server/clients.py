@@ -322,7 +322,7 @@ class Clients(Transactional):
                 self.rejected.append({"round": round, "client": client, "reason": reason})
                 self._undo_visit(client)
         if not optional and self._too_few(ids, kept):
-            raise admission.lost(round, ids.tolist(), reasons)
+            raise admission.to_error(round, ids.tolist(), reasons)
         return kept
 
     def _meter(self, ids, model, broadcast, scatter, replies, names):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import checked
+from fnlkit.components.parameters import check_arguments
 from fnlkit.server.aggregation import mean
 
 
@@ -47,7 +47,7 @@ def distance_aware_weights(
 
 
 @declare(cite="Wu 2023")
-@checked
+@check_arguments
 def daagg(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fnlkit.components.parameters import Positive, checked
+from fnlkit.components.parameters import Positive, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import HiddenStream
 
@@ -47,20 +47,20 @@ class Protection:
         """
         total = torch.zeros(len(start), dtype=torch.float64, device=start.device)
         for vector in stacked:  # in client order, so that every engine gives the same bytes
-            total += clipped(vector.double() - start.double(), self.clip)
+            total += clip_update(vector.double() - start.double(), self.clip)
         facts = np.asarray(ids, np.int64), start.cpu().numpy(), total.cpu().numpy()
-        noise = self.hidden.keyed("noise", int(round), *facts).standard_normal(len(start)) * (self.noise * self.clip)
+        noise = self.hidden.with_facts("noise", int(round), *facts).standard_normal(len(start)) * (self.noise * self.clip)
         total += torch.from_numpy(noise).to(start.device)
         return (start.double() + total / self.cohort).to(start.dtype)
 
 
-def clipped(update: "torch.Tensor", bound: float) -> "torch.Tensor":
+def clip_update(update: "torch.Tensor", bound: float) -> "torch.Tensor":
     """Clip an update (P,) float64 to L2 norm `bound`."""
     length = float(torch.linalg.vector_norm(update))
     return update * (bound / length) if length > bound else update
 
 
-@checked
+@check_arguments
 def dp(*, clip: Positive = 1.0, noise: Positive = 1.0, cohort: float) -> Protection:
     """Clip each client's update and add noise to their sum, so that the model reveals little about any client.
 
@@ -89,7 +89,7 @@ class Secret:
     clip: float
 
 
-@checked
+@check_arguments
 def secagg(*, clip: Positive = 1.0, cohort: float) -> Secret:
     """Mask updates at the sites, so that the server receives only their weighted mean (Flower's SecAgg+).
 

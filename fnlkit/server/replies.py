@@ -51,7 +51,7 @@ def names_of(replies: list[Any], allowed: frozenset[str] | None, required: froze
     return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
 
 
-def admitted(
+def admit(
     reply: object, names: frozenset[str], sends: dict[str, Sent], network: "Network", **known
 ) -> "dict[str, torch.Tensor | None]":
     """Return a reply as {name: Tensor} of the declared types, ``weights`` on the network's device, all others on the CPU.
@@ -77,7 +77,7 @@ def admitted(
         raise Malformed(f"replied {type(reply).__name__}, expected named arrays")
     if reply.keys() != names:
         missing, extra = sorted(names - reply.keys()), sorted(reply.keys() - names, key=str)
-        wrong = [f"lacks {quoted(name)}" for name in missing[:3]] + [f"sent unexpected {quoted(name)}" for name in extra[:3]]
+        wrong = [f"lacks {quote(name)}" for name in missing[:3]] + [f"sent unexpected {quote(name)}" for name in extra[:3]]
         more = len(missing) + len(extra) - len(wrong)
         raise Malformed("; ".join(wrong) + (f" and {more:,} more" if more else ""))
     return {
@@ -105,16 +105,16 @@ def _values(name, value, sent, known):
     fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))
     if not fits or not torch.can_cast(value.dtype, dtype):
         expected = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)}) {dtype}"
-        raise Malformed(f"{quoted(name)} is {sides} {value.dtype}, expected {expected}")
+        raise Malformed(f"{quote(name)} is {sides} {value.dtype}, expected {expected}")
     value = value.to(dtype)
     must_be_finite(name, value)
     if known.get("samples", sent.fewest) < sent.fewest:
         sent = sent._replace(low=0, high=0, total=0)
     low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
     if ((value < low) | (value > high)).any():
-        raise Malformed(f"{quoted(name)} has entries below {low.min():g} or above {high.max():g}")
+        raise Malformed(f"{quote(name)} has entries below {low.min():g} or above {high.max():g}")
     if sent.total is not None and value.sum() != number(sent.total, known):
-        raise Malformed(f"the entries of {quoted(name)} sum to {value.sum():g}, expected {number(sent.total, known):,}")
+        raise Malformed(f"the entries of {quote(name)} sum to {value.sum():g}, expected {number(sent.total, known):,}")
     return value
 
 
@@ -122,16 +122,16 @@ def _tensor(name, value):
     try:
         tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise Malformed(f"{quoted(name)} is {type(value).__name__}, expected an array") from None
+        raise Malformed(f"{quote(name)} is {type(value).__name__}, expected an array") from None
     if tensor.layout != torch.strided or tensor.is_complex():
-        raise Malformed(f"{quoted(name)} is {tensor.layout} {tensor.dtype}, expected a dense array of real numbers")
+        raise Malformed(f"{quote(name)} is {tensor.layout} {tensor.dtype}, expected a dense array of real numbers")
     return tensor
 
 
 def must_be_finite(name: str, value: "torch.Tensor") -> None:
     """Raise Malformed if a Tensor of floats has an entry that is not finite."""
     if value.is_floating_point() and not torch.isfinite(value).all():
-        raise Malformed(f"{quoted(name)} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries")
+        raise Malformed(f"{quote(name)} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries")
 
 
 def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> dict[Any, str]:
@@ -173,11 +173,11 @@ def of_one_shape(replies: "dict[Any, dict[str, torch.Tensor]]") -> dict[Any, str
     for name in sorted({name for reply in replies.values() for name in reply} - {"weights"}):
         values = {key: reply[name] for key, reply in replies.items()}
         found = disagreeing(values, dict.fromkeys(values, -1))
-        reasons |= {key: f"{quoted(name)} {reason}" for key, reason in found.items()}
+        reasons |= {key: f"{quote(name)} {reason}" for key, reason in found.items()}
     return reasons
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name sent by a client in quotes, cut if it is long."""
     text = str(name) if isinstance(name, (str, int, float)) else type(name).__name__
     return repr(text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}...")

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Positive, Share, checked
+from fnlkit.components.parameters import Positive, Share, check_arguments
 from fnlkit.server.aggregation import mean
 
 _AT_ONCE = 2**22  # number of slopes in memory at a time
 
 
 @declare(cohort=(1, 3), cite="Fu 2019")
-@checked
+@check_arguments
 def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 2.0, least: Share = 0.1) -> "torch.Tensor":
     """Reduce the weight of models whose coordinates often deviate from those of the other models (ARFL).
 
@@ -36,7 +36,7 @@ def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 
     if len(stacked) < 3:  # two points are always on a line
         return mean(stacked, torch.ones(len(stacked)))
     width = max(1, _AT_ONCE // len(stacked) ** 2)
-    found = [reweighted(part.double(), bound, least) for part in stacked.split(width, 1)]
+    found = [reweight(part.double(), bound, least) for part in stacked.split(width, 1)]
     confidence: Any = sum(part[0] for part in found)
     held = torch.cat([part[1] for part in found], 1)
     # If all clients agree, all confidences have deviation 0.
@@ -44,7 +44,7 @@ def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 
     return ((shares / shares.sum()) @ held).to(stacked.dtype)
 
 
-def reweighted(stacked: "torch.Tensor", bound: float, least: float) -> "tuple[torch.Tensor, torch.Tensor]":
+def reweight(stacked: "torch.Tensor", bound: float, least: float) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return sums of confidences (K,), and the vectors (K, P) with untrusted values moved onto the line.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
+from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
 from fnlkit.server.aggregation import mean, squared_distances
 
 
@@ -29,7 +29,7 @@ def krum_cohort(f: int) -> tuple[int, int]:
 
 
 @declare(cohort=krum_cohort, cite="Blanchard 2017")
-@checked
+@check_arguments
 def krum(
     stacked: "torch.Tensor", weights: "torch.Tensor", *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"
 ) -> "torch.Tensor":
@@ -48,7 +48,7 @@ def krum(
 
 
 @declare(cohort=krum_cohort, cite="Blanchard 2017")
-@checked
+@check_arguments
 def multi_krum(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",
@@ -73,7 +73,7 @@ def multi_krum(
 
 
 @declare(cohort=(1, 3), cite="Pillutla 2019")
-@checked
+@check_arguments
 def rfa(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",
@@ -121,7 +121,7 @@ def _weiszfeld(stacked, weights, smoothing, iterations, *, least=0.0, added=Fals
 
 
 @declare(cite="Sun 2019")
-@checked
+@check_arguments
 def norm_clipping(
     stacked: "torch.Tensor", weights: "torch.Tensor", *, start: "torch.Tensor", bound: NotNegative = 0.0
 ) -> "torch.Tensor":

@@ -36,7 +36,7 @@ def _draws(clients):
     """Return the Generator of this round's cohort: from the seed, or from a secret if privacy depends on the cohort."""
     if clients.hidden is None:
         return stream(clients.seed, "selection", clients.rounds)
-    return clients.hidden.keyed("selection", clients.rounds).generator()
+    return clients.hidden.with_facts("selection", clients.rounds).generator()
 
 
 @dataclass(frozen=True, kw_only=True)

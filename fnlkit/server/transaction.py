@@ -101,7 +101,7 @@ class Transactional:
         if i in self._before_visit:
             client, (y, rows, state, dropped) = self.members[i], self._before_visit[i]
             client.y.copy_(y)  # copies of the rest, because `_before_commit` can refer to the same memory
-            client.rows, client.state, client.dropped = _copied(rows), _copied(state), set(dropped)
+            client.rows, client.state, client.dropped = _copy(rows), _copy(state), set(dropped)
 
     def _assert_replaced(self):
         """Raise if a tensor that was saved by the last commit has changed since."""
@@ -115,7 +115,7 @@ class Transactional:
     # ---- replay
     @property
     def replaying(self) -> bool:
-        """True while a resumed run repeats rounds from the log, until `replayed`."""
+        """True while a resumed run repeats rounds from the log, until `end_replay`."""
         return self._replaying
 
     @property
@@ -127,7 +127,7 @@ class Transactional:
         """Take replies of the next rounds from a log instead of clients, and results of `once` from logged results."""
         self._replayed_log, self._replayed_results, self._replaying = list(log)[::-1], list(results)[::-1], True
 
-    def replayed(self) -> None:
+    def end_replay(self) -> None:
         """End the replay: the next rounds run on the clients again."""
         self._replaying = False
 
@@ -210,10 +210,10 @@ def _plain(value):
 
 
 def _memory_of(client):
-    return client.y.clone(), _copied(client.rows), _copied(client.state), set(client.dropped)
+    return client.y.clone(), _copy(client.rows), _copy(client.state), set(client.dropped)
 
 
-def _copied(memory):
+def _copy(memory):
     # Rows under input/ are part of the data and never written, so they are not copied.
     return {
         k: v if k.startswith("input/") else v.clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artifacts.earlier import respelled_memory
+from fnlkit.artifacts.earlier import rename_memory
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.datasets.dataset import must_be
@@ -45,7 +45,7 @@ def test_a_run_without_settings_of_today_is_named_as_older(tmp_path):
 
 def test_memory_of_clients_has_todays_names():
     before = {"state/normalisers": torch.ones(2), "rows/neighbour_disagreement": torch.zeros(3), "state/normalisers/clients": 1}
-    assert list(respelled_memory(before)) == ["state/normalizers", "rows/neighbor_disagreement", "state/normalizers/clients"]
+    assert list(rename_memory(before)) == ["state/normalizers", "rows/neighbor_disagreement", "state/normalizers/clients"]
 
 
 @pytest.mark.parametrize("column", ["site", "hospital", "center", "centre", "clinic", "institution"])

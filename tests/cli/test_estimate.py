@@ -11,7 +11,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from tests.commands import fnlkit
 
@@ -91,7 +91,7 @@ def test_a_run_replaces_the_warm_up(folder):
     federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
     for name in ("confident", "loss", "energy", "lid(iterations=1)"):
         found = estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
-        assert compare(judged(federation, found))["sample_auc"] > 0.6, name
+        assert compare(add_judgment(federation, found))["sample_auc"] > 0.6, name
     run.weights[:] = float("nan")
     for name in ("anchor", "confident", "loss"):
         with pytest.raises(InputError, match="not finite: training diverged"):

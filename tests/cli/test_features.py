@@ -21,7 +21,7 @@ from fnlkit.datasets.features import with_features
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
 from fnlkit.results.evaluation import test_predictions
-from fnlkit.results.export import Deployed, described, export, probabilities
+from fnlkit.results.export import Deployed, describe_samples, export, probabilities
 
 
 def call(*arguments):
@@ -237,7 +237,7 @@ def test_exports_equal_the_network(made, which, tmp_path):
         _, found = probabilities(run, str(made / "new.npz"))
         x = torch.from_numpy(x).movedim(-1, 1).float() / 255
         np.testing.assert_allclose(program(x).double().softmax(-1).numpy(), found, atol=1e-5)
-    assert Deployed(module, described(run)).scaled == (which == "run")
+    assert Deployed(module, describe_samples(run)).scaled == (which == "run")
 
 
 def test_onnx_equals_the_network(made, tmp_path):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fnlkit.cli.parts import KINDS, described, find_all, purpose, section
+from fnlkit.cli.parts import KINDS, describe_parameters, find_all, purpose, section
 from fnlkit.components import own, registry
 from fnlkit.components.spec import find
 from tests.commands import fnlkit
@@ -21,7 +21,7 @@ def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
     for kind, name in PARTS:
         function = find(name, KINDS[kind].parts(), kind)
         inner = {*own.CALLS[kind][0], *own.CALLS[kind][1], *KINDS[kind].given}
-        rows = described(kind, function)
+        rows = describe_parameters(kind, function)
         assert not inner & {row[0] for row in rows}, name
         for parameter, _, may_be, meaning in rows:
             assert may_be and meaning, f"{kind} {name}: nothing says what {parameter} means"

@@ -14,7 +14,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
-from fnlkit.experiment.output import locked
+from fnlkit.experiment.output import lock_output
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
@@ -176,10 +176,10 @@ def test_embeddings_of_any_array_file(fed, tmp_path):
 def test_links_to_one_file_share_a_lock(fed, tmp_path):
     (tmp_path / "run.pt").touch()
     (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
-    with locked(str(tmp_path / "run.pt")):
+    with lock_output(str(tmp_path / "run.pt")):
         code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o link.pt", tmp_path)
         assert code == 2 and "is training into this file" in err
-    with locked(str(tmp_path / "shared.jsonl"), "--metrics"):
+    with lock_output(str(tmp_path / "shared.jsonl"), "--metrics"):
         code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics shared.jsonl", tmp_path)
         assert code == 2 and "--metrics shared.jsonl: process" in err
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics ./other.pt", tmp_path)

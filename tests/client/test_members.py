@@ -9,7 +9,7 @@ import torch
 
 from fnlkit import engines
 from fnlkit.artifacts.stored import Rows, Stored
-from fnlkit.client.client_list import ClientList, ahead, in_blocks
+from fnlkit.client.client_list import ClientList, in_blocks, read_ahead
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
@@ -80,7 +80,7 @@ def test_decoders_run_ahead_of_the_trainer_and_change_nothing():
     assert torch.equal(run("sequential", slow)[0], run("sequential", x)[0])
     assert slow.readers and all(name.startswith("fnlkit-fetch") for name in slow.readers - {"MainThread"})
     members = ClientList(slow, OFFSETS, np.arange(SIZES.sum()), np.zeros(50, int), 2, Inputs(False))
-    for k, client in enumerate(ahead(members)):
+    for k, client in enumerate(read_ahead(members)):
         assert client.id == k and client._x is not None
         client.leave()
 

@@ -10,8 +10,8 @@ import torch
 from fnlkit.client import drift
 from fnlkit.client.training import Fit
 from fnlkit.components import Sent, declare, method, registry
-from fnlkit.components.declarations import declaration, resolved
-from fnlkit.components.parameters import checked, passes_on
+from fnlkit.components.declarations import declaration, resolve
+from fnlkit.components.parameters import check_arguments, passes_on
 from fnlkit.engines import fused
 from fnlkit.errors import InputError
 from fnlkit.experiment import cards
@@ -28,14 +28,14 @@ def inner(clients, *, share=0.5):
 
 
 @method(sends={"fit": "mean loss"}, needs=("public",), cite="Doe 2026")
-@checked
+@check_arguments
 @passes_on(inner, "share")
 def declared_method(clients, **passed):
     yield passed
 
 
 def test_a_declaration_survives_wrappers_and_bound_parameters_and_cannot_change():
-    for part in (declared_method, partial(declared_method, share=0.1), checked(declared_method)):
+    for part in (declared_method, partial(declared_method, share=0.1), check_arguments(declared_method)):
         found = declaration(part)
         assert found.cite == "Doe 2026" and found.year == 2026 and found.needs == ("public",)
         assert found.sends["fit"] == Sent("mean loss")
@@ -71,14 +71,14 @@ def test_a_mistake_in_a_declaration_is_named(properties, names):
 
 
 def test_a_function_in_a_declaration_is_called_with_the_parameters_that_it_names():
-    assert resolved(lambda share: 2 * share, {"share": 3, "other": 4}) == 6
-    assert resolved((1, 3), {"share": 3}) == (1, 3)
+    assert resolve(lambda share: 2 * share, {"share": 3, "other": 4}) == 6
+    assert resolve((1, 3), {"share": 3}) == (1, 3)
     with pytest.raises(InputError, match="public"):
-        declare(needs=lambda: ("publik",))(lambda: None).declaration.needed({})
+        declare(needs=lambda: ("publik",))(lambda: None).declaration.find_needs({})
 
 
 def test_nested_methods_and_components_in_parameters_compose():
-    assert [declaration(each).cite for each in registry.nested("fedcorr(usual=nnc(usual=flr()))")] == [
+    assert [declaration(each).cite for each in registry.walk_stages("fedcorr(usual=nnc(usual=flr()))")] == [
         "Xu 2022",
         "Tsouvalas 2024",
         "Kim 2024",
@@ -150,9 +150,9 @@ def test_a_function_with_the_name_of_a_compiled_loss_is_not_compiled():
     def cross_entropy(logits, batch):
         return logits[..., 0]
 
-    assert fused.known_parts(Fit())
+    assert fused.find_terms(Fit())
     with pytest.raises(fused.Unknown):
-        fused.known_parts(Fit(loss=cross_entropy))
+        fused.find_terms(Fit(loss=cross_entropy))
 
 
 def test_a_network_describes_itself_and_a_subclass_does_not_inherit_that():

@@ -12,7 +12,7 @@ from fnlkit.client.client import Batch
 from fnlkit.client.losses import correction
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
-from fnlkit.components.spec import FileText, MessageText, own_names, parse, renamed
+from fnlkit.components.spec import FileText, MessageText, own_names, parse, rename_components
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
@@ -158,5 +158,8 @@ def test_names_of_files_in_folders_with_spaces_are_quoted():
 
 
 def test_names_change_and_everything_else_stays():
-    assert renamed("gce(q = 0.7)", str.upper) == "gce(q = 0.7)"
-    assert renamed("nnc(usual=a.py:x(k=1), k=[2, 3])", lambda name: f"/at/{name}") == "nnc(usual=/at/a.py:x(k=1), k=[2, 3])"
+    assert rename_components("gce(q = 0.7)", str.upper) == "gce(q = 0.7)"
+    assert (
+        rename_components("nnc(usual=a.py:x(k=1), k=[2, 3])", lambda name: f"/at/{name}")
+        == "nnc(usual=/at/a.py:x(k=1), k=[2, 3])"
+    )

@@ -187,7 +187,7 @@ def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
         assert done.returncode == 0, done.stderr
         found.append(Run.read(str(folder / "run.pt")).weights)
     assert torch.equal(*found)
-    loss = functools.partial(own.load(f"{folder / 'my_loss.py'}:part", "loss"), power=3.0)
+    loss = functools.partial(own.load_function(f"{folder / 'my_loss.py'}:part", "loss"), power=3.0)
     packed = pack(loss)
     assert packed[1] == ("own", str(folder / "my_loss.py"), "part")
     assert unpack(packed).func is loss.func and unpack(packed).keywords == {"power": 3.0}

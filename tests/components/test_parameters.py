@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fnlkit import models
 from fnlkit.cli import group
 from fnlkit.components import parameters, registry
-from fnlkit.components.parameters import Automatic, Range, check, checked, passes_on
+from fnlkit.components.parameters import Automatic, Range, check, check_arguments, passes_on
 from fnlkit.components.spec import Spec, bind, find
 from fnlkit.datasets import embed
 from fnlkit.errors import InputError
@@ -113,7 +113,7 @@ def test_python_calls_check_parameters_too():
     ],
 )
 def test_values_that_are_not_numbers_are_refused(value, says):
-    @checked
+    @check_arguments
     def part(*, share: parameters.Share = 0.5):
         return share
 
@@ -143,7 +143,7 @@ def test_methods_prints_the_allowed_values():
 
 
 def test_a_parameter_that_is_passed_on_is_declared_once():
-    @checked
+    @check_arguments
     @passes_on(inner_part, "share")
     def outer_part(clients, *, count: parameters.Count = 3, **passed):
         return clients, count, inner_part(**passed)

@@ -402,7 +402,7 @@ def test_arrays_next_to_a_data_set(tmp_path, monkeypatch):
         ("photos", tmp_path / "photos.ledger"),
         ('folder(path="photos", size=64)', tmp_path / "photos.ledger"),
     ):
-        assert datasets.beside(name, ".ledger") == place
+        assert datasets.sibling_path(name, ".ledger") == place
 
 
 def test_a_missing_image_is_named(tmp_path):

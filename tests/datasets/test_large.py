@@ -15,7 +15,7 @@ from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.embed import embed_parts
-from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.features import with_features
 from fnlkit.datasets.partitioning import federation as split
 from fnlkit.errors import InputError
@@ -126,7 +126,7 @@ def test_a_fact_is_computed_once_until_a_file_changes(tmp_path):
     file.write_text("one")
 
     def ask():
-        return remembered("checksum", lambda: calls.append(1) or len(calls), files=[file], where=tmp_path / "cache")
+        return cache_json("checksum", lambda: calls.append(1) or len(calls), files=[file], where=tmp_path / "cache")
 
     assert [ask(), ask()] == [1, 2]  # too fresh: it may change again within its time stamp
     old = time.time() - 10

@@ -309,8 +309,8 @@ def test_images_are_read_once_before_and_decoded_when_a_client_is_visited(tmp_pa
     path, opened = cases(tmp_path), []
     monkeypatch.setattr(large, "SMALL", 10)
     monkeypatch.setattr("fnlkit.datasets.facts._SETTLED", 0)
-    original = decoding._opened
-    monkeypatch.setattr(decoding, "_opened", lambda path, window: opened.append(path.name) or original(path, window))
+    original = decoding._open
+    monkeypatch.setattr(decoding, "_open", lambda path, window: opened.append(path.name) or original(path, window))
     data = datasets.load(path, cache=tmp_path / "cache")
     assert opened == [] and isinstance(data.x_train, Decoded)
     assert sorted(opened) == [f"{i}.png" for i in range(8)]  # all of both parts are checked

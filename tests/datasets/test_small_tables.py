@@ -71,7 +71,7 @@ def test_a_user_trains_on_a_small_table(tmp_path):
 
 
 def test_the_tables_of_the_recipe_can_be_drawn():
-    jobs = reproduce.jobs(recipe.load("league-real"), seeds=1)
+    jobs = reproduce.jobs(recipe.load_recipe("league-real"), seeds=1)
     tables = {job.dataset for job in jobs if job.dataset.startswith("small-table")}
     assert len(tables) > 15
     for name in tables:

@@ -11,7 +11,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.datasets.votes import by_vote, most_votes
 from fnlkit.errors import InputError
 from fnlkit.review.consensus import consensus_of_rows
-from fnlkit.review.report import shared_samples
+from fnlkit.review.report import describe_shared_samples
 from tests.commands import fnlkit
 
 VOTES = np.array([[0, 0, 1, -1], [1, -1, 1, -1], [2, 1, -1, -1], [-1, 0, 0, 2], [-1, -1, -1, 1], [0, 2, -1, -1]])
@@ -100,12 +100,12 @@ def test_sites_keep_the_votes_of_several_raters(tmp_path):
 def test_an_audit_states_that_clients_share_samples(tmp_path):
     data = datasets.load(written(tmp_path))
     fed = partitioning.federation(data, "annotators")
-    (text,) = shared_samples(fed)
+    (text,) = describe_shared_samples(fed)
     shared = ((VOTES >= 0).sum(1) > 1).sum()
     assert f"{shared} of {len(VOTES)} samples" in text
-    assert shared_samples(partitioning.federation(datasets.load("digits"), clients=3)) == []
+    assert describe_shared_samples(partitioning.federation(datasets.load("digits"), clients=3)) == []
     data.votes = np.where(np.arange(4) == (np.arange(6) % 4)[:, None], 1, -1)  # one vote per sample
-    assert shared_samples(partitioning.federation(data, "annotators")) == []
+    assert describe_shared_samples(partitioning.federation(data, "annotators")) == []
 
 
 def test_consensus_of_rows_decides_each_sample_once():

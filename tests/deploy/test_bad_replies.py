@@ -14,7 +14,7 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site
 from fnlkit.review.plausible import impossible_descriptions
-from fnlkit.server.replies import Malformed, admitted
+from fnlkit.server.replies import Malformed, admit
 from tests.deploy.test_tasks import CANARY, SITES, Deployed, place  # noqa: F401
 
 HOSTILE = 1
@@ -36,10 +36,10 @@ def test_a_declared_total_is_required():
     sends = {"counts": Sent.counts("", "", ("C",), total="n")}
     known = {"classes": 3, "samples": 5}
     names, network = frozenset(sends), None
-    assert admitted({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
+    assert admit({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
     for wrong in ([0, 0, 0], [5, 5, 0], [1, 3, 0]):
         with pytest.raises(Malformed, match="sum to"):
-            admitted({"counts": torch.tensor(wrong)}, names, sends, network, **known)
+            admit({"counts": torch.tensor(wrong)}, names, sends, network, **known)
 
 
 def trained_run(deployed, folder):

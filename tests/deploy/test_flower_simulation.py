@@ -7,7 +7,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.estimators import judged_by
+from fnlkit.estimators import run_estimator
 from fnlkit.review import report
 from fnlkit.review.audit import audit
 
@@ -56,7 +56,7 @@ def test_an_audit_as_messages_of_flower_equals_sequential(monkeypatch):
 def test_an_estimate_as_messages_of_flower_equals_sequential(estimator, monkeypatch):
     stay_here(monkeypatch)
     found = [
-        judged_by(*federation(), estimator, form="federated", warm_up=WARM_UP, engine=engine)
+        run_estimator(*federation(), estimator, form="federated", warm_up=WARM_UP, engine=engine)
         for engine in ("flower", "sequential")
     ]
     assert found[0][1] == found[1][1]

@@ -229,8 +229,8 @@ def test_a_huge_request_is_refused_before_it_is_parsed(what, audited, tmp_path, 
     else:
         monkeypatch.setattr(gate, "MOST_ARRAY_BYTES", 2**16)
         changes = {"broadcast": {"x": torch.zeros(2**17)}}
-    message, read = request(deployed, site.describe) | changes, wire.read
-    monkeypatch.setattr(wire, "read", lambda content: parsed.append(content) or read(content))
+    message, read = request(deployed, site.describe) | changes, wire.decode
+    monkeypatch.setattr(wire, "decode", lambda content: parsed.append(content) or read(content))
     answer = told(sent(deployed, message))
     assert answer == "request" and len(parsed) == 1  # the reply, by this test
     assert "this site reads" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)

@@ -254,8 +254,8 @@ def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
     data, rows = datasets.load("heart"), []
     for k in range(2):
         site = handover.read_site(tmp_path / f"p/sites/site-{k}")
-        _, task = checking.agreed_task(site["agreed"])
-        rows += list(np.asarray(agreement.conformed(site["data"], task).x_train))
+        _, task = checking.read_agreed_task(site["agreed"])
+        rows += list(np.asarray(agreement.load_for_task(site["data"], task).x_train))
     ours = np.asarray(data.x_train)
     assert np.allclose(np.array(sorted(map(tuple, rows))), np.array(sorted(map(tuple, ours))), atol=1e-3)
 

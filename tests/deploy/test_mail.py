@@ -96,7 +96,7 @@ def test_small_classes_and_cells_leave_in_no_file(mailed):
         assert (mailed / f"{name}-1.txt").read_text().count("\n") > 4
         text = (mailed / f"{name}-2.txt").read_text()
         assert f"{second['low']} to {second['high']}" in text and "multiple of 5" in text
-        left = leaving.read(str(mailed / f"project/memory-{name}/left.jsonl"))
+        left = leaving.read_ledger(str(mailed / f"project/memory-{name}/left.jsonl"))
         assert [set(line["arrays"]) for line in left] == [set(first.arrays), set(second)]
 
 
@@ -138,7 +138,7 @@ def test_a_site_answers_one_message_and_keeps_the_suspects(copy):
     changed(copy / "heads.npz", lambda arrays, meta: arrays["coefficients"].__imul__(2), copy / "other.npz")
     line = fnlkit(f"site judge aix.csv other.npz {at('aix')} -o second.npz", copy, ends=2)
     assert "other.npz" in line and not (copy / "second.npz").exists()
-    assert "refused" in leaving.read(str(copy / "project/memory-aix/left.jsonl"))[-1]["told"]
+    assert "refused" in leaving.read_ledger(str(copy / "project/memory-aix/left.jsonl"))[-1]["told"]
     kept = files.read(copy / f"project/memory-{WRONG}/judged.npz").arrays
     flagged, score = kept["estimate_flagged"], kept["estimate_issue_score"]
     assert 40 < flagged.sum() < 90 and score[flagged].mean() > 3 * score[~flagged].mean()

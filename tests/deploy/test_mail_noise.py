@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
-from fnlkit.datasets.loading import loaded
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.deploy import leaving, mail_files, mail_noise
 from fnlkit.kernels.streams import stream
 from fnlkit.review.quick import digest, quick_audit
@@ -70,7 +70,7 @@ def test_the_files_and_the_simulation_with_the_same_noise_give_the_same_result(m
     fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", mailed)
     config = tomllib.loads((mailed / "project/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     scale = tuple(np.array(json.loads(config[name])) for name in ("mean", "std"))
-    found = quick_audit(Federation.read(mailed / "fed.npz"), loaded(str(mailed / "all.csv")), scale=scale, epsilon=1.0)
+    found = quick_audit(Federation.read(mailed / "fed.npz"), to_dataset(str(mailed / "all.csv")), scale=scale, epsilon=1.0)
     result = json.loads((mailed / "audit.json").read_text())
     assert result["digest"] == digest(found.sites)
     rows = {row["site"]: row for row in result["sites"]}
@@ -107,7 +107,7 @@ def test_secret_noise_has_the_stated_deviation_for_the_sensitivity(fresh):
     residuals = {name: [] for name in exact}
     for n in range(40):
         epsilon = 1 + n / 1000
-        one, _ = mail_noise.summarize(site, epsilon, None)
+        one, _ = mail_noise.summarize_with_noise(site, epsilon, None)
         most, away = one.meta["privacy"]["sensitivity"], one.meta["privacy"]["deviation"]
         share = sum((most[name] / away[name]) ** 2 for name in most)
         assert share == pytest.approx(1 / sigma_of(epsilon, 1e-5) ** 2, rel=1e-3)
@@ -138,7 +138,7 @@ def test_releases_add_up_in_the_ledger_until_the_agreed_epsilon(fresh):
     assert delta_of(total, together) == pytest.approx(1e-5, rel=1e-2) and 0.6 < total < 1.1
     line = fnlkit(f"{summarize} --epsilon 0.9 -o third.npz", fresh, ends=2)
     assert f"{total:.3g}" in line and not (fresh / "third.npz").exists() and not (fresh / "out.npz").exists()
-    ledger = leaving.read(str(fresh / "project/memory-aix/left.jsonl"))
+    ledger = leaving.read_ledger(str(fresh / "project/memory-aix/left.jsonl"))
     totals = [one["told"]["total epsilon"] for one in ledger if "total epsilon" in one.get("told", {})]
     assert totals == [pytest.approx(0.5, rel=1e-3), total]
     assert "refused" in ledger[-1]["told"]

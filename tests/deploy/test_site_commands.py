@@ -19,7 +19,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.site import command as site_command
 from fnlkit.deploy import agreement, checking, handover, labels
 from fnlkit.errors import WorkStopped
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
 from tests import commands
 
@@ -172,10 +172,10 @@ def test_keys_can_be_admitted_one_by_one_and_bind_the_number(demo, tmp_path):
     config = agreement.config_of(str(folder / "pyproject.toml"))
     keys = terms.read_config(config)[1].keys
     assert [bool(key) for key in keys] == [False, True, False]
-    assert agreement.agreed_config(str(folder / "sites/site-0/agreed.toml"), config)["task"] == "train"
+    assert agreement.read_agreed_config(str(folder / "sites/site-0/agreed.toml"), config)["task"] == "train"
     changed = config | {"keys": json.dumps(["", "SHA256:" + "a" * 43, ""])}
     with pytest.raises(agreement.NotAgreed, match="keys"):
-        agreement.agreed_config(str(folder / "pyproject.toml"), changed)
+        agreement.read_agreed_config(str(folder / "pyproject.toml"), changed)
     asked = Sites(None, 3, run="0" * 16, most=10, keys=keys)
     assert asked._owners == {keys[1]: 1}
 
@@ -220,7 +220,7 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     assert int(client.reviewed.sum()) == 12 and int(client.y[int(rows[0]["position"])]) == 7
     done = fnlkit(["fnlkit", "site", "log", "--json"], site)
     lines = json.loads(done.stdout)
-    assert lines == leaving.read(str(site / "memory/left.jsonl")) and len(lines) > 5
+    assert lines == leaving.read_ledger(str(site / "memory/left.jsonl")) and len(lines) > 5
     path = site / "memory/left.jsonl"
     path.write_text(path.read_text().replace('"round": 0', '"round": 1', 1))
     done = fnlkit(["fnlkit", "site", "log"], site)
@@ -232,7 +232,7 @@ def test_reviews_of_a_site_accumulate(demo, tmp_path):
     site = tmp_path / "site"
     shutil.copytree(demo / "sites/site-2", site, ignore=shutil.ignore_patterns("memory", "review"))
     (site / "memory").mkdir(mode=0o700)
-    samples = agreement.conformed(str(site / "data.npz"), checking.agreed_task(str(site / "agreed.toml"))[1])
+    samples = agreement.load_for_task(str(site / "data.npz"), checking.read_agreed_task(str(site / "agreed.toml"))[1])
     start = labels.fresh(samples, "site-2")
     size = len(start.given)
     scores = {
@@ -240,7 +240,7 @@ def test_reviews_of_a_site_accumulate(demo, tmp_path):
         "flagged": np.zeros(size, bool),
         "suggested_label": (start.given + 1) % 10,
     }
-    found = judged(start, {PREFIX + name: values for name, values in scores.items()})
+    found = add_judgment(start, {PREFIX + name: values for name, values in scores.items()})
     found.write(site / "memory/judged.npz")
 
     def review(*words):
@@ -308,12 +308,12 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     site = tmp_path / "p/sites/site-0"
     done = fnlkit(["fnlkit", "site", "join", str(site), "--data", "theirs"], tmp_path)
     assert done.returncode == 0, done.stderr
-    samples = agreement.conformed(str(tmp_path / "theirs"), checking.agreed_task(str(site / "agreed.toml"))[1])
+    samples = agreement.load_for_task(str(tmp_path / "theirs"), checking.read_agreed_task(str(site / "agreed.toml"))[1])
     start = labels.fresh(samples, "site-0")
     size, chosen = len(start.given), next(name for name in start.ids_of(np.arange(len(start.given))) if name[0] == "a")
     scores = {"issue_score": np.zeros(size), "flagged": np.zeros(size, bool), "suggested_label": start.given}
     (site / "memory").mkdir(mode=0o700, exist_ok=True)
-    judged(start, {PREFIX + name: values for name, values in scores.items()}).write(site / "memory/judged.npz")
+    add_judgment(start, {PREFIX + name: values for name, values in scores.items()}).write(site / "memory/judged.npz")
     if kind == "json":
         result = [{"type": "choices", "from_name": "c", "to_name": "i", "value": {"choices": ["b"]}}]
         tasks_of = [{"id": 1, "data": {"image": f"/data/upload/3/0a1b2c3d-{chosen[2:]}"}, "annotations": [{"result": result}]}]
@@ -340,7 +340,7 @@ def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
     tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "one.json")})
     assert all(row["review"] is None for row in json.loads((tmp_path / "one.json").read_text())["sites"])
     judged = Federation.read(str(tmp_path / "memory-1/judged.npz"))
-    samples = agreement.conformed(nodes[11]["data"], checking.agreed_task(nodes[11]["agreed"])[1])
+    samples = agreement.load_for_task(nodes[11]["data"], checking.read_agreed_task(nodes[11]["agreed"])[1])
     pipeline.export_review(judged, 0, tmp_path / "review", budget=20, guarantee=0.5, candidates=40, dataset=samples, say=None)
     table = tmp_path / "review/decisions.csv"
     with table.open(newline="") as handle:
@@ -353,7 +353,7 @@ def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
         sheet.writerows(rows)
     reviewed = pipeline.import_review(judged, table, dataset=samples, say=None)
     assert len(reviewed.meta["reviews"][0]["guarantee"]["listed"]) == 24  # 40 candidates, 16 reviewed and wrong
-    labels.decided(nodes[11]["memory"], pipeline.correct(reviewed, listed=True, drop=True))
+    labels.store_review(nodes[11]["memory"], pipeline.correct(reviewed, listed=True, drop=True))
     tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "two.json")})
     found = {row["site"]: row for row in json.loads((tmp_path / "two.json").read_text())["sites"]}
     review, samples = found["site-1"]["review"], found["site-1"]["samples"]

@@ -90,7 +90,7 @@ def test_the_scale_is_that_of_all_known_values(tables, capsys):
     task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
     fills = {column["name"]: column["fill"] for column in task.columns if "fill" in column}
     assert fills == {name: rows[name]["mean"] for name in fills} and len(fills) == 3
-    left = [leaving.read(str(tables / f"m{k}/left.jsonl"))[-1]["arrays"] for k in range(4)]
+    left = [leaving.read_ledger(str(tables / f"m{k}/left.jsonl"))[-1]["arrays"] for k in range(4)]
     assert all(set(arrays) == set(scaling.SENDS) for arrays in left)
 
 
@@ -133,7 +133,7 @@ def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsy
     deployed = of_tables(tables, 3)
     found = deployed.run("scale")
     task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
-    parts = [agreement.conformed(node["data"], task) for node in deployed.nodes.values()]
+    parts = [agreement.load_for_task(node["data"], task) for node in deployed.nodes.values()]
     x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
     about = {"fields": {"site": sites}, "observed": True}
@@ -171,9 +171,9 @@ def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
     deployed = of_tables(tables)
     found = deployed.run("scale")["scale"]
     task = terms.read_config(deployed.config)[1]
-    reviewed = labels.fresh(agreement.conformed(deployed.nodes[10]["data"], task), "site-0")
+    reviewed = labels.fresh(agreement.load_for_task(deployed.nodes[10]["data"], task), "site-0")
     reviewed.given[:5] = 1 - reviewed.given[:5]
-    labels.decided(str(tables / "m0"), reviewed)
+    labels.store_review(str(tables / "m0"), reviewed)
     desk, declared, _ = opening.open_site(deployed.config | {"task": "train", "scale": found}, deployed.nodes[10])
     assert declared.samples == 80 and desk.clients[0].y.tolist() == reviewed.given.tolist()
 

@@ -17,7 +17,7 @@ from fnlkit.experiment.plan import Plan
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from fnlkit.deploy import terms  # noqa: E402
-from fnlkit.deploy.checking import described  # noqa: E402
+from fnlkit.deploy.checking import describe_data  # noqa: E402
 from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401
 
 EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
@@ -132,7 +132,7 @@ def test_the_declared_replies_are_those_of_the_criterion(held, tmp_path):
 def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):  # noqa: F811
     Deployed(held, tmp_path, "fedavg", select="nes")
     for folder, missing in ((held, 0), (place, 1)):
-        found = described(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
+        found = describe_data(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
         assert sum("--select nes" in problem for problem in found["problems"]) == missing
 
 

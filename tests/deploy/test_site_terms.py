@@ -36,12 +36,12 @@ def sent(deployed, value, *, node=101, kind="train", config=None):
     """Return what a site replies to a server's message, as a value."""
     from flwr.app import Message, RecordDict
 
-    content = value if isinstance(value, RecordDict) else wire.write(value)
+    content = value if isinstance(value, RecordDict) else wire.encode(value)
     before = deployed.grid.config
     deployed.grid.config = config or before
     (reply,) = deployed.grid.send_and_receive([Message(content, node, kind)])
     deployed.grid.config = before
-    return reply.error.reason if reply.has_error() else wire.read(reply.content)
+    return reply.error.reason if reply.has_error() else wire.decode(reply.content)
 
 
 def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
@@ -54,7 +54,7 @@ def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
 
 
 def lines(deployed, k=1):
-    return leaving.read(str(deployed.folder / f"memory-{k}/left.jsonl"))
+    return leaving.read_ledger(str(deployed.folder / f"memory-{k}/left.jsonl"))
 
 
 def told(reply):
@@ -161,10 +161,10 @@ def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
         @app.train()
         def part(message, context):
             values = np.full(50, 0.25 * (context.node_config["k"] == 2))
-            return secret.answered(message, context, lambda: (values, 0), secret.Terms(1.0, 1, 1.0))
+            return secret.answer(message, context, lambda: (values, 0), secret.Terms(1.0, 1, 1.0))
 
         grid = Grid(app, {}, {10 + k: {"k": k} for k in range(3)})
-        return secret.gathered(grid, requests, largest=1.0, clip=1.0, limit=None, round=0)[0]
+        return secret.gather_sum(grid, requests, largest=1.0, clip=1.0, limit=None, round=0)[0]
 
     one, other = ({"weights": torch.full((50,), v), "visits": []} for v in (0.0, 1.0))
     assert np.abs(gathered({10: one, 11: one, 12: one}).numpy() - 0.25 / 3).max() < 1e-5
@@ -250,7 +250,7 @@ def saying(deployed, changes):
 
     def mangle(node, reply):
         if reply.metadata.message_type == "query" and node in changes:
-            reply.content = wire.write(wire.read(reply.content) | changes[node])
+            reply.content = wire.encode(wire.decode(reply.content) | changes[node])
         return reply
 
     deployed.grid.mangle = mangle

@@ -116,7 +116,7 @@ def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys
     told = fnlkit(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
     assert told.returncode == 0 and json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"], told.stderr
     for k in range(3):
-        left = leaving.read(str(tmp_path / f"memory-{k}/left.jsonl"))
+        left = leaving.read_ledger(str(tmp_path / f"memory-{k}/left.jsonl"))
         sent = {name for line in left for name in line.get("arrays", {})}
         assert "weights" in sent and sent <= set(run.traffic.sent)
         assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
@@ -217,7 +217,7 @@ def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place,
         _round_of(deployed, step)
     assert reason in str(stopped.value)
     assert not _has_canary(_all_bytes(deployed)) and _all_bytes(deployed)
-    left = leaving.read(str(tmp_path / "memory-1/left.jsonl"))
+    left = leaving.read_ledger(str(tmp_path / "memory-1/left.jsonl"))
     refused = [line["told"]["refused"] for line in left if "refused" in line.get("told", {})]
     assert bool(refused) == ("declare" in reason)
     assert not any("labels" in line.get("arrays", {}) for line in left)
@@ -305,12 +305,12 @@ def test_a_changed_ledger_is_refused(tmp_path):
     path = str(tmp_path / "left.jsonl")
     for round in range(3):
         leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in leaving.read(path)] == [0, 1, 2]
+    assert [line["round"] for line in leaving.read_ledger(path)] == [0, 1, 2]
     lines = Path(path).read_text().splitlines()
     for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
         Path(path).write_text("\n".join(changed) + "\n")
         with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
-            leaving.read(path)
+            leaving.read_ledger(path)
 
 
 def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
@@ -320,7 +320,7 @@ def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
         leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
         if round != 1:
             leaving.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in leaving.read(again)] == [0, 2]
+    assert [line["round"] for line in leaving.read_ledger(again)] == [0, 2]
 
 
 def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
@@ -335,12 +335,12 @@ def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     second = path.read_bytes()[len(whole) :]
     for length in (1, len(second) // 2, len(second) - 1):
         path.write_bytes(whole + second[:length])
-        assert [line["round"] for line in leaving.read(str(path))] == [0]
+        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0]
         enter(2)
-        assert [line["round"] for line in leaving.read(str(path))] == [0, 2]
+        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0, 2]
     path.write_bytes(b"{")
     enter(3)
-    assert [line["round"] for line in leaving.read(str(path))] == [3]
+    assert [line["round"] for line in leaving.read_ledger(str(path))] == [3]
 
 
 # ---- the project

@@ -19,7 +19,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.deploy import opening, project, tasks, terms
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.estimators import judged_by
+from fnlkit.estimators import run_estimator
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
@@ -137,7 +137,7 @@ def test_an_estimate_over_sites_equals_the_simulation(estimator, place, tmp_path
             Deployed(place, tmp_path, "estimate", estimator=estimator)
     deployed = Deployed(place, tmp_path, "estimate", estimator=estimator, per_sample=single)
     found, (federation, data, warm_up) = deployed.run(), deployed.simulated()
-    arrays, facts = judged_by(federation, data, estimator, form="federated", warm_up=warm_up, engine="sequential")
+    arrays, facts = run_estimator(federation, data, estimator, form="federated", warm_up=warm_up, engine="sequential")
     assert [row["level"] for row in found["sites"]] == arrays["estimate_client_level"].tolist()
     assert [row["low"] for row in found["sites"]] == arrays["estimate_client_level_low"].tolist()
     assert found["transition"] == arrays["estimate_transition"].tolist() and found["sent"] == facts["sent"]
@@ -200,7 +200,7 @@ def test_a_table_folder_or_array_of_one_sample_is_read(form, tmp_path):
     """Others need two classes, because nothing can be learned from one."""
     from PIL import Image
 
-    from fnlkit.deploy.agreement import conformed, samples_like
+    from fnlkit.deploy.agreement import load_for_task, samples_like
 
     if form == "table":
         (tmp_path / "ours.csv").write_text("a,b,label\n1,2,well\n3,4,ill\n5,6,well\n")
@@ -226,7 +226,7 @@ def test_a_table_folder_or_array_of_one_sample_is_read(form, tmp_path):
         datasets.load(site)
     task = terms.Task(2, ours.kind, tuple(ours.x_train.shape[1:]), tuple(ours.class_names), columns=ours.table)
     assert samples_like(site, task).class_names == ["well"]
-    assert conformed(site, task).y_train.tolist() == [1]
+    assert load_for_task(site, task).y_train.tolist() == [1]
 
 
 def test_a_task_that_the_sites_did_not_agree_to_is_refused(place, tmp_path, capsys):
@@ -337,7 +337,7 @@ def test_an_internal_error_of_the_server_is_named_as_one(place, tmp_path, monkey
     def fails(remote, task, settings, config, report):
         raise KeyError("level")
 
-    monkeypatch.setattr(tasks, "_audited", fails)
+    monkeypatch.setattr(tasks, "_run_audit", fails)
     with pytest.raises(KeyError):
         deployed.run()
     reason = json.loads((tmp_path / "result.status.json").read_text())["reason"]
@@ -396,7 +396,7 @@ def test_no_canary_leaves_a_site_in_an_audit(task, place, tmp_path, capsys):
         few = np.bincount(judged.given, minlength=10)[judged.given] < 5
         secrets += [value.tobytes() for value in scores[~few | (task == "audit")] if value not in (0, 1)]
         secrets += [judged.given.astype(kind).tobytes() for kind in (np.int64, np.int32, np.uint8)]
-        lines = leaving.read(str(memory / "left.jsonl"))
+        lines = leaving.read_ledger(str(memory / "left.jsonl"))
         for name, array in [pair for line in lines for pair in line.get("arrays", {}).items()]:
             entered[name] = entered.get(name, 0) + array["bytes"]
     assert entered == {name: sent["bytes"] for name, sent in found["sent"].items()}  # what the server counted
@@ -434,7 +434,7 @@ def _broken(secrets):
 
 def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch, capsys):
     """Secrets in labels, paths, ids, metadata and texts of errors, over all tasks."""
-    from fnlkit.deploy.agreement import conformed
+    from fnlkit.deploy.agreement import load_for_task
     from fnlkit.engines.flower import wire
     from fnlkit.engines.flower.api import Message
 
@@ -443,7 +443,7 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
     deployed = Deployed(place, tmp_path, audit_rounds=1)
     secrets = _with_secrets(deployed, tmp_path, drawn)
     task = terms.read_config(deployed.config)[1]
-    seen = [conformed(site["data"], task, leave_out=site["leave_out"]) for site in deployed.nodes.values()]
+    seen = [load_for_task(site["data"], task, leave_out=site["leave_out"]) for site in deployed.nodes.values()]
     assert all(len(data.ids) == 30 and data.fields["patient"][0] in secrets for data in seen)
     run = str(tmp_path / "run.pt")
     deployed.run()
@@ -464,7 +464,7 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
     texts = [next(drawn) for _ in range(1000 - len(secrets))]
     broken = Grid(apps.client_app(_broken(iter(texts))), deployed.config, deployed.nodes)
     kinds = ["query", "train", "train", "query", "query"]
-    messages = [Message(wire.write({}), 100 + i % SITES, kinds[i % 5]) for i in range(len(texts))]
+    messages = [Message(wire.encode({}), 100 + i % SITES, kinds[i % 5]) for i in range(len(texts))]
     list(broken.push_messages(messages))
     sent = b"".join([*deployed.grid.left, *broken.left])
     assert len({*secrets, *texts}) == 1000 and len(broken.left) == len(texts) == 320
@@ -474,12 +474,12 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
 
 def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
     from fnlkit import pipeline
-    from fnlkit.deploy.agreement import conformed
+    from fnlkit.deploy.agreement import load_for_task
 
     deployed = Deployed(place, tmp_path)
     deployed.run()
     memory, (_, task) = tmp_path / "memory-3", terms.read_config(deployed.config)
-    data = conformed(deployed.nodes[103]["data"], task)
+    data = load_for_task(deployed.nodes[103]["data"], task)
     judged = Federation.read(str(memory / labels.JUDGED))
     pipeline.export_review(judged, 0, tmp_path / "review", budget=10, dataset=data, say=None)
     lines = (tmp_path / "review/decisions.csv").read_text().splitlines()
@@ -489,7 +489,7 @@ def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
         row[head.index("decision")], row[head.index("label")] = ("drop", "") if number == 0 else ("relabel", "7")
     (tmp_path / "review/decisions.csv").write_text("\n".join([lines[0], *map(",".join, rows)]) + "\n")
     reviewed = pipeline.import_review(judged, tmp_path / "review/decisions.csv", dataset=data, say=None)
-    labels.decided(str(memory), reviewed)
+    labels.store_review(str(memory), reviewed)
     desk, declared, _ = opening.open_site(deployed.config, deployed.nodes[103])
     client = desk.clients[0]
     assert declared.samples == 59 == len(client) and int(client.reviewed.sum()) == 9

@@ -56,7 +56,7 @@ def stand_in(monkeypatch):
     own = Graphs._record
     monkeypatch.setattr(Graphs, "usable", lambda self, device: True)
     monkeypatch.setattr(Graphs, "_record", record)
-    monkeypatch.setattr(Graphs, "_captured", captured)
+    monkeypatch.setattr(Graphs, "_capture", captured)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.nn.functional, "one_hot", one_hot)
     return ways

@@ -9,7 +9,7 @@ from fnlkit import engines
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
 from fnlkit.components import Sent, registry
-from fnlkit.components.declarations import declared
+from fnlkit.components.declarations import parse_replies
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
@@ -65,11 +65,11 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
         fed.rollback()
     with pytest.raises(InputError, match="'mean'.*sends="):
         fed.round(IDS, model, tell_mean, expect=("mean",))
-    fed.sends = declared(["fit"])
+    fed.sends = parse_replies(["fit"])
     replies = fed.round(IDS, model, one_tells_more)
     assert replies.ids.tolist() == [0, 1, 3] and set(replies) == {"fit"}
     assert [row["client"] for row in fed.rejected] == [2] and set(fed.traffic.sent) == {"fit", "refused"}
-    fed.sends = declared({"scores": "of its samples"})  # by name alone: one number a sample, but of client 1
+    fed.sends = parse_replies({"scores": "of its samples"})  # by name alone: one number a sample, but of client 1
     assert fed.round(IDS, model, tell_samples).ids.tolist() == [0, 2, 3]
     fed.sends = {"scores": Sent("of its samples", "once", ("n",))}
     assert fed.round(IDS, model, tell_samples, expect="scores").ids.tolist() == [0, 2, 3]
@@ -77,7 +77,7 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
 
 def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(federation):
     fed, model = federation
-    fed.sends, fed.protect = declared(["mean"]), "dp"
+    fed.sends, fed.protect = parse_replies(["mean"]), "dp"
     opt = registry.optimizer("fedavg", FIT, protect=Protection(1.0, 1.0, 4.0))
     for steps in ((tell_mean,), (FIT,), (FIT, tell_mean)):
         with pytest.raises(InputError, match="--protect dp"):
@@ -149,7 +149,7 @@ def test_a_selector_declares_the_replies_of_candidates():
 def test_a_single_reply_is_checked_against_the_declaration():
     """A cohort of one has no majority."""
     fed, model = toy(count=6, network=mlp)
-    fed.sends = declared(["fit", "mean"])
+    fed.sends = parse_replies(["fit", "mean"])
     replies = fed.round([3], model, tell_mean, expect=("fit",))
     assert replies.ids.tolist() == [] and fed.rejected[0]["reason"] == "lacks 'fit'; sent unexpected 'mean'"
     for _ in range(4):

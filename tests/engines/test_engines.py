@@ -21,7 +21,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Augment, Inputs
 from fnlkit.client.losses import cross_entropy
-from fnlkit.client.losses.exchange import chosen
+from fnlkit.client.losses.exchange import select_small_losses
 from fnlkit.client.losses.parts import reads
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
@@ -33,7 +33,7 @@ from fnlkit.engines.stacked_training import StackedTraining
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models import build
-from fnlkit.models.dropout import Dropout2d, keyed
+from fnlkit.models.dropout import Dropout2d, replace_dropout
 from fnlkit.models.head import WithHead
 from fnlkit.models.pair import Pair
 from fnlkit.server.clients import TooManyLost
@@ -359,7 +359,7 @@ def test_a_network_that_cannot_be_stacked_is_named():
 def transformer():
     """A layer of a transformer over four tokens of two features, with dropout in its attention."""
     layer = nn.TransformerEncoderLayer(2, 1, 4, dropout=0.3, batch_first=True)
-    return keyed(nn.Sequential(nn.Unflatten(1, (4, 2)), layer, nn.Flatten(), nn.Linear(toy.FEATURES, toy.CLASSES)))
+    return replace_dropout(nn.Sequential(nn.Unflatten(1, (4, 2)), layer, nn.Flatten(), nn.Linear(toy.FEATURES, toy.CLASSES)))
 
 
 @pytest.mark.parametrize("engine", ["stacked", pytest.param("workers", marks=pytest.mark.slow)])
@@ -445,7 +445,7 @@ def test_a_failed_recording_falls_back_to_the_other_form_with_a_note(recorded, m
 
 
 def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
-    monkeypatch.setattr(Graphs, "_captured", lambda self, warm, plain: Tape())
+    monkeypatch.setattr(Graphs, "_capture", lambda self, warm, plain: Tape())
     fed = same_round("stacked", FITS["everything"], [9, 2, 4])
     assert "from the plain step" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
     assert not fed.engine.graphs.recorded
@@ -596,7 +596,7 @@ def cautious(logits, batch, *, weight):
     nearest = torch.nn.functional.cosine_similarity(batch.features[..., None, :], centers[..., None, :, :], dim=-1).argmax(-1)
     center = centers.gather(-2, batch.y[..., None].expand(batch.features.shape))
     base = base + 0.5 * (batch.features - center).square().mean(-1) * (nearest == batch.y)
-    taken = chosen(-own.detach(), torch.ones_like(batch.y, dtype=torch.bool), 0.3)
+    taken = select_small_losses(-own.detach(), torch.ones_like(batch.y, dtype=torch.bool), 0.3)
     balance = -(p.mean(-2).log().mean(-1) + np.log(4))
     return taken * base * (taken.shape[-1] / taken.sum(-1, keepdim=True).to(base)) + 0.3 * balance[..., None]
 

@@ -20,7 +20,7 @@ import torch
 
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
-from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, counted
+from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from tests.commands import LIMIT, shell, wait_until
@@ -161,8 +161,8 @@ def test_the_last_round_that_counted():
 
     log = [Exchange(np.array([0, 1]), np.array(kept), {}) for kept in ([0, 1], [0], [0, 1])]
     refused = [{"round": 2, "client": 0}, {"round": 2, "client": 5}]
-    assert counted(log, refused, [0, 1, 2], 3) == {0: 1, 1: 2, 2: NEVER}
-    assert counted(log, refused, [0, 1], 2) == {0: 1, 1: 0} and counted(log, [], [0], 0) == {0: NEVER}
+    assert last_counted_rounds(log, refused, [0, 1, 2], 3) == {0: 1, 1: 2, 2: NEVER}
+    assert last_counted_rounds(log, refused, [0, 1], 2) == {0: 1, 1: 0} and last_counted_rounds(log, [], [0], 0) == {0: NEVER}
 
 
 # ---- messages
@@ -189,13 +189,13 @@ def alike(a, b):
 
 
 def test_messages_round_trip():
-    alike(wire.read(wire.write(VALUE)), VALUE)
+    alike(wire.decode(wire.encode(VALUE)), VALUE)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
 def test_only_plain_values_are_sent(value):
     with pytest.raises(InputError, match="cannot be sent"):
-        wire.write(value)
+        wire.encode(value)
 
 
 def test_foreign_messages_are_refused():
@@ -206,7 +206,7 @@ def test_foreign_messages_are_refused():
         return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord({"0": Array(**fine)})})
 
     one = '{"tensor": "0"}'
-    assert wire.read(message(one)).tolist() == [0, 0]
+    assert wire.decode(message(one)).tolist() == [0, 0]
     bad = [message(one, shape=(65536, 65536)), message(one, shape=(-1, -2)), message(one, dtype="object"), message("[1]")]
     bad += [message(one, dtype="no"), message(one, stype="numpy.ndarray"), message('{"tensor": "1"}'), message('{"pickle": 1}')]
     bad += [message('{"list": [{"tensor": "0"}, {"tensor": "0"}]}')]  # each name would be another copy of a large array
@@ -228,7 +228,7 @@ def test_foreign_messages_are_refused():
             bad.append(each)
     for each in bad:
         with pytest.raises(wire.Unreadable):
-            wire.read(each)
+            wire.decode(each)
 
 
 @pytest.mark.parametrize("number", [np.array([0, 1]), np.array([]), "0", None, 0.0, [0]])

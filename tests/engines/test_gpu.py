@@ -12,7 +12,7 @@ from fnlkit.components import registry
 from fnlkit.engines import devices, stacked
 from fnlkit.engines.descent import Descent
 from fnlkit.engines.devices import Devices
-from fnlkit.engines.stacked_training import gathered
+from fnlkit.engines.stacked_training import match_layout
 from fnlkit.models import build
 from fnlkit.pipeline import doctor
 from tests.commands import fnlkit
@@ -88,7 +88,7 @@ def test_gradients_of_branches_are_applied_like_stacked_gradients(momentum, lead
         descent = Descent(fit, weights)
         for _ in range(2):
             chosen = [w[pick] for w in weights]
-            gradients = separate if by_client else gathered(separate, chosen)
+            gradients = separate if by_client else match_layout(separate, chosen)
             descent.step(chosen, gradients, pick, leading, by_client)
         ends.append([*weights, *chosen, *descent.velocity])
     torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-6)

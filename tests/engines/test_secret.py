@@ -56,7 +56,7 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):  # noqa: F811
         assert abs(one.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * 2**32
     assert hidden.traffic.bytes_up == sum(hidden.traffic.sent.values()) > 1.2 * plain.traffic.bytes_up > 0
     for k in range(3):
-        left = leaving.read(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
+        left = leaving.read_ledger(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
         assert [line["told"]["masked"] for line in left if "masked" in line.get("told", {})] == [
             ["pk1", "pk2"], ["ctxts", "dsts"], ["masked_params"], ["nids", "shares"]
         ]  # fmt: skip
@@ -84,19 +84,19 @@ def five(updates, weights, fails=()):
         k = int(context.node_config["k"])
 
         def update():
-            wire.read(message.content)
+            wire.decode(message.content)
             if k in fails:
                 raise RuntimeError("samples")
             return updates[k], k
 
         try:
-            return secret.answered(message, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
+            return secret.answer(message, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
         except (RuntimeError, secret.Refused) as error:
             return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=message)
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
     requests = {node: {"weights": torch.zeros(2), "visits": [[node, -1, -1, {}]]} for node in grid.nodes}
-    return secret.gathered(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
+    return secret.gather_sum(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
 
 
 def test_secure_mean_of_the_remaining_sites():
@@ -148,8 +148,8 @@ TERMS = secret.Terms(1.0, 5, 1.0)
 ])  # fmt: skip
 def test_a_site_refuses_requests_that_reveal_more(config):
     with pytest.raises(secret.Refused):
-        secret.answered(*asked(config), None, TERMS)
-    assert secret.answered(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
+        secret.answer(*asked(config), None, TERMS)
+    assert secret.answer(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
 
 
 def test_masks_hang_on_all_of_their_seed():
@@ -207,7 +207,7 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noq
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
-    (reply,) = deployed.grid.send_and_receive([Message(wire.write(open_one), 100, "train")])
+    (reply,) = deployed.grid.send_and_receive([Message(wire.encode(open_one), 100, "train")])
     assert reply.has_error() and reply.error.reason == "failed Refused"
     assert terms.read_config(deployed.config)[0].protect == "secagg"
 

@@ -12,9 +12,9 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate
 from fnlkit.estimators.anchor import true_posterior
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
-from fnlkit.estimators.confident import judge
+from fnlkit.estimators.confident import judge_probabilities
 from fnlkit.estimators.intervals import bootstrap, wilson
 from fnlkit.estimators.knn import neighbors_for
 from fnlkit.estimators.loss import upper_probability
@@ -42,7 +42,7 @@ def found(federation, spec, seed=0, **options):
 
 @cache
 def on_digits(spec, model="clients(rho=0.6, tau=0.4)"):
-    federation = judged(noisy(model), found(noisy(model), spec))
+    federation = add_judgment(noisy(model), found(noisy(model), spec))
     return federation, compare(federation)
 
 
@@ -65,7 +65,7 @@ def check(federation, arrays):
     outside = np.setdiff1d(np.arange(n), federation.client_indices)
     assert not issue[outside].any() and not flagged[outside].any()
     assert all(np.isfinite(values).all() for values in arrays.values())
-    Federation.from_artifact(judged(federation, arrays).to_artifact())
+    Federation.from_artifact(add_judgment(federation, arrays).to_artifact())
 
 
 # What these runs reach with some room; energy judges clients, not samples (FedLN, Section 4.2).
@@ -226,7 +226,7 @@ def test_confident_equals_its_naive_twin():
     sizes = [1, 4, 40, 70]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     probabilities, labels = rng.dirichlet(np.ones(4), sum(sizes)), rng.integers(0, 4, sum(sizes))
-    out = judge(probabilities, labels, offsets)
+    out = judge_probabilities(probabilities, labels, offsets)
     for k, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
         assert out.level[k] == pytest.approx(naive_level(probabilities[a:b], labels[a:b])), k
 
@@ -238,7 +238,7 @@ def test_confident_recovers_a_known_transition():
     given = np.where(rng.random(900) < 0.3, rng.integers(0, 3, 900), true)
     probabilities = np.eye(3)[true] * 0.94 + 0.02
     offsets = np.array([0, 400, 900])
-    out = judge(probabilities, given, offsets)
+    out = judge_probabilities(probabilities, given, offsets)
     counts = np.array([[np.sum((true == i) & (given == j)) for j in range(3)] for i in range(3)])
     np.testing.assert_allclose(out.transition, counts / counts.sum(1, keepdims=True), atol=1e-12)
     wrong = [np.mean((true != given)[a:b]) for a, b in ((0, 400), (400, 900))]
@@ -315,7 +315,7 @@ def test_a_perfect_judgment_has_no_error():
         "transition": counts / counts.sum(1, keepdims=True), "issue_score": wrong * 1.0, "flagged": wrong,
         "suggested_label": f.true,
     }  # fmt: skip
-    facts = compare(judged(f, {f"estimate_{name}": v for name, v in arrays.items()}))
+    facts = compare(add_judgment(f, {f"estimate_{name}": v for name, v in arrays.items()}))
     for name in ("sample_auc", "client_auc", "level_coverage", "flag_precision", "flag_recall", "suggested_accuracy"):
         assert facts[name] == 1, name
     assert facts["level_error"] == 0 and facts["transition_cosine"] == pytest.approx(1) and sizes.sum() == len(held)
@@ -326,20 +326,20 @@ def test_a_perfect_judgment_has_no_error():
 def test_relabeling_keeps_received_labels():
     f = noisy()
     before, arrays = f.given.copy(), found(f, "knn")
-    out = judged(f, arrays, relabel=True)
+    out = add_judgment(f, arrays, relabel=True)
     assert (f.given == before).all() and (out.extra["received"] == before).all()
     assert (out.given == arrays["estimate_suggested_label"]).all() and (out.given != before).any()
     assert (out.noise_client_level == out.wrong_share()).all()
     # The errors are those of the labels that were judged, before and after applying.
-    assert compare(out) == compare(judged(f, arrays))
-    again = judged(out, found(out, "knn"), relabel=True)
+    assert compare(out) == compare(add_judgment(f, arrays))
+    again = add_judgment(out, found(out, "knn"), relabel=True)
     assert (again.extra["received"] == before).all()
     assert (again.extra["estimate_judged_label"] == out.given).all()
 
 
 def test_a_new_judgment_replaces_the_old_one():
     arrays = {**found(noisy(), "knn"), "estimate_of_long_ago": np.zeros(3)}
-    out = judged(judged(noisy(), arrays), found(noisy(), "knn"))
+    out = add_judgment(add_judgment(noisy(), arrays), found(noisy(), "knn"))
     assert "estimate_of_long_ago" not in out.extra
 
 

@@ -13,8 +13,8 @@ from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, em, judged_by, warmup
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators import ESTIMATORS, em, run_estimator, warmup
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment import Experiment, Settings
@@ -65,7 +65,7 @@ def rows(name):
 @cache
 def found(spec, given, form):
     options = {given: rows(given)} if given else {}
-    return judged_by(*world(), spec, form=form, warm_up=WARM_UP, engine="sequential", **options)
+    return run_estimator(*world(), spec, form=form, warm_up=WARM_UP, engine="sequential", **options)
 
 
 @pytest.mark.parametrize(("spec", "given"), CASES)
@@ -84,15 +84,15 @@ def test_held_out_samples_are_judged_in_both_forms(spec):
     federation = noise.inject(federation, "symmetric(eta=0.4)", seed=0)
     quick = WARM_UP | {"rounds": 1, "epochs": 1}
     options = {"warm_up": quick, "engine": "sequential"}
-    both = [judged_by(federation, data, spec, form=form, **options)[0] for form in ("pooled", "federated")]
+    both = [run_estimator(federation, data, spec, form=form, **options)[0] for form in ("pooled", "federated")]
     for name, values in both[0].items():
         np.testing.assert_allclose(both[1][name], values, rtol=0, atol=1e-9, err_msg=name)
     out, apart = both[0], np.concatenate(federation.held_out)
     assert (out["estimate_issue_score"][apart] > 0).mean() > 0.9 and out["estimate_flagged"][apart].any()
-    relabeled = judged(federation, out, relabel=True)
+    relabeled = add_judgment(federation, out, relabel=True)
     assert (relabeled.given[apart] == federation.given[apart]).all()  # a model is not measured on suggestions
     assert (relabeled.given != federation.given).any()
-    facts = compare(judged(federation, out))
+    facts = compare(add_judgment(federation, out))
     assert facts["level_true"] == pytest.approx((federation.given != federation.true).mean())  # of all, not of 70 %
     if spec.startswith("knn"):  # the neighbors know better than chance, of held-out samples too
         assert auc(out["estimate_issue_score"][apart], (federation.given != federation.true)[apart]) > 0.8
@@ -101,10 +101,10 @@ def test_held_out_samples_are_judged_in_both_forms(spec):
 def test_no_cross_validated_model_trains_on_samples_that_are_held_out(monkeypatch):
     federation, data = partitioning.federation(datasets.load("digits"), clients=3, holdout=0.3, seed=0), world()[1]
     apart, seen = np.concatenate(federation.held_out), []
-    original = warmup.trained
+    original = warmup.train_warmup
     watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
-    monkeypatch.setattr(warmup, "trained", watched)
-    judged_by(federation, data, "confident(folds=3)", warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
+    monkeypatch.setattr(warmup, "train_warmup", watched)
+    run_estimator(federation, data, "confident(folds=3)", warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
     assert len(seen) == 3 and not any(np.isin(apart, part.client_indices).any() for part in seen)
 
 
@@ -122,7 +122,7 @@ def vectors(tmp_path_factory):
 @pytest.mark.parametrize("spec", ["em(folds=2)", "confident(by=sample, folds=2)", "loss"])
 def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors):
     options = {"warm_up": WARM_UP, "engine": "sequential"}
-    (pooled, _), (asked, facts) = (judged_by(*vectors, spec, form=form, **options) for form in ("pooled", "federated"))
+    (pooled, _), (asked, facts) = (run_estimator(*vectors, spec, form=form, **options) for form in ("pooled", "federated"))
     for name, values in pooled.items():
         np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
     assert facts["sent"]["moments"]["bytes"] % (8 + 16 * 4) == 0
@@ -132,7 +132,7 @@ def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
     federation = replace(vectors[0], given=np.array(vectors[0].true))  # right labels: the models have skill at every site
     options = {"warm_up": WARM_UP | {"rounds": 15}, "engine": "sequential"}
     found = audit(federation, vectors[1], folds=2, **options)
-    pooled, _ = judged_by(federation, vectors[1], "em(folds=2)", **options)
+    pooled, _ = run_estimator(federation, vectors[1], "em(folds=2)", **options)
     assert [row["judge"] for row in found.sites] == ["others"] * 4
     arrays = found.judgment.arrays(federation)
     for name in ("client_level", "issue_score", "transition"):
@@ -203,23 +203,23 @@ def send_a_sample(client, model, received):
 
 
 def test_a_reply_that_is_not_declared_is_noticed():
-    from fnlkit.estimators.federated import left
+    from fnlkit.estimators.federated import describe_traffic
 
     evidence = EstimatorInputs(*world(), form="federated", probabilities=rows("probabilities"))
     leaky(evidence)
     with pytest.raises(AssertionError, match="secret"):
-        left(evidence.traffic, sends_of("em"))
+        describe_traffic(evidence.traffic, sends_of("em"))
 
 
 # ---- what has no federated form, and what is said
 def test_estimators_without_a_federated_form_are_refused(tmp_path):
     with pytest.raises(InputError, match="--form federated: knn.across=true. needs the embeddings and labels of all clients"):
-        judged_by(*world(), "knn(across=true)", form="federated")
+        run_estimator(*world(), "knn(across=true)", form="federated")
     (tmp_path / "mine.py").write_text("def judge(evidence):\n    raise AssertionError('asked')\n")
     with pytest.raises(InputError, match="mine.py:judge.*sends=.*write --form pooled"):
-        judged_by(*world(), f"{tmp_path}/mine.py:judge", form="federated")
+        run_estimator(*world(), f"{tmp_path}/mine.py:judge", form="federated")
     with pytest.raises(InputError, match="--form 'else': write pooled or federated"):
-        judged_by(*world(), "knn", form="else")
+        run_estimator(*world(), "knn", form="else")
 
 
 def test_principal_components_of_all_clients_are_refused():
@@ -227,7 +227,7 @@ def test_principal_components_of_all_clients_are_refused():
     larger = replace(data, samples=lambda: (np.repeat(data.x_train, 2, 1), np.repeat(data.x_test, 2, 1)))
     federation = Federation(**{**federation.__dict__, "meta": {}})
     with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*--embeddings"):
-        judged_by(federation, larger, "knn", form="federated")
+        run_estimator(federation, larger, "knn", form="federated")
 
 
 def test_the_file_records_the_form_and_the_replies(tmp_path):

@@ -10,7 +10,7 @@ from fnlkit import datasets, noise
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate, warm_up_of
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import settings_of
@@ -35,8 +35,8 @@ def test_a_warm_up_takes_every_client_when_they_are_few(clients, fraction):
 
 def test_five_sites_are_ranked_by_the_noise_that_they_have(digits):
     noisy = federation(digits, 5)
-    few = compare(judged(noisy, estimate(noisy, digits, "loss", warm_up={"fraction": 0.2})))
-    now = compare(judged(noisy, estimate(noisy, digits, "loss")))
+    few = compare(add_judgment(noisy, estimate(noisy, digits, "loss", warm_up={"fraction": 0.2})))
+    now = compare(add_judgment(noisy, estimate(noisy, digits, "loss")))
     assert now["client_auc"] == 1 and now["sample_auc"] > 0.9
     assert few["client_auc"] < 0.8 and few["sample_auc"] < 0.7  # what one client a round knows
 

@@ -17,8 +17,8 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.experiment.interrupts import deferred_interrupts
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.interrupts import defer_interrupts
+from fnlkit.experiment.network import load_trained
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
 from tests.commands import fnlkit
@@ -175,7 +175,7 @@ def test_a_signal_waits_until_a_round_is_complete(number):
 
     before = signal.signal(number, handler)
     try:
-        with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        with pytest.raises(KeyboardInterrupt), defer_interrupts():
             signal.raise_signal(number)
             done.append("complete")
         assert done == ["complete"] and signal.getsignal(number) is handler
@@ -319,7 +319,7 @@ def test_a_run_with_a_head_is_a_model_for_estimators(estimator):
     found = estimate(federation, dataset, estimator, run=run, warm_up={"rounds": 8, "epochs": 1, "fraction": 0.5})
     assert np.isfinite(found["estimate_issue_score"]).all()
     probabilities = model_probabilities(run, dataset, np.arange(20), 4)
-    logits = trained_network(run, dataset).logits(torch.from_numpy(dataset.x_train[:20]))
+    logits = load_trained(run, dataset).logits(torch.from_numpy(dataset.x_train[:20]))
     assert np.allclose(probabilities, logits.double().softmax(-1)) and len(logits[0]) == 4
 
 

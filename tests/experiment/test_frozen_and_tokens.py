@@ -10,7 +10,7 @@ import fnlkit
 from fnlkit.engines import make
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from tests.experiment.test_experiment import finish, problem, reread, same, settings
 
 NETS = """
@@ -82,14 +82,14 @@ def test_a_run_with_frozen_parameters_is_judged_and_resumed_with_the_same_ones(n
     whole = finish(federation, dataset, chosen)
     run = reread(finish(federation, dataset, chosen, stop_after=1), tmp_path)
     same(finish(federation, dataset, chosen, resume=run), whole)
-    trained = trained_network(whole, dataset)
+    trained = load_trained(whole, dataset)
     hits = trained.logits(torch.from_numpy(dataset.x_test)).argmax(-1).numpy() == dataset.y_test
     assert hits.mean() == pytest.approx(whole.history[-1]["accuracy"])
     (tmp_path / "nets.py").write_text(NETS.replace("shift=0.0", "shift=0.5"))
     (tmp_path / "other.py").write_text(NETS.replace("shift=0.0", "shift=0.5"))  # a file is imported once a process
     moved = dataclasses.replace(run, settings=run.settings | {"model": f"{tmp_path}/other.py:low_rank"})
     with pytest.raises(InputError, match="frozen"):
-        trained_network(moved, dataset)
+        load_trained(moved, dataset)
     with pytest.raises(InputError, match="frozen"):
         finish(federation, dataset, dataclasses.replace(chosen, model=moved.settings["model"]), resume=moved)
 

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 from fnlkit.errors import InputError
-from fnlkit.experiment.output import locked, metrics_file
+from fnlkit.experiment.output import lock_output, metrics_file
 from fnlkit.experiment.progress import Progress
 
 
 def test_a_second_run_on_a_file_names_the_owner_of_the_lock(tmp_path):
     target = str(tmp_path / "run.pt")
-    with locked(target), pytest.raises(InputError, match=r"process \d+ is training into this file"), locked(target):
+    with lock_output(target), pytest.raises(InputError, match=r"process \d+ is training into this file"), lock_output(target):
         raise AssertionError("the lock was given twice")
-    with locked(target):  # let go of
+    with lock_output(target):  # let go of
         pass
     assert not (tmp_path / "run.pt.lock").exists()
 
 
 def test_a_lock_in_no_folder(tmp_path):
-    with pytest.raises(InputError, match="does not exist"), locked(str(tmp_path / "none/run.pt")):
+    with pytest.raises(InputError, match="does not exist"), lock_output(str(tmp_path / "none/run.pt")):
         raise AssertionError("there is nowhere to write")
 
 

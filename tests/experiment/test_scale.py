@@ -7,12 +7,12 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.client.scaling import channel_moments, pooled_channels
+from fnlkit.client.scaling import channel_moments, pool_channel_moments
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import moments
 from fnlkit.errors import InputError, SampleError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import scale_of
 
 QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
@@ -30,7 +30,7 @@ def test_moments_of_clients_are_those_of_all(kind):
     x = (rng.random((90, 4, 5, 3)) * 200 + (1000 if kind != np.uint8 else 0)).astype(kind)
     x[..., 1] = 7
     parts = np.split(x, [1, 2, 40, 40, 70])  # one image, none, many
-    mean, std = pooled_channels(map(channel_moments, parts), x.dtype)
+    mean, std = pool_channel_moments(map(channel_moments, parts), x.dtype)
     expected = moments(x)
     assert std[1] == expected[1][1] == 1
     if kind == np.uint8:
@@ -50,7 +50,7 @@ def test_scaling_uses_metered_moments_of_clients(digits):
     assert run.meta["samples"]["mean"] == list(digits.mean)
     # A run's own numbers scale the samples that it judges, whatever the data set at hand would say.
     other = replace(digits, statistics=((0.9,), (0.2,)))
-    assert trained_network(run, other).inputs.mean == digits.mean
+    assert load_trained(run, other).inputs.mean == digits.mean
 
 
 def test_published_moments_need_no_reply(digits):

@@ -108,9 +108,9 @@ def test_trackers_get_the_data_set_and_the_noise(federation):
     from types import SimpleNamespace
 
     from fnlkit.experiment import Settings
-    from fnlkit.experiment.tracking import described
+    from fnlkit.experiment.tracking import describe_run
 
-    facts = described(SimpleNamespace(settings=Settings(lr=0.5), federation=federation))
+    facts = describe_run(SimpleNamespace(settings=Settings(lr=0.5), federation=federation))
     made = [step["parameters"] for step in federation.meta["provenance"] if step["command"] == "inject-noise"]
     assert facts["dataset"] == "digits" and facts["lr"] == 0.5 and facts["inject-noise.noise"] == made[0]["noise"]
     assert "partition.clients" in facts

@@ -7,7 +7,7 @@ import pytest
 
 from fnlkit import models
 from fnlkit.artifacts.run import Run
-from fnlkit.client.scaling import moments, pooled
+from fnlkit.client.scaling import moments, pool_moments
 from tests.commands import fnlkit
 
 
@@ -26,7 +26,7 @@ def cancer(tmp_path_factory):
 def test_the_clients_sums_give_the_pooled_numbers():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(90, 3)) * [1, 1e-3, 1e4] + [0, 1.6e4, -7], np.full((90, 1), 5.0)], 1)
-    mean, std = pooled([moments(part) for part in np.split(x, [1, 20, 50])])
+    mean, std = pool_moments([moments(part) for part in np.split(x, [1, 20, 50])])
     np.testing.assert_allclose(mean, x.mean(0), rtol=1e-12)
     np.testing.assert_allclose(std, [*x.std(0)[:3], 1.0], rtol=1e-6)
 

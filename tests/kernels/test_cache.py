@@ -57,15 +57,15 @@ def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_p
         file.write_bytes(raw[:100] if i % 2 else raw)
     finish(start(tmp_path))
     for file in files:
-        assert _compile._opened(file.read_bytes())
+        assert _compile._unseal(file.read_bytes())
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * 40, 7))
 def test_a_turned_bit_is_found(bit):
-    raw = bytearray(_compile._sealed(b"compiled"))
+    raw = bytearray(_compile._seal(b"compiled"))
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ValueError, match="damaged"):
-        _compile._opened(bytes(raw))
+        _compile._unseal(bytes(raw))
 
 
 NOWHERE = """
@@ -117,7 +117,7 @@ _compile._locked = locked
 
 def test_without_fcntl_nothing_is_locked(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
-    with _compile._locked(tmp_path / ".kernel.lock"):
+    with _compile._hold_lock(tmp_path / ".kernel.lock"):
         assert not list(tmp_path.iterdir())
 
 

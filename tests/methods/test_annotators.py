@@ -260,7 +260,7 @@ def test_sums_that_contradict_each_other_are_refused():
 def test_the_server_receives_and_stores_only_the_sums_over_clients():
     clients, model = toy()
     clients.sends = registry.sends("fedem")
-    fedem.inferred(clients, model)
+    fedem.infer_all(clients, model)
     passes = [entry for entry in clients.log if "counts" in entry.values]
     assert len(passes) == 5 and all(len(entry.kept) == len(clients) for entry in passes)
     assert {len(values) for entry in passes for values in entry.values.values()} == {1}

@@ -9,7 +9,7 @@ import torch
 from fnlkit.client.client import Batch, LocalModel
 from fnlkit.kernels.mixture import two_groups
 from fnlkit.methods import auto
-from fnlkit.methods.auto import TREATMENTS, Evidence, ahead, candidates, explained
+from fnlkit.methods.auto import TREATMENTS, Evidence, candidates, explain_choice, measure_lead
 from tests.engines.test_engines import ENGINES, agree, run
 from tests.engines.test_resume import finish
 from tests.experiment.test_experiment import problem, reread, same, settings
@@ -67,9 +67,9 @@ def test_two_groups_by_their_bic():
 def test_a_difference_and_its_standard_error_by_hand():
     """Three clients with 4 held-back samples: differences 1, 2 and 3; the standard deviation of their sum is sqrt(3)."""
     ours, theirs = (np.array([[[n, 4 - n], [0, 0]] for n in row], float) for row in ((3, 3, 4), (2, 1, 1)))
-    difference, error = ahead(ours, theirs, np.eye(2))
+    difference, error = measure_lead(ours, theirs, np.eye(2))
     assert difference == pytest.approx(6 / 12) and error == pytest.approx(np.sqrt(3 * 2 / 2) / 12)
-    assert ahead(ours[:1], theirs[:1], np.eye(2)) == (0.0, np.inf)
+    assert measure_lead(ours[:1], theirs[:1], np.eye(2)) == (0.0, np.inf)
 
 
 def test_agreement_corrected_by_the_transition_is_the_accuracy():
@@ -89,12 +89,12 @@ def test_evidence_decides_the_favorite():
 def test_labels_of_held_back_samples_do_not_count_in_the_inference():
     def sums(change):
         fed, model = toy(count=3)
-        auto.inferred(fed, model, partial(auto.hold_back, share=0.3))
+        auto.infer_all(fed, model, partial(auto.hold_back, share=0.3))
         fed.log.clear()
         for client in fed.members if change else ():
             held = client.rows["held_back"]
             client.y[held] = (client.y[held] + 1) % CLASSES
-        auto.inferred(fed, model, partial(auto.hold_back, share=0.3))
+        auto.infer_all(fed, model, partial(auto.hold_back, share=0.3))
         return [{name: np.stack(values) for name, values in entry.values.items()} for entry in fed.log]
 
     for one, other in zip(sums(False), sums(True), strict=True):
@@ -106,7 +106,7 @@ def test_trials_share_the_budget_and_the_choice_is_explained():
     assert len(whole.history) == 20 and whole.traffic.client_rounds == 40
     row = next(row for row in whole.history if "runner_up" in row)
     chosen, runner = TREATMENTS[int(row["treatment"])], TREATMENTS[int(row["runner_up"])]
-    text = explained(whole.history)
+    text = explain_choice(whole.history)
     assert row["stage"] == chosen and chosen != runner and chosen in text and runner in text
     names = trials(whole.history)
     assert {chosen, runner} <= set(names) == set(TREATMENTS)
@@ -129,7 +129,7 @@ def test_a_run_stopped_in_any_stage_ends_like_one_never_stopped(stop, competing,
 
 def test_a_resumed_run_returns_to_plain_training_alike(monkeypatch, tmp_path):
     """If every later comparison is far behind, the best model returns and trains plainly."""
-    compared = auto.compared
+    compared = auto.collect_tables
 
     def worse(clients, model, hold, inside):
         tables = compared(clients, model, hold, inside)
@@ -140,12 +140,12 @@ def test_a_resumed_run_returns_to_plain_training_alike(monkeypatch, tmp_path):
         out[:, 0, 1] = tables.sum((1, 2))
         return out
 
-    monkeypatch.setattr(auto, "compared", worse)
+    monkeypatch.setattr(auto, "collect_tables", worse)
     given, chosen = problem(), settings("auto(warmup=3, trial=1, errors=1000)", rounds=24)
     monkeypatch.setattr(auto, "candidates", lambda *found, **limits: ("prune", "plain", "infer"))
     whole = finish(given, chosen, "sequential")
     back = [row["round"] for row in whole.history if row.get("returned")]
-    assert len(back) == 1 and whole.history[-1]["stage"] == "plain" and "fallen" in explained(whole.history)
+    assert len(back) == 1 and whole.history[-1]["stage"] == "plain" and "fallen" in explain_choice(whole.history)
     for stop in (back[0] - 1, back[0]):
         run = reread(finish(given, chosen, "sequential", stop_after=stop), tmp_path)
         same(finish(given, chosen, "sequential", resume=run), whole)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import joint, mixmatch, refurbished
-from fnlkit.client.losses.mixmatch import sharpened
+from fnlkit.client.losses.mixmatch import sharpen
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.kernels.mixture import lower_probability
@@ -75,7 +75,7 @@ def test_dividemix_is_the_papers_loss(share, threshold):
 
 def test_sharpening_and_the_mixture_by_hand():
     # p^2 of (0.6, 0.3, 0.1) is (0.36, 0.09, 0.01) of 0.46
-    assert sharpened(torch.tensor([0.6, 0.3, 0.1]), 0.5).tolist() == pytest.approx([36 / 46, 9 / 46, 1 / 46])
+    assert sharpen(torch.tensor([0.6, 0.3, 0.1]), 0.5).tolist() == pytest.approx([36 / 46, 9 / 46, 1 / 46])
     losses = np.r_[np.full(30, 0.1), np.full(10, 3.0)] + np.random.default_rng(0).normal(0, 0.05, 40)
     clean = lower_probability(losses)
     assert (clean[:30] > 0.99).all() and (clean[30:] < 0.01).all()

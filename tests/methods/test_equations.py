@@ -205,7 +205,7 @@ def test_the_estimated_accuracy_is_a_plain_mean_of_the_received_model():
 
 def test_monitoring_starts_and_ends_as_published():
     """After round 10 with gamma_thr 3 (MNIST, 100 rounds), after round 40 with 6 (CIFAR-10 and -100, 200 and 300 rounds)."""
-    assert [fedefc.watched(rounds, -1, -1) for rounds in (100, 200, 300)] == [(10, 3), (40, 6), (40, 6)]
+    assert [fedefc.monitoring_rounds(rounds, -1, -1) for rounds in (100, 200, 300)] == [(10, 3), (40, 6), (40, 6)]
 
 
 def counted(probabilities, labels, **options):
@@ -237,7 +237,7 @@ def test_fedefc_estimates_with_the_received_model():
     network = Network(Line(), dtype=torch.float64)
     fed, opt = make("sequential", people, network, people[0].inputs), registry.optimizer("fedavg", Fit(epochs=1, lr=1.0))
     start = Model(network, torch.tensor([0.5, -0.5], dtype=torch.float64))
-    steps = list(fedefc.corrected(fed, start, opt, registry.selector("uniform", 1.0), rounds=2, estimate=estimate))
+    steps = list(fedefc.train_corrected(fed, start, opt, registry.selector("uniform", 1.0), rounds=2, estimate=estimate))
     assert seen == [[0.5, -0.5], steps[0].model.weights.tolist()] and seen[1] != seen[0]
 
 
@@ -305,7 +305,7 @@ def test_flrs_warm_up_towards_the_server():
 
 def test_asymmetric_noise_by_hand():
     # Class 1 becomes class 0 with probability 0.4; the others stay.
-    assert matrices.mapped(np.array([0, 0, 2]), 0.4) == pytest.approx(np.array([[1, 0, 0], [0.4, 0.6, 0], [0, 0, 1.0]]))
+    assert matrices.map_classes(np.array([0, 0, 2]), 0.4) == pytest.approx(np.array([[1, 0, 0], [0.4, 0.6, 0], [0, 0, 1.0]]))
 
 
 # ---- FedLN

@@ -22,7 +22,7 @@ from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.optimizers import Updates
 from fnlkit.server.optimizers.feddyn import subtract_drift
 from fnlkit.server.optimizers.fedexp import extrapolate, extrapolation
-from fnlkit.server.residuals import arfl, reweighted
+from fnlkit.server.residuals import arfl, reweight
 from fnlkit.server.robust import krum, rfa
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -246,7 +246,7 @@ def test_residual_reweighting():
     g = golden("aggregation")
     stacked = torch.from_numpy(g["arfl_clients"])
     assert arfl(stacked, torch.ones(10)).numpy() == pytest.approx(g["arfl_result"], rel=1e-4, abs=1e-6)
-    confidence, _ = reweighted(stacked, 2.0, 0.1)
+    confidence, _ = reweight(stacked, 2.0, 0.1)
     shares = ((confidence / confidence.max()) ** 2).numpy()
     assert shares / shares.max() == pytest.approx(g["arfl_weights"], rel=1e-4)
 

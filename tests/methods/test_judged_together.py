@@ -12,7 +12,7 @@ from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import filter_weight
 from fnlkit.components import registry
-from fnlkit.kernels.mixture import fitted_from
+from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.feddiv import filter_losses, filter_samples, first_visits, update_bias
 from fnlkit.methods.fedrn import reliabilities, select_clean
 from tests.toy import toy, train
@@ -56,16 +56,16 @@ def test_judges_are_averaged_by_their_reliability():
 def test_a_filter_equals_scikit_learns_fit():
     rng = np.random.default_rng(0)
     values = np.r_[rng.normal(0.4, 0.1, 300), rng.normal(2.0, 0.5, 100)]
-    mean, variance, share = fitted_from(values, steps=1000)
+    mean, variance, share = fit_from(values, steps=1000)
     mixture = GaussianMixture(2, tol=1e-6, max_iter=1000, reg_covar=1e-6, random_state=0).fit(values[:, None])
     order = mixture.means_[:, 0].argsort()
     assert mean == pytest.approx(mixture.means_[order, 0], abs=0.02)
     assert variance == pytest.approx(mixture.covariances_[order, 0, 0], rel=0.1)
     assert share == pytest.approx(mixture.weights_[order], abs=0.02)
-    again = fitted_from(values, np.stack([mean, variance, share]))
+    again = fit_from(values, np.stack([mean, variance, share]))
     assert again == pytest.approx(np.stack([mean, variance, share]), abs=1e-2)
     for few in ([1.0], [2.0, 2.0], [0.0, 5.0]):
-        assert np.isfinite(fitted_from(few)).all() and (fitted_from(few)[1] > 0).all()
+        assert np.isfinite(fit_from(few)).all() and (fit_from(few)[1] > 0).all()
 
 
 def test_the_filters_probability_by_hand():

@@ -9,14 +9,14 @@ from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
-from fnlkit.methods.missed import ask_again, completed
+from fnlkit.methods.missed import ask_again, complete_levels
 from fnlkit.server.clients import TooManyLost
 from tests.toy import Net, fitting, toy
 
 
 def test_levels_of_clients_without_a_reply():
-    assert completed([0.0, 0.2, 0.0, 0.5], [1, 3]).tolist() == [0.5, 0.2, 0.5, 0.5]
-    assert completed([0.0, 0.2], [0, 1]).tolist() == [0.0, 0.2] and completed([0.0, 0.0], []).tolist() == [1.0, 1.0]
+    assert complete_levels([0.0, 0.2, 0.0, 0.5], [1, 3]).tolist() == [0.5, 0.2, 0.5, 0.5]
+    assert complete_levels([0.0, 0.2], [0, 1]).tolist() == [0.0, 0.2] and complete_levels([0.0, 0.0], []).tolist() == [1.0, 1.0]
 
 
 ONLY_ROUNDS = {"take_truth", "vote", "keep_anchor_transition", "prune", "score_classes", "score_samples"}

@@ -11,7 +11,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
-from fnlkit.components.declarations import LARGEST, Sent, declared
+from fnlkit.components.declarations import LARGEST, Sent, parse_replies
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
@@ -161,9 +161,9 @@ def test_every_reply_of_a_method_is_declared_with_its_shape():
 
 
 def test_a_list_of_names_declares_replies():
-    assert declared(["fit"])["fit"].shape is None and str(declared({"fit": "its loss"})["fit"]) == "its loss"
+    assert parse_replies(["fit"])["fit"].shape is None and str(parse_replies({"fit": "its loss"})["fit"]) == "its loss"
     sent = Sent("counts", "once", ("C", 3, "top"), "int64", low=0, high="n")
-    assert declared({"counts": sent}) == {"counts": sent}
+    assert parse_replies({"counts": sent}) == {"counts": sent}
     assert sent.sides(classes=5, samples=9) == (5, 3, "top")
 
 

@@ -353,7 +353,7 @@ def test_published_flr_plus_acts_in_nine_tenths_of_the_first_stage():
     from fnlkit.components.spec import parse
 
     for name in ("cifar10", "cifar100"):
-        options = presets.load(f"flr-plus/{name}")
+        options = presets.load_preset(f"flr-plus/{name}")
         told, members = parse(options["method"]).parameters, {"cifar10": 100, "cifar100": 50}[name]
         assert told["warmup"] == 50 and told["iterations"] * members == 500
 

@@ -13,7 +13,7 @@ from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjus
 from fnlkit.components import registry
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fednoro import aware_of_distance, score_classes, stages, teachers_weight
-from fnlkit.methods.rofl import class_means, merged, move_centroids, pseudo_from
+from fnlkit.methods.rofl import class_means, merge_centroids, move_centroids, pseudo_from
 from fnlkit.server.clients import Replies
 from tests.toy import toy, train
 
@@ -164,10 +164,10 @@ def test_rofl_sample_by_sample(pseudo):
 def test_centroids_move_by_their_cosine_and_are_merged_by_it():
     before = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)[0]
     clients = torch.tensor([[[2.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [3.0, 0.0]]], dtype=torch.float64)
-    found = merged(clients, before)
+    found = merge_centroids(clients, before)
     w = math.sqrt(0.5)  # cosines with (1, 0) are 1 and sqrt(1/2); with (0, 2) 0 and 0: it stays
     assert found[0].tolist() == pytest.approx([(2 + w) / (1 + w), w / (1 + w)]) and found[1].tolist() == [0, 2]
-    assert merged(clients)[1].tolist() == [3, 0]  # the first time: the mean over those who have the class
+    assert merge_centroids(clients)[1].tolist() == [3, 0]  # the first time: the mean over those who have the class
     means, seen = class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), C)
     assert means[:, 0].tolist() == [2, 0, 5] and seen.tolist() == [True, False, True]
     fed, model = toy(count=1)

@@ -14,7 +14,7 @@ from fnlkit.models import NETWORKS
 
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_can_be_run(name):
-    said, options = presets.describe(name), presets.load(name)
+    said, options = presets.describe(name), presets.load_preset(name)
     assert set(said) <= {"source", "dataset", "steps", "train", "unstated"}
     assert set(options) <= {f.name for f in fields(Settings)}
     settings = Settings(**options)
@@ -35,7 +35,7 @@ def test_there_is_one_for_each_method_and_data_set_of_the_papers():
 
 @pytest.mark.parametrize("name", [n for n in presets.names() if n.startswith(("fedcorr", "flr-plus"))])
 def test_the_three_stages_fill_the_rounds(name):
-    options = presets.load(name)
+    options = presets.load_preset(name)
     given = parse(options["method"]).parameters
     stages = given["iterations"], given["finetune_rounds"], given["usual_rounds"]
     assert stages[0] / options["fraction"] + stages[1] + stages[2] == options["rounds"]
@@ -48,7 +48,7 @@ def test_automatic_stages_are_the_published_ones_at_the_published_budget():
 
 def test_an_unknown_preset_is_named():
     with pytest.raises(InputError, match="did you mean 'fedcorr/cifar10'"):
-        presets.load("fedcor/cifar10")
+        presets.load_preset("fedcor/cifar10")
 
 
 # Typed from the papers: preset -> partition, noise and what training is told.
@@ -82,7 +82,7 @@ FEDDPCONT = [  # Di 2024, Section 5.2: symmetric noise with the uniform open set
 @pytest.mark.parametrize("row", FLR + FEDDPCONT, ids=lambda row: row[0])
 def test_presets_equal_the_settings_of_their_papers(row):
     name, dataset, clients, scheme, noise, rate, told = row
-    said, options = presets.describe(name), presets.load(name)
+    said, options = presets.describe(name), presets.load_preset(name)
     steps = [f"partition --clients {clients} --scheme {scheme!r}", f"inject-noise --noise {noise!r}"]
     # FedDPCont corrupts first and partitions what clients then see.
     assert said["steps"] == (steps[::-1] if name.startswith("feddpcont") else steps)

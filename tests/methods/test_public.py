@@ -12,7 +12,7 @@ from fnlkit.client.client import LocalModel
 from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.settings import Settings
-from fnlkit.methods.clipfl import kept, suspected
+from fnlkit.methods.clipfl import find_suspects, find_unpruned
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
 from tests.commands import fnlkit
 from tests.toy import toy, train
@@ -122,16 +122,16 @@ def test_public_steps_are_taken_once_there_is_a_target():
 def test_clients_that_were_never_suspected_stay():
     """Four of eight may go; 5 was never visited, 0 and 2 never suspected; 7's score of 1 is from more visits than 3's."""
     suspicions, visits = np.array([0, 1, 0, 1, 0, 0, 0, 3.0]), np.array([3, 2, 1, 1, 0, 0, 0, 3.0])
-    assert np.flatnonzero(~kept(suspicions, visits, 0.5)).tolist() == [1, 3, 7]
-    assert np.flatnonzero(~kept(suspicions, visits, 0.25)).tolist() == [3, 7]
-    assert np.flatnonzero(~kept(suspicions, visits, 0.125)).tolist() == [7]
-    assert kept(np.zeros(4), np.zeros(4), 0.5).all()
+    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.5)).tolist() == [1, 3, 7]
+    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.25)).tolist() == [3, 7]
+    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.125)).tolist() == [7]
+    assert find_unpruned(np.zeros(4), np.zeros(4), 0.5).all()
 
 
 def test_suspected_and_pruned_clients():
-    assert suspected(np.array([0.9, 0.1, 0.5, 0.3]), 0.5).tolist() == [False, True, False, True]
-    assert suspected(np.array([0.9, 0.1, 0.5]), 0.3).tolist() == [False] * 3  # floor(0.9)
-    stays = kept(np.array([2.0, 1.0, 0.0, 3.0, 0.0]), np.array([2.0, 4.0, 3.0, 6.0, 0.0]), 0.4)
+    assert find_suspects(np.array([0.9, 0.1, 0.5, 0.3]), 0.5).tolist() == [False, True, False, True]
+    assert find_suspects(np.array([0.9, 0.1, 0.5]), 0.3).tolist() == [False] * 3  # floor(0.9)
+    stays = find_unpruned(np.array([2.0, 1.0, 0.0, 3.0, 0.0]), np.array([2.0, 4.0, 3.0, 6.0, 0.0]), 0.4)
     assert stays.tolist() == [False, True, True, False, True]  # scores 1, 1/4, 0, 1/2, 0
     fed, _, steps = train(method="clipfl(before=8, suspect=0.5, prune=0.5)", rounds=12, fraction=0.5)
     stays, score = next((s.report["kept_clients"], s.report["candidacy_score"]) for s in steps if "kept_clients" in s.report)

@@ -86,13 +86,13 @@ def nearest(name):
 def test_local_training_is_the_papers(name):
     model, rounds, fraction, epochs, batch_size, optimizer = LOCAL[nearest(name)]
     expected = {"model": model, "rounds": rounds, "fraction": fraction, "epochs": epochs, "batch_size": batch_size}
-    found = presets.load(name)
+    found = presets.load_preset(name)
     assert {**found, "method": None} == {"method": None, **expected, **optimizer}
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith(("fedcorr/", "fedefc/"))])
 def test_fedlns_training_is_the_papers(name):
-    found, data = presets.load(name), name.partition("/")[2].removesuffix("-logits")
+    found, data = presets.load_preset(name), name.partition("/")[2].removesuffix("-logits")
     model = {"speechcommands": "audio", "cifar10-convmixer": "convmixer", "eurosat-convmixer": "convmixer"}.get(
         data, "resnet20"
     )
@@ -124,7 +124,7 @@ def test_fedlns_noise_has_an_even_diagonal(name):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_severe_imbalance_weighs_the_counts(name):
-    plain, heavy = (parse(presets.load(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
+    plain, heavy = (parse(presets.load_preset(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
     assert heavy["weighting"].name == "paper" and "weighting" not in plain
     assert {key: value for key, value in heavy.items() if key != "weighting"} == plain
 
@@ -149,7 +149,7 @@ BASELINES = {
 def test_baselines_train_as_published(name):
     clients, scheme, noise, model, rounds, fraction, epochs, batch_size, lr, own = BASELINES[name]
     assert steps_of(name) == ("partition", clients, parse(scheme), noise and parse(noise))
-    found = presets.load(name)
+    found = presets.load_preset(name)
     local = {"fraction": fraction, "epochs": epochs, "batch_size": batch_size, "lr": lr, "momentum": 0.5}
     assert found == {"method": found["method"], "model": model, "rounds": rounds, **local}
     assert parse(found["method"]).parameters == own | ({"confidence": 0.75} if name.startswith("feddiv") else {})

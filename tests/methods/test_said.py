@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fnlkit.components import registry
-from fnlkit.methods.nnc import allowed_neighbors, neighbors_for
+from fnlkit.methods.nnc import limit_neighbors, neighbors_for
 from tests.toy import toy, train
 
 
@@ -21,13 +21,13 @@ class Held:
 
 def test_the_papers_k_is_reduced_if_a_client_has_fewer_samples_of_a_class():
     paper = Held([1667] * 30)
-    assert allowed_neighbors(paper, 100, "nnc") == 100 and neighbors_for([1667], 10).item() == 100
-    assert allowed_neighbors(paper, -1, "nnc") == 0 and not paper.notes
+    assert limit_neighbors(paper, 100, "nnc") == 100 and neighbors_for([1667], 10).item() == 100
+    assert limit_neighbors(paper, -1, "nnc") == 0 and not paper.notes
     small = Held([144] * 10)
-    assert allowed_neighbors(small, 14, "nnc") == 14 and not small.notes
-    assert allowed_neighbors(small, 100, "nnc") == 14 and len(small.notes) == 1
-    assert allowed_neighbors(Held([30] * 4), 100, "akd") == 5
-    assert allowed_neighbors(small, -1, "akd") == 0 and "akd: k = 9 to 9 neighbors vote" in small.notes[1]
+    assert limit_neighbors(small, 14, "nnc") == 14 and not small.notes
+    assert limit_neighbors(small, 100, "nnc") == 14 and len(small.notes) == 1
+    assert limit_neighbors(Held([30] * 4), 100, "akd") == 5
+    assert limit_neighbors(small, -1, "akd") == 0 and "akd: k = 9 to 9 neighbors vote" in small.notes[1]
 
 
 def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_does_not():

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from fnlkit.client.client import Batch, Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.losses import importance_reweighted
-from fnlkit.methods.t_revision import revise, revised, stages
+from fnlkit.methods.t_revision import revise, revise_transition, stages
 from tests.toy import train
 
 
@@ -51,7 +51,7 @@ def test_the_slack_descends_the_corrected_loss(correction):
     revise(client, Scored(logits), {}, correction=correction, lr=1e-2, epochs=5, batch_size=4)
     assert loss(client.state["slack"]) < before - 1e-3
     assert torch.equal(client.state["estimated"], start)
-    torch.testing.assert_close(client.state["transition"], revised(start, client.state["slack"]))
+    torch.testing.assert_close(client.state["transition"], revise_transition(start, client.state["slack"]))
     torch.testing.assert_close(client.state["transition"].sum(1), torch.ones(3, dtype=torch.float64))
 
 

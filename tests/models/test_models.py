@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fnlkit import models
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.models.dropout import Dropout, Dropout2d, keyed
+from fnlkit.models.dropout import Dropout, Dropout2d, replace_dropout
 
 # Small variants: the structure is under test, not the width.
 SMALL = {
@@ -118,13 +118,13 @@ def test_initial_weights_depend_only_on_the_seed(name):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_as_published(name):
-    assert models.table()[name][2] == PUBLISHED[name]
+    assert models.tabulate_networks()[name][2] == PUBLISHED[name]
 
 
 def test_the_docstring_states_the_counts():
     rows = re.findall(r"^    (\w+) +([\d,]+)  ", models.__doc__, re.M)
     stated = {name: int(count.replace(",", "")) for name, count in rows}
-    assert stated == {name: row[2] for name, row in models.table().items()}
+    assert stated == {name: row[2] for name, row in models.tabulate_networks().items()}
 
 
 def test_lenet_has_fedcorrs_parameters_in_order():
@@ -301,7 +301,7 @@ def test_attention_with_keyed_dropout_is_that_of_torch_up_to_the_mask(options):
     plain = torch.nn.MultiheadAttention(8, 2, dropout=0.5, **options).double().eval()
     inputs = [torch.randn(3, 4, size).double() for size in (8, options.get("kdim", 8), options.get("vdim", 8))]
     expected = [*plain(*inputs, average_attn_weights=False)]
-    layer = keyed(plain).train()
+    layer = replace_dropout(plain).train()
     models.reseed(layer, 3)
     outputs, weights = layer(*inputs, average_attn_weights=False)
     kept = weights != 0

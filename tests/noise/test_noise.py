@@ -13,7 +13,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import confusion, transition
-from fnlkit.noise import MODELS, Corruption, inject, requested, summary
+from fnlkit.noise import MODELS, Corruption, inject, mean_requested_transition, summary
 
 pytestmark = pytest.mark.smoke
 
@@ -96,7 +96,7 @@ def bound(share, samples, sigmas=5):
 )
 def test_achieved_noise_is_within_binomial_bounds(spec, eta, classes, seed):
     federation = noisy(spec.format(eta), seed, fed(4, 500, classes))
-    asked = requested(federation)
+    asked = mean_requested_transition(federation)
     for label in range(classes):
         here = federation.true == label
         got = np.bincount(federation.given[here], minlength=classes) / here.sum()
@@ -347,7 +347,7 @@ def test_noise_on_noise_adds_up():
     twice = noisy("pairflip(eta=0.3)", federation=once)
     assert np.array_equal(twice.true, once.true) and [step["seed"] for step in twice.meta["noise"]] == [0, 0]
     np.testing.assert_allclose(
-        twice.noise_transition, matrices.symmetric(10, 0.2) @ matrices.mapped((np.arange(10) + 1) % 10, 0.3)
+        twice.noise_transition, matrices.symmetric(10, 0.2) @ matrices.map_classes((np.arange(10) + 1) % 10, 0.3)
     )
     assert summary(twice)["transition_error"] < 0.02
     # Judgments of the old labels do not survive, arrays of a later version do.

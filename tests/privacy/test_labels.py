@@ -179,14 +179,14 @@ def test_nnc_with_feddpcont_names_the_uncovered_replies(noisy, tmp_path):
 
 def test_the_ledger_adds_up_and_keeps(tmp_path):
     path = tmp_path / "new" / "data.npz.ledger"
-    assert ledger.read(path) == []
+    assert ledger.read_ledger(path) == []
     runs = [run_of(seed, given=(0, 1, 2, 0, 1), held=(seed, seed + 1)) for seed in range(3)]
     for number, run in enumerate(runs, 1):
         (made,) = privacy.releases(run)
         assert len(ledger.commit(path, made)) == number
         assert len(ledger.commit(path, made)) == number  # the same again
     ledger.commit(path, privacy.releases(run_of(0, epsilon=None, data="other"))[0])
-    known = ledger.read(path)
+    known = ledger.read_ledger(path)
     assert [one.id for one in known[:3]] == [privacy.releases(run)[0].id for run in runs]
     assert known[1].held.tolist() == [False, True, True, False, False] and known[3].epsilon is None
     # What the ledger knows is added to what runs say; what both know counts once.
@@ -207,14 +207,14 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path):
     for data in changed:
         path.write_bytes(data)
         with pytest.raises(InputError, match="line [123] is not a release"):
-            ledger.read(path)
+            ledger.read_ledger(path)
         with pytest.raises(InputError, match="line [123] is not a release"):
             ledger.commit(path, privacy.releases(run_of(9))[0])
         assert path.read_bytes() == data
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(InputError, match="--ledger"):
-        ledger.read(folder)
+        ledger.read_ledger(folder)
 
 
 class Dies(Exception):
@@ -243,11 +243,11 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
         patch.setattr(Sequential, "run", dies)
         with pytest.raises(Dies):
             experiment(0).run()
-    assert len(ledger.read(path)) == 1
+    assert len(ledger.read_ledger(path)) == 1
     run = experiment(0).run()  # the very same release, now made
-    assert len(ledger.read(path)) == 1 and ledger.read(path)[0].id == privacy.releases(run)[0].id
+    assert len(ledger.read_ledger(path)) == 1 and ledger.read_ledger(path)[0].id == privacy.releases(run)[0].id
     again = experiment(0, resume=run)
-    assert len(ledger.read(path)) == 1 and any("once" in note for note in again.clients.notes)
+    assert len(ledger.read_ledger(path)) == 1 and any("once" in note for note in again.clients.notes)
     other = experiment(1, partition=5)
     other.run()
     (released,) = [note for note in other.clients.notes if "2 times" in note]
@@ -299,14 +299,14 @@ def test_within_another_method_the_release_is_about_given_labels_too(method):
 def test_the_received_labels_of_a_relabeled_federation_are_released():
     from fnlkit import datasets
     from fnlkit.datasets.partitioning import federation
-    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.apply import add_judgment
     from fnlkit.experiment import Experiment, Settings
 
     digits = datasets.load("digits")
     fed = federation(digits, clients=10)
     n = len(fed.given)
     arrays = {"estimate_flagged": np.ones(n, bool), "estimate_suggested_label": np.zeros(n, np.int64)}
-    corrected = judged(fed, arrays, relabel=True)
+    corrected = add_judgment(fed, arrays, relabel=True)
     assert not corrected.given.any()
     settings = Settings(method="feddpcont(release=exact)", rounds=1, epochs=1)
     run = Experiment(corrected, digits, settings, engine="sequential").run()

@@ -25,7 +25,7 @@ from fnlkit.experiment.settings import Settings
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.privacy import Sums, updates, updates_epsilon
 from fnlkit.server.clients import Clients, Replies
-from fnlkit.server.protection import Protection, clipped
+from fnlkit.server.protection import Protection, clip_update
 from tests import toy
 from tests.commands import fnlkit
 
@@ -41,7 +41,7 @@ def planned(**settings):
 
 # ---- which methods can
 def test_possible_protection_follows_from_the_replies():
-    found = {name: cards.hidden(name) for name in registry.METHODS}
+    found = {name: cards.protection_of_replies(name) for name in registry.METHODS}
     assert {found[name] for name in SINGLE} == {"–"} and {found[name] for name in SUMMED} == {"sum"}
     assert {found[name] for name in ("fedavg", "flr", "elr", "coteaching", "oracle")} == {"sum, dp"}
     assert "fedcorr reads each client's reply: mean LID" in planned(method="fedcorr").single_replies_reason
@@ -152,14 +152,14 @@ def test_no_update_is_longer_than_the_bound_and_short_ones_are_untouched():
     rng = np.random.default_rng(0)
     for scale in (1e-9, 0.01, 0.1, 1.0, 1e9, 1e150):
         update = torch.from_numpy(rng.normal(size=300) * scale)
-        short = clipped(update, 1.7)
+        short = clip_update(update, 1.7)
         length = float(torch.linalg.vector_norm(update))
         if length <= 1.7:
             assert torch.equal(short, update)
         else:
             assert float(torch.linalg.vector_norm(short)) == pytest.approx(1.7, rel=1e-14)
             torch.testing.assert_close(short / 1.7, update / length)
-    assert torch.equal(clipped(torch.zeros(3, dtype=torch.float64), 1.0), torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(clip_update(torch.zeros(3, dtype=torch.float64), 1.0), torch.zeros(3, dtype=torch.float64))
 
 
 def test_one_client_moves_the_sum_by_the_bound_and_no_further():
@@ -368,7 +368,7 @@ def test_a_resumed_run_equals_and_costs_the_uninterrupted_run(noisy, tmp_path, s
     assert whole.meta["protection"]["epsilon"] == updates_epsilon(Sums(sampling, 20, 5.0, 0.5, 0.8, 4))
 
 
-@pytest.mark.parametrize("method", [name for name in registry.METHODS if cards.hidden(name) == "sum, dp"])
+@pytest.mark.parametrize("method", [name for name in registry.METHODS if cards.protection_of_replies(name) == "sum, dp"])
 def test_every_method_that_can_be_protected_trains_and_pays_for_each_round(method):
     """Under the clip and without noise to speak of it is the method with clients that count alike."""
 
@@ -462,7 +462,7 @@ def test_evaluate_report_and_ledger_print_the_privacy_cost(noisy, tmp_path):
     both = updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 10))
     assert f"6 rounds under --protect will cost ({six:.4g}, 1e-05)-DP" in done.stderr
     assert f"10 rounds of protected updates in the ledger spent: ({both:.4g}, 1e-05)-DP per client in total" in done.stderr
-    assert [one.updates["rounds"] for one in ledger.read(tmp_path / "spent")] == [4, 6]
+    assert [one.updates["rounds"] for one in ledger.read_ledger(tmp_path / "spent")] == [4, 6]
     facts = [json.loads(row) for row in fnlkit("fnlkit evaluate a.pt b.pt --json --ledger spent", tmp_path).stdout.splitlines()]
     assert [row["update_rounds"] for row in facts] == [6, 4] and facts[0]["update_epsilon"] == six
     assert facts[0]["update_together_epsilon"] == facts[1]["update_together_epsilon"] == both
@@ -489,7 +489,7 @@ def test_a_repetition_that_loses_other_clients_counts_again(noisy, tmp_path, mon
         about = {"protect": "dp(clip=0.5, noise=0.8)", "rounds": 3, "epochs": 1, "fraction": 0.25, "ledger": path}
         made = fnlkit_train(noisy, engine="sequential", say=None, output=tmp_path / "run.pt", **about, **more)
         together = fnlkit("fnlkit evaluate run.pt --json --ledger spent", tmp_path)
-        return made.weights, len(ledger.read(path)), json.loads(together.stdout).get("update_together_runs", 1)
+        return made.weights, len(ledger.read_ledger(path)), json.loads(together.stdout).get("update_together_runs", 1)
 
     with_loss, again, clean = entries(1), entries(1), entries(None)
     assert with_loss[1:] == again[1:] == (1, 1) and torch.equal(with_loss[0], again[0])

@@ -32,7 +32,7 @@ def made(tmp_path_factory):
 
 
 def listed(folder, **more):
-    return reproduce.jobs(recipe.load(str(folder / "mine.toml")), **more)
+    return reproduce.jobs(recipe.load_recipe(str(folder / "mine.toml")), **more)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def place(made, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 30, 100])
 def test_every_run_is_in_one_part_and_parts_are_even(count):
-    jobs = reproduce.jobs(recipe.load("regimes"))
+    jobs = reproduce.jobs(recipe.load_recipe("regimes"))
     parts = [gathering.shard(jobs, f"{i}/{count}") for i in range(1, count + 1)]
     assert [job for part in parts for job in part] == jobs
     sizes = {len(part) for part in parts}

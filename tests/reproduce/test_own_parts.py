@@ -114,7 +114,7 @@ def test_a_failed_search_is_an_error_and_its_method_is_not_in_the_table(folder, 
 
 def test_methods_with_equal_spaces_get_equal_configurations_on_three_seeds(folder):
     """By default the seeds after the recipe's; a further option leaves the values of the common ones unchanged."""
-    made = recipe.load(str(folder / "r.toml"))
+    made = recipe.load_recipe(str(folder / "r.toml"))
     plain, copy = search.cells(made)
     assert plain.seeds == copy.seeds == [2, 3, 4]
     assert len(plain.left) == 3  # 9 runs are 3 configurations on 3 seeds
@@ -168,7 +168,7 @@ def test_stored_results_of_other_code_do_not_fit(folder, tmp_path):
     (folder / "noise.py").write_text(MINE)
 
     def fingerprint(at):
-        return stored.fingerprints(recipe.load(str(at / "r.toml")))["first"]
+        return stored.fingerprints(recipe.load_recipe(str(at / "r.toml")))["first"]
 
     first, other = fingerprint(folder), tmp_path / "other"
     other.mkdir()

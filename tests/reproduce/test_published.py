@@ -54,8 +54,8 @@ TYPED = [
 
 
 def test_every_table_has_its_rows_and_no_row_comes_twice():
-    assert {name: len(published.table(name)) for name in published.tables()} == SIZES and len(published.rows()) == 1681
-    twice = Counter((row["paper"], row["table"], published.called(row)) for row in published.rows())
+    assert {name: len(published.load_rows(name)) for name in published.tables()} == SIZES and len(published.rows()) == 1681
+    twice = Counter((row["paper"], row["table"], published.title_of(row)) for row in published.rows())
     assert max(twice.values()) == 1
     for row in published.rows():
         if row["measure"] == "accuracy":
@@ -64,16 +64,16 @@ def test_every_table_has_its_rows_and_no_row_comes_twice():
 
 @pytest.mark.parametrize(("name", "only", "value", "spread"), TYPED)
 def test_numbers_typed_once_more(name, only, value, spread):
-    found = published.select(published.table(name), only)
+    found = published.select(published.load_rows(name), only)
     kept = [row for row in found if row["measure"] != "hours of 300 rounds"]
     assert [(row["value"], row["spread"]) for row in kept] == [(value, spread)], kept
 
 
 def test_tables_that_print_the_same_experiment_agree():
     """FedDPCont's Table 10 repeats its Tables 2 and 7, in another order of columns; Table 12 repeats Table 7."""
-    main = {(r["dataset"], r["setting"]): r["value"] for t in (2, 7) for r in published.table(f"feddpcont/table{t}")
+    main = {(r["dataset"], r["setting"]): r["value"] for t in (2, 7) for r in published.load_rows(f"feddpcont/table{t}")
             if r["method"] == "FedDPCont"}  # fmt: skip
-    again = [r for t in (10, 12) for r in published.table(f"feddpcont/table{t}") if r["setting"].endswith("main paper")]
+    again = [r for t in (10, 12) for r in published.load_rows(f"feddpcont/table{t}") if r["setting"].endswith("main paper")]
     assert len(again) == 12
     for row in again:
         assert row["value"] == main[row["dataset"], row["setting"].removesuffix(" as in the main paper")]
@@ -84,7 +84,7 @@ def test_every_published_row_runs():
     specs, noises, schemes, estimators = set(), set(), set(), set()
     for name in published.tables():
         regimes = published.recipe(name)["regime"]
-        rows = [published.run_of(row) for row in published.table(name)]
+        rows = [published.run_of(row) for row in published.load_rows(name)]
         assert [regime["name"] for regime in regimes] == list(dict.fromkeys(rows))
         for regime in regimes:
             runs += 1
@@ -110,7 +110,7 @@ def test_every_published_row_runs():
 
 
 def planned(name, only):
-    (row,) = published.select(published.table(name), only)
+    (row,) = published.select(published.load_rows(name), only)
     return published.plan(row)
 
 
@@ -152,8 +152,8 @@ def test_centralized_rows_have_the_settings_of_their_papers():
 
 
 def test_a_selection_takes_numbers_in_their_order_and_methods_by_their_names():
-    found = published.table("fedcorr/table2")
-    assert [published.called(row) for row in published.select(found, "fedcorr, 0.6, 0.5")] == [
+    found = published.load_rows("fedcorr/table2")
+    assert [published.title_of(row) for row in published.select(found, "fedcorr, 0.6, 0.5")] == [
         "FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5"
     ]
     assert {row["method"] for row in published.select(found, "dividemix")} == {"DivideMix"}
@@ -161,7 +161,7 @@ def test_a_selection_takes_numbers_in_their_order_and_methods_by_their_names():
     with pytest.raises(InputError, match="matches no row; methods: .*FedAvg"):
         published.select(found, "0.5, 0.6")
     with pytest.raises(InputError, match="did you mean 'fedcorr/table2'"):
-        published.table("fedcorr/tabel2")
+        published.load_rows("fedcorr/tabel2")
 
 
 def test_scaled_tables_let_methods_choose_their_stages():
@@ -250,7 +250,7 @@ def test_a_row_is_compared_only_without_overrides(monkeypatch, tmp_path):
     def verdict(samples=50_000, **changed):
         run = SimpleNamespace(labels={"given": range(samples)})
         monkeypatch.setattr(published.Run, "read", lambda path: run)
-        (found,) = published.measured("fedcorr/table2", [job], tmp_path, changed, "fedavg, 0.4, 0.5")
+        (found,) = published.measure_rows("fedcorr/table2", [job], tmp_path, changed, "fedavg, 0.4, 0.5")
         return found["verdict"], found["overrides"]
 
     assert verdict() == verdict(dataset="mine.npz") == verdict(dataset="cifar10") == ("within", {})

@@ -45,8 +45,8 @@ def test_a_data_set_that_is_too_small_is_named():
 
 def test_each_paper_has_a_regime_with_fedavg_and_true_labels():
     for paper in PAPERS:
-        (regime,) = {job.regime for job in reproduce.jobs(recipe.load("regimes-images"), seeds=1) if job.method == paper}
-        jobs = reproduce.jobs(recipe.load("regimes-images"), only=regime)
+        (regime,) = {job.regime for job in reproduce.jobs(recipe.load_recipe("regimes-images"), seeds=1) if job.method == paper}
+        jobs = reproduce.jobs(recipe.load_recipe("regimes-images"), only=regime)
         methods = [job.method for job in jobs if job.seed == 0]
         assert methods[:3] == ["fedavg", paper, "oracle"] and {job.seed for job in jobs} == {0, 1, 2, 3, 4}
         # All methods of a regime have the same options: the differences are those of the methods and losses.

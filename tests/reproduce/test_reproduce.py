@@ -40,7 +40,7 @@ published = { fedcorr = [90.0, 1.0] }
 
 @pytest.mark.parametrize("name", recipe.names())
 def test_included_recipes_name_existing_components(name):
-    for job in reproduce.jobs(recipe.load(name), seeds=1):
+    for job in reproduce.jobs(recipe.load_recipe(name), seeds=1):
         registry.method(job.method)
         for line in reproduce.commands(job):
             program, verb, *arguments = shlex.split(line)
@@ -53,18 +53,18 @@ def test_included_recipes_name_existing_components(name):
 def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path):
     path, folder = tmp_path / "tiny.toml", tmp_path / "runs"
     path.write_text(TINY.replace('"fedavg", "fedcorr(iterations=1)"', '"nnc"').replace("rounds = 6", "rounds = 1"))
-    (job,) = reproduce.jobs(recipe.load(str(path)), seeds=1)
-    assert reproduce.run([job], folder, at_once=1) == {} and reproduce.changed(job, folder) is None
+    (job,) = reproduce.jobs(recipe.load_recipe(str(path)), seeds=1)
+    assert reproduce.run([job], folder, at_once=1) == {} and reproduce.find_change(job, folder) is None
     run = Run.read(str(folder / f"{job.name}.pt"))
     run.meta["embedding"] = "0" * 64
     run.write(str(folder / f"{job.name}.pt"))
-    assert "embeddings" in reproduce.changed(job, folder)
+    assert "embeddings" in reproduce.find_change(job, folder)
 
 
 def test_a_recipe_runs_continues_and_compares(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
-    jobs = reproduce.jobs(recipe.load(str(path)))
+    jobs = reproduce.jobs(recipe.load_recipe(str(path)))
     said = []
     assert reproduce.run(jobs[:1], tmp_path / "runs", at_once=1, on_done=lambda job, error: said.append(error)) == {}
     stamp = (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns
@@ -90,7 +90,7 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
 def test_a_finished_run_is_opened_again_only_if_something_changed(tmp_path, here, monkeypatch):
     path, folder, started = tmp_path / "tiny.toml", tmp_path / "runs", []
     path.write_text(TINY)
-    jobs = reproduce.jobs(recipe.load(str(path)))[:2]
+    jobs = reproduce.jobs(recipe.load_recipe(str(path)))[:2]
     own = reproduce.Children.run
     monkeypatch.setattr(reproduce.Children, "run", lambda self, line: (started.append(line[0]), own(self, line))[1])
 
@@ -252,7 +252,7 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     """And back again with the first numbers; a folder whose list of specifications is lost is compared run by run."""
 
     def numbers():
-        changed, jobs = [], reproduce.jobs(recipe.load(str(mine / "own.toml")))
+        changed, jobs = [], reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
         assert reproduce.run(jobs, mine / "runs", at_once=1, on_changed=lambda job, why: changed.append(why)) == {}
         gathering.must_belong_together(jobs, [mine / "runs"])
         (row,) = reproduce.rows(jobs, mine / "runs")
@@ -264,7 +264,7 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file() and "runs" not in path.parts}
     CHANGES[change](mine)
     with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):  # as with --no-train and --merge
-        gathering.must_belong_together(reproduce.jobs(recipe.load(str(mine / "own.toml"))), [mine / "runs"])
+        gathering.must_belong_together(reproduce.jobs(recipe.load_recipe(str(mine / "own.toml"))), [mine / "runs"])
     (mine / "runs/settled.jsonl").unlink()
     second, changed = numbers()
     assert second != first and len(changed) == 1 and numbers() == (second, [])
@@ -275,11 +275,11 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
 
 def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
     """Runs of two machines belong together if the code of their components is equal."""
-    jobs = reproduce.jobs(recipe.load(str(mine / "own.toml")))
+    jobs = reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
     assert reproduce.run(jobs, mine / "runs", at_once=1) == {}
     other = tmp_path / "elsewhere"
     shutil.copytree(mine, other)
-    there = reproduce.jobs(recipe.load(str(other / "own.toml")))
+    there = reproduce.jobs(recipe.load_recipe(str(other / "own.toml")))
     assert gathering.merge(there, other / "all", [other / "runs"]) == 1
     edit(other / "parts/beside.py", "1", "2")
     with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):
@@ -333,19 +333,19 @@ def test_a_run_is_not_resumed_with_another_data_file(mine, here):
 
 
 def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
-    listed = reproduce.jobs(recipe.load("feddpcont-epsilon-cifar10"), seeds=1)
+    listed = reproduce.jobs(recipe.load_recipe("feddpcont-epsilon-cifar10"), seeds=1)
     found = {(job.regime, job.method): job.published for job in listed}
     assert found["random 0.4", "feddpcont(epsilon=0.81)"] == [72.99, 1.01]
     assert found["random 0.4", "feddpcont(epsilon=0.01)"] == [72.12, 1.08]
     assert found["random 0.4", "feddpcont(release=exact)"] is None
-    kept = {job.published[0] for job in reproduce.jobs(recipe.load("feddpcont-epsilon-clothing1m"))}
+    kept = {job.published[0] for job in reproduce.jobs(recipe.load_recipe("feddpcont-epsilon-clothing1m"))}
     assert kept == {70.79, 70.8}
 
 
 def test_the_output_of_a_failed_job_is_kept(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
-    jobs = [j for j in reproduce.jobs(recipe.load(str(path)), seeds=1) if "900" in j.method]
+    jobs = [j for j in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1) if "900" in j.method]
     (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
     assert "too many with" in str(said) and "Traceback" not in str(said)
 
@@ -353,21 +353,21 @@ def test_the_output_of_a_failed_job_is_kept(tmp_path):
 def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(InputError, match="^cifar10 is not on this machine: run `fnlkit data get cifar10`"):
-        reproduce.run(reproduce.jobs(recipe.load("regimes"), seeds=1)[:1], tmp_path, at_once=1)
+        reproduce.run(reproduce.jobs(recipe.load_recipe("regimes"), seeds=1)[:1], tmp_path, at_once=1)
 
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(InputError, match="did you mean 'regimes'"):
-        recipe.load("regime")
+        recipe.load_recipe("regime")
     path = tmp_path / "x.toml"
     path.write_text("title = ")
     with pytest.raises(InputError, match="not a recipe"):
-        recipe.load(str(path))
+        recipe.load_recipe(str(path))
     path.write_text("title = 'a'")
     with pytest.raises(InputError, match="needs 'dataset'"):
-        recipe.load(str(path))
+        recipe.load_recipe(str(path))
     with pytest.raises(InputError, match="no regime has 'zzz'"):
-        reproduce.jobs(recipe.load("regimes"), only="zzz")
+        reproduce.jobs(recipe.load_recipe("regimes"), only="zzz")
 
 
 @pytest.mark.parametrize("what", ["regimes", "fedln/table4"])
@@ -392,12 +392,12 @@ def test_the_interval_of_paired_differences():
 
 
 def test_a_switch_of_a_recipe_is_a_switch():
-    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load("regimes-features"), seeds=1)[:1]}
+    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load_recipe("regimes-features"), seeds=1)[:1]}
     assert "--memorization " in line and "--memorization=" not in line
 
 
 def test_a_name_in_full_means_itself():
-    found = recipe.load("fedln-table3-fashion-mnist")
+    found = recipe.load_recipe("fedln-table3-fashion-mnist")
     assert {job.regime for job in reproduce.jobs(found, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
     assert len({job.regime for job in reproduce.jobs(found, only="n_l 0.4")}) > 1
     assert len({job.regime for job in reproduce.jobs(found)}) == len(found["regime"])
@@ -478,7 +478,7 @@ def test_invalid_recipes_are_refused(tmp_path, what):
     path = tmp_path / "x.toml"
     path.write_text(TINY.replace(old, new))
     with pytest.raises(InputError, match=said):
-        recipe.load(str(path))
+        recipe.load_recipe(str(path))
 
 
 def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
@@ -488,18 +488,18 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
     (tmp_path / "zero.toml").symlink_to("/dev/zero")
     for name, said in (("pipe", "not a regular file"), ("zero", "not a regular file"), ("sparse", "more than the limit")):
         with pytest.raises(InputError, match=said):
-            recipe.load(str(tmp_path / f"{name}.toml"))
+            recipe.load_recipe(str(tmp_path / f"{name}.toml"))
 
 
 def test_the_published_table_10_takes_lenet5s_learning_rate_and_evaluates_every_round():
-    found = recipe.load("fedcorr-table10-lenet5")["train"]
+    found = recipe.load_recipe("fedcorr-table10-lenet5")["train"]
     assert (found["lr"], found["eval_every"], found["rounds"]) == (0.003, 1, 1000)
 
 
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100"])
 def test_fedefcs_tables_are_recipes(data):
     """Table 2 moves the partition at (0.2, 0.8), Table 3 the noise at (alpha 10, p 0.5); noise comes first."""
-    jobs = {table: reproduce.jobs(recipe.load(f"fedefc-table{table}-{data}"), seeds=1) for table in (2, 3)}
+    jobs = {table: reproduce.jobs(recipe.load_recipe(f"fedefc-table{table}-{data}"), seeds=1) for table in (2, 3)}
     steps = {table: [" ".join(job.prepare[0][0] + job.prepare[1][0]) for job in found] for table, found in jobs.items()}
     for table in (2, 3):
         assert len(set(steps[table])) == 3 and all(line.startswith("inject-noise") for line in steps[table])

@@ -41,7 +41,7 @@ momentum = { low = 0.0, high = 0.9 }
 def written(folder, text):
     path = folder / "r.toml"
     path.write_text(text)
-    return recipe.load(str(path))
+    return recipe.load_recipe(str(path))
 
 
 def train_all(jobs, folder):
@@ -89,15 +89,15 @@ def test_a_mistake_in_a_recipe_is_named(old, new, named, tmp_path):
 
 def test_draws_are_different_within_their_space_and_begin_with_the_recipes_own_options():
     space = {"lr": {"low": 0.001, "high": 0.1, "log": True}, "epochs": {"low": 1, "high": 5}, "loss": ["ce", "gce"]}
-    found = spaces.drawn(space, 200, key="a")
+    found = spaces.draw_configurations(space, 200, key="a")
     assert found[0] == {}
     assert len({json.dumps(one) for one in found}) == len(found) == 200
     assert all(
         0.00099 < one["lr"] < 0.101 and one["epochs"] in range(1, 6) and one["loss"] in space["loss"] for one in found[1:]
     )
     assert np.median([one["lr"] for one in found[1:]]) == pytest.approx(0.01, rel=0.5)  # the geometric middle
-    assert found == spaces.drawn(space, 200, key="a") != spaces.drawn(space, 200, key="b")
-    assert len(spaces.drawn({"loss": ["ce", "gce"]}, 10, key="a")) == 3
+    assert found == spaces.draw_configurations(space, 200, key="a") != spaces.draw_configurations(space, 200, key="b")
+    assert len(spaces.draw_configurations({"loss": ["ce", "gce"]}, 10, key="a")) == 3
 
 
 @pytest.mark.parametrize("budget", [3, 6, 7, 30])
@@ -130,17 +130,17 @@ def test_a_search_chooses_by_held_out_labels_before_the_test_set_is_read(tmp_pat
                 scores[name] = max(rows) if about else rows[-1]  # the last fifth of four rounds is the last round
         assert line["score"] == max(scores.values())
         assert line["own_score"] == scores[cell.lines[0]["runs"][0]]
-    jobs = reproduce.jobs(made, chosen=search.chosen(choices))
+    jobs = reproduce.jobs(made, chosen=search.choices_by_cell(choices))
     for job, line in zip(jobs, choices, strict=True):
         given = dict(word.removeprefix("--").split("=", 1) for word in job.train)
         assert all(float(given[name]) == value for name, value in line["chosen"].items())
         assert "measure" not in given
-    assert search.read([tmp_path / "runs"]) == choices
+    assert search.read_choices([tmp_path / "runs"]) == choices
     other = tmp_path / "other"
     other.mkdir()
-    search.write([choices[0] | {"chosen": {"lr": 9}}], other)
+    search.write_log([choices[0] | {"chosen": {"lr": 9}}], other)
     with pytest.raises(InputError, match="other values"):
-        search.read([tmp_path / "runs", other])
+        search.read_choices([tmp_path / "runs", other])
 
 
 def test_halving_keeps_the_best_of_each_rung(tmp_path, here):
@@ -182,7 +182,7 @@ def test_one_more_method_is_compared_with_stored_results(tmp_path, here):
     )
     done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o runs --export cells.jsonl", tmp_path)
     assert done.returncode == 0, done.stderr
-    header, cells = stored.read(str(tmp_path / "cells.jsonl"))
+    header, cells = stored.read_cells(str(tmp_path / "cells.jsonl"))
     assert [cell["method"] for cell in cells] == ["fedavg", "kept"]
     done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:m --stored cells.jsonl --json", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -216,6 +216,6 @@ def test_the_log_keeps_regimes_that_ran_in_another_call(tmp_path, here):
     search.search(found, tmp_path / "runs", lambda jobs: train_all(jobs, tmp_path / "runs"))
     (tmp_path / "runs" / "search-0-0-0-0-9.metrics.jsonl").write_text('{"round": 0}\n')
     other = {"regime": "earlier", "method": "fedavg", "chosen": {"lr": 0.1}, "runs": 1}
-    search.write([other, *found[0].lines], tmp_path / "runs")
+    search.write_log([other, *found[0].lines], tmp_path / "runs")
     choices = search.search(search.cells(made), tmp_path / "runs", lambda jobs: train_all(jobs, tmp_path / "runs"))
-    assert search.read([tmp_path / "runs"]) == [other, *choices]
+    assert search.read_choices([tmp_path / "runs"]) == [other, *choices]

@@ -62,6 +62,6 @@ def test_the_legend_of_a_plot_names_them_too(folder):
     from fnlkit.results.plots import curves
 
     groups = evaluation.distinct([Run.read(str(folder / f"{name}.pt")) for name in RUNS])
-    names = [curves.named(group, groups) for group in groups]
+    names = [curves.legend_of(group, groups) for group in groups]
     assert names[0] == names[1] and len(set(names)) == 4
     assert "lr 0.1" in names[3] and "optimizer feddyn(alpha=0.1)" in names[4]

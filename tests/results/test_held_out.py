@@ -9,7 +9,7 @@ import pytest
 import fnlkit
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
-from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.network import load_trained
 from fnlkit.results import held_out
 from fnlkit.results.measured import predictions
 from fnlkit.results.plots import curves
@@ -39,7 +39,7 @@ def test_both_runs_are_measured_on_the_same_labels(world):
     found = fnlkit.evaluate(str(folder / "before.pt"), str(folder / "after.pt"))
     held = np.flatnonzero(before.extra["holdout_client"] >= 0)
     for row, run in zip(found.rows, runs, strict=True):
-        predicted = predictions(trained_network(run, fnlkit.pipeline.labels.loaded(str(folder / "own.npz"))), held)
+        predicted = predictions(load_trained(run, fnlkit.pipeline.labels.to_dataset(str(folder / "own.npz"))), held)
         assert row["agreement_received"] == np.mean(predicted == before.given[held])
         assert row["agreement_reviewed"] == np.mean(predicted == after.given[held])
         assert "agreement_last" not in row
@@ -83,9 +83,9 @@ def test_reviews_that_followed_each_other_are_put_together(world):
     folder, before, after, runs = world
     half = np.where(np.arange(400) % 2, after.given, before.given)
     middle = fnlkit.train(replace(after, given=half), **QUICK)
-    found = held_out.shared([runs[0], middle, runs[1]], ["a", "b", "c"])
+    found = held_out.find_shared_samples([runs[0], middle, runs[1]], ["a", "b", "c"])
     assert np.array_equal(found.reviewed, after.given[found.positions])
-    assert np.array_equal(held_out.shared([runs[0], middle], ["a", "b"]).reviewed, half[found.positions])
+    assert np.array_equal(held_out.find_shared_samples([runs[0], middle], ["a", "b"]).reviewed, half[found.positions])
 
 
 @pytest.fixture(scope="module")

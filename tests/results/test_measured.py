@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.agreement import coverage, matrix
 from fnlkit.estimators.intervals import clopper_pearson
-from fnlkit.results.corrected import ASSUMES, MEASURES, corrected, figures, scaled
+from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
 
 
 def test_figures_by_hand():
@@ -29,7 +29,7 @@ def test_without_noise_in_numbers_the_correction_is_exact():
     """Expected counts T' Q give Q back, to the last digit that counts."""
     T, Q = matrix(0.3, 3), np.array([[50.0, 5, 0], [2, 30, 8], [0, 1, 4]])
     counts = np.round(1e6 * T.T @ Q)
-    found = corrected(counts[None], T[None], [0.3], [0.3], [0.3])
+    found = correct_scores(counts[None], T[None], [0.3], [0.3], [0.3])
     assert found["share"][0] == pytest.approx(0.84, abs=1e-6) and found["per_class"][1][0] == pytest.approx(0.75, abs=1e-5)
     assert found["sites"][0][0] == pytest.approx(0.84, abs=1e-6)
 
@@ -46,7 +46,7 @@ def test_where_the_interval_covers_and_where_not(share, level, accuracy, least, 
 def test_the_interval_of_a_perfect_agreement_has_the_exact_width():
     """72 of 72 right: 1 - 0.025 ** (1 / 72) is the exact bound; no draw of the bootstrap has a mistake."""
     counts = np.array([np.diag([40, 32]), np.diag([0, 0])])
-    found = corrected(counts, np.array([matrix(0.1, 2)] * 2), [0.1] * 2, [0.05] * 2, [0.15] * 2)
+    found = correct_scores(counts, np.array([matrix(0.1, 2)] * 2), [0.1] * 2, [0.05] * 2, [0.15] * 2)
     assert found["share"][0] == found["share"][2] == 1 and found["share"][1] == pytest.approx(0.025 ** (1 / 72))
     assert found["sites"][0] == found["share"] and found["sites"][1] is None
     assert all(one[1] < found["share"][1] for one in found["per_class"])
@@ -55,14 +55,14 @@ def test_the_interval_of_a_perfect_agreement_has_the_exact_width():
 
 
 def test_no_accuracy_is_estimated_from_too_noisy_labels():
-    assert corrected(np.ones((1, 2, 2)), np.array([[[0.1, 0.9], [0, 1]]]), [0.4], [0.3], [0.5]) is None
-    assert corrected(np.zeros((1, 2, 2)), np.eye(2)[None], [0.0], [0.0], [0.0]) is None
+    assert correct_scores(np.ones((1, 2, 2)), np.array([[[0.1, 0.9], [0, 1]]]), [0.4], [0.3], [0.5]) is None
+    assert correct_scores(np.zeros((1, 2, 2)), np.eye(2)[None], [0.0], [0.0], [0.0]) is None
 
 
 def test_noise_is_scaled_within_bounds():
-    found = scaled(matrix(0.2, 4), 0.2, np.array([0.0, 0.1, 5.0]))
+    found = scale_matrix(matrix(0.2, 4), 0.2, np.array([0.0, 0.1, 5.0]))
     assert np.allclose(found[0], np.eye(4)) and np.allclose(np.diag(found[1]), 0.9) and np.diag(found[2]).min() > 0.19
-    assert np.allclose(scaled(np.eye(4), 0.0, np.array([0.3])), matrix(0.3, 4))
+    assert np.allclose(scale_matrix(np.eye(4), 0.0, np.array([0.3])), matrix(0.3, 4))
 
 
 def test_an_estimate_that_shared_errors_mislead_is_not_called_accuracy():
@@ -70,7 +70,7 @@ def test_an_estimate_that_shared_errors_mislead_is_not_called_accuracy():
     true = np.repeat(np.arange(10), 20)
     labels = np.array([0, 1, 3, 2, 9, 5, 6, 7, 8, 4])[true]
     counts = np.stack([np.bincount(10 * labels + labels, minlength=100).reshape(10, 10)] * 5)
-    found = corrected(counts, np.stack([np.eye(10)] * 5), [0.0] * 5, [0.0] * 5, [0.02] * 5)
+    found = correct_scores(counts, np.stack([np.eye(10)] * 5), [0.0] * 5, [0.0] * 5, [0.02] * 5)
     assert found["share"][1] > 0.95 > (labels == true).mean() + 0.3
     assert "accuracy" not in MEASURES and "other sites" in MEASURES
     assert ASSUMES[0].startswith("most sites are nearly clean")

@@ -11,7 +11,7 @@ import pytest
 import fnlkit
 from fnlkit.errors import InputError
 from fnlkit.kernels import scores
-from fnlkit.noise.injection import requested
+from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import evaluation, plots
 from fnlkit.results.plots import KINDS, league, plot, style
 from fnlkit.results.ranking import ranking
@@ -41,7 +41,7 @@ def drawn(thing, kind, **options):
     if kind == "embeddings":
         options.setdefault("vectors", fnlkit.datasets.load("digits").x_train)
     with style.sheet():
-        figure = plots.drawn([("file", one) for one in things] if kind != "league" else [("file", thing)], kind, **options)
+        figure = plots.draw([("file", one) for one in things] if kind != "league" else [("file", thing)], kind, **options)
         figure.draw_without_rendering()
     return figure
 
@@ -165,7 +165,7 @@ def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
         for lr, method in ((0.1, "fedavg"), (0.1, "flr"), (0.2, "flr"), (0.2, "elr"))
     ]
     with plots.style.sheet():
-        figure = plots.drawn([(str(i), one) for i, one in enumerate(many)], "accuracy", facet="lr")
+        figure = plots.draw([(str(i), one) for i, one in enumerate(many)], "accuracy", facet="lr")
     first, second = figure.axes
     assert [axis.get_title(loc="left") for axis in (first, second)] == ["0.1", "0.2"]
     assert first.get_ylim() == second.get_ylim()
@@ -173,7 +173,7 @@ def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
     assert curves[0]["flr (1 run)"] == curves[1]["flr (1 run)"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg (1 run)", "flr (1 run)", "elr (1 run)"]
     with pytest.raises(InputError, match="--facet"):
-        plots.drawn([("a", run)], "accuracy", facet="nothing")
+        plots.draw([("a", run)], "accuracy", facet="nothing")
 
 
 def test_a_legend_names_a_users_method_without_its_folder_and_a_small_figure_is_refused(run, tmp_path):
@@ -243,7 +243,7 @@ def test_known_transitions_are_drawn_side_by_side(judged, run):
     figure = drawn(judged, "transition")
     shown = {axis.get_title(loc="left"): np.asarray(axis.get_images()[0].get_array()) for axis in figure.axes}
     assert list(shown) == ["requested", "achieved", "estimated"]
-    assert np.allclose(shown["requested"], requested(judged)) and np.allclose(
+    assert np.allclose(shown["requested"], mean_requested_transition(judged)) and np.allclose(
         shown["estimated"], judged.extra["estimate_transition"]
     )
     assert np.allclose(shown["achieved"], judged.achieved_transition())
@@ -376,7 +376,7 @@ def test_the_league_shows_ranks_band_and_accuracies():
 def test_a_league_is_read_from_the_output_of_reproduce(tmp_path):
     lines = [json.dumps(row) for row in ROWS] + [json.dumps({"ranking": {}})]
     (tmp_path / "league.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert league.read(str(tmp_path / "league.jsonl")) == ROWS
+    assert league.read_league(str(tmp_path / "league.jsonl")) == ROWS
     done = command("fnlkit plot league league.jsonl -o league.svg", tmp_path)
     assert done.returncode == 0 and (tmp_path / "league.svg").exists(), done.stderr
     for text in ("{}", "no", '{"regime": 1, "method": "a", "late_mean": NaN, "runs": 1}'):
@@ -457,7 +457,7 @@ def test_rows_of_a_searched_recipe_fit_a_papers_column(run, size, tmp_path):
         for i, name in enumerate(rows)
     ]
     with plots.style.sheet():
-        figure = plots.drawn([(str(i), one) for i, one in enumerate(many)], "accuracy", wide=size[0])
+        figure = plots.draw([(str(i), one) for i, one in enumerate(many)], "accuracy", wide=size[0])
         plots.style.fit(figure, size)
         assert plots.style._fits(figure)
         assert len(figure.axes) == len(regimes)

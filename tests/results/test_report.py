@@ -90,11 +90,11 @@ def test_runs_are_called_by_their_methods_and_files(tmp_path):
     part.finished = False
     found = fnlkit.evaluate(tmp_path, part)
     names = ["fedavg (a and 2 more)", "fedavg (a and 2 more)", "fedavg (c)", "local", "fedavg (a and 2 more)"]
-    assert report.called(found)[2:4] == names[2:4] and len(set(report.called(found)[:2])) == 1
+    assert report.short_names(found)[2:4] == names[2:4] and len(set(report.short_names(found)[:2])) == 1
     best = next(text for text in report.words(found) if text.startswith("Best"))
-    assert any(name in best for name in report.called(found)) and "--" not in best
+    assert any(name in best for name in report.short_names(found)) and "--" not in best
     labels = [label["text"] for label in report.facts(found)["curve"]["labels"]]
-    assert labels == list(dict.fromkeys(report.called(found))) and all(len(label) < 40 for label in labels)
+    assert labels == list(dict.fromkeys(report.short_names(found))) and all(len(label) < 40 for label in labels)
 
 
 def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):

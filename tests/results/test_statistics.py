@@ -18,12 +18,12 @@ from tests.commands import fnlkit as command
 
 def test_the_interval_of_paired_differences_by_hand():
     ours, theirs = {0: 0.6, 1: 0.7, 2: 0.9, 7: 0.1}, {0: 0.5, 1: 0.5, 2: 0.6, 8: 0.9}
-    found = statistics.paired(ours, theirs)
+    found = statistics.compare_pairs(ours, theirs)
     # Differences 0.1, 0.2, 0.3: mean 0.2, spread 0.1; t of 2 degrees of freedom at 97.5 % is 4.3027; / sqrt(3).
     assert found["pairs"] == 3 and found["mean"] == pytest.approx(0.2) and found["spread"] == pytest.approx(0.1)
     assert found["half"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-6)
-    assert statistics.paired({0: 1.0}, {1: 1.0}) is None
-    alone = statistics.paired({0: 1.0}, {0: 0.5})
+    assert statistics.compare_pairs({0: 1.0}, {1: 1.0}) is None
+    alone = statistics.compare_pairs({0: 1.0}, {0: 0.5})
     assert alone["half"] is None and alone["spread"] is None and alone["p"] is None
 
 

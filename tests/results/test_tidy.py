@@ -42,14 +42,14 @@ def test_an_evaluation_per_row_repeats_the_history(runs):
 
 def test_tidy_files_are_read_back(runs, tmp_path):
     rows = evaluate(*runs, say=None).tidy()
-    tidy.write(rows, str(tmp_path / "a.csv"))
+    tidy.write_tidy(rows, str(tmp_path / "a.csv"))
     lines = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [float(line["accuracy_late_percent"]) for line in lines] == [row["accuracy_late_percent"] for row in rows]
     with pytest.raises(InputError, match="a.txt"):
-        tidy.write(rows, str(tmp_path / "a.txt"))
+        tidy.write_tidy(rows, str(tmp_path / "a.txt"))
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    tidy.write([*rows, {**rows[0], "option_lr": "auto", "option_clip": None}], str(tmp_path / "a.parquet"))
+    tidy.write_tidy([*rows, {**rows[0], "option_lr": "auto", "option_clip": None}], str(tmp_path / "a.parquet"))
     found = pandas.read_parquet(tmp_path / "a.parquet")
     assert found.shape == (9, len(rows[0]))
     assert found["option_lr"].tolist()[-1] == "auto"

@@ -11,7 +11,7 @@ from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
-from fnlkit.estimators.apply import judged
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.review import report
 from fnlkit.review.audit import audit
 from fnlkit.review.findings import AGREES, confusions, confusions_of_mistakes, mark_supported, noisier_than_others
@@ -56,7 +56,7 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
         assert rows[name]["low"] <= level <= rows[name]["high"]
     assert all(rows[name]["low"] < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
     mistakes = [{"true": "3", "given": "8", "samples": 5.0, "share": 0.14, "low": 0.06, "high": 0.29}]  # of an older version
-    assert report.confused(rows["Aix"] | {"confused": mistakes}) == "-" != report.confused(rows["Bonn"])
+    assert report.describe_confusions(rows["Aix"] | {"confused": mistakes}) == "-" != report.describe_confusions(rows["Bonn"])
     assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
 
 
@@ -66,7 +66,7 @@ def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown
     assert marks["Bonn"]["2", "3"] and marks["Bonn"]["3", "2"]
     assert not any(mark for name in ("Aix", "Cork", "Essen <b>") for mark in marks[name].values())
     for row in rows.values():
-        words = report.confused(row)
+        words = report.describe_confusions(row)
         for c in row["confused"]:
             assert (f"{c['true']} given as {c['given']} " in words) == c["supported"]
         assert words == "-" or row["low"] > 0 or row["classes"]
@@ -153,7 +153,9 @@ def test_which_samples_are_copies_stays_with_the_samples(doubtful):
     of = said.arrays(federation)["estimate_copy_of"]
     assert {(min(j, of[j]), max(j, of[j])) for j in np.flatnonzero(of >= 0)} == {tuple(sorted((a, b))), tuple(sorted(near))}
     assert {row["client"]: (row["copies"], row["near_copies"]) for row in said.sites} == {0: (0, 0), 1: (1, 0), 2: (0, 1)}
-    assert judged(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(row["far"] for row in said.sites)
+    assert add_judgment(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(
+        row["far"] for row in said.sites
+    )
     assert not {"copy_of", "far_samples"} & set(said.traffic.sent) and said.traffic.sent["near_copies"] == 3 * 8
 
 

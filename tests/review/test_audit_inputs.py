@@ -154,20 +154,20 @@ def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path
     large = np.repeat(np.repeat(digits.x_train[:40], 8, 1), 8, 2)
     data = datasets.Dataset("large", "image", digits.y_train[:40], digits.y_test[:0], list(map(str, range(10))),
                             lambda: (large, large[:0]), observed=True)  # fmt: skip
-    assert auditing.embedded(digits, say=pytest.fail) == (None, None)
+    assert auditing.embed_for_audit(digits, say=pytest.fail) == (None, None)
     said = []
-    monkeypatch.setattr(embed, "pretrained", lambda: None)
-    assert auditing.embedded(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
-    monkeypatch.setattr(embed, "pretrained", lambda: "pca(dim=4)")
-    rows, name = auditing.embedded(data, say=said.append)
+    monkeypatch.setattr(embed, "find_pretrained", lambda: None)
+    assert auditing.embed_for_audit(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
+    monkeypatch.setattr(embed, "find_pretrained", lambda: "pca(dim=4)")
+    rows, name = auditing.embed_for_audit(data, say=said.append)
     assert name == "pca(dim=4)" and rows.shape == (40, 4) and "pca(dim=4)" in said[1]
-    assert auditing.embedded(data, "none", say=pytest.fail) == (None, None)
+    assert auditing.embed_for_audit(data, "none", say=pytest.fail) == (None, None)
     calls = []
     monkeypatch.setattr(pca, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
-    first, _ = auditing.embedded(data, "pixels", say=None)
+    first, _ = auditing.embed_for_audit(data, "pixels", say=None)
     assert calls
     calls.clear()
-    again, _ = auditing.embedded(data, "pixels", say=None)
+    again, _ = auditing.embed_for_audit(data, "pixels", say=None)
     assert sum(calls) <= 1 and np.array_equal(np.asarray(first), np.asarray(again))
 
 

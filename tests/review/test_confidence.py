@@ -67,7 +67,7 @@ def test_the_confidence_is_in_tables_and_on_the_page(audited):
     assert all(np.isclose(float(row["confidence"]), sure[int(row["sample"])]) for row in rows) and rows
     chosen = choose(federation, 0, budget=12)
     near = [np.zeros(0, np.int64)] * 12
-    table = list(csv.DictReader(io.StringIO(decisions.table(federation, data, 0, chosen, near))))
+    table = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, 0, chosen, near))))
     assert [row["confidence"] for row in table] == [f"{sure[int(row['position'])]:.4f}" for row in table]
     text = page.page(federation, data, 0, chosen, near, "site")
     body = json.loads(text.split('id="data">')[1].split("</script>")[0])

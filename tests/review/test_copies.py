@@ -37,7 +37,7 @@ def found(parts, embeddings=None):
     told = salt | {"width": widths, "projections": projections}
     hashes = [cells.reply_cells(one, None, told)["cells"].numpy() for one in people]
     prints = [one["fingerprints"].numpy() for one in said]
-    return said, copies.shared_copies(prints), cells.shared_near_copies(hashes, prints)
+    return said, copies.count_copies(prints), cells.count_near_copies(hashes, prints)
 
 
 class Held:

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from fnlkit.deploy.allowed import may_be_named
 from fnlkit.review import crowd
 from fnlkit.review.audit import audit
-from fnlkit.review.report import shared_samples
+from fnlkit.review.report import describe_shared_samples
 from tests.methods.test_annotators import crowd as people
 from tests.toy import CLASSES, toy
 
@@ -21,7 +21,7 @@ def judged(change=None):
     session = SimpleNamespace(ask=lambda *steps, **more: fed.round(range(len(fed)), model, *steps, **more))
     for client in fed.members if change else ():
         change(client)
-    crowd.judge(session, CLASSES)
+    crowd.judge_at_clients(session, CLASSES)
     return fed.members
 
 
@@ -64,7 +64,7 @@ def audited():
 def test_bad_annotators_are_named_and_clean_ones_are_not(audited):
     """Annotators 0 to 2 give 70 % wrong labels, the others 10 %."""
     federation, found = audited
-    assert crowd.shared(federation)[0] > 100 and shared_samples(federation)
+    assert crowd.count_shared(federation)[0] > 100 and describe_shared_samples(federation)
     named = {row["client"] for row in found.sites if row["noisier"]}
     assert named == {0, 1, 2}
 

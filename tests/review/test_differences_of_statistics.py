@@ -84,7 +84,7 @@ def test_no_quantile_is_a_sample(n):
 def test_described_classes_leave_none_or_five_samples():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 9, (500, 5))
-    described = shifts.described_classes(counts)
+    described = shifts.classes_to_describe(counts)
     rest = np.where(described, 0, counts).sum(1)
     assert (counts[described] >= shifts.LEAST).all() and (
         (rest == 0) | (rest >= shifts.LEAST) | ~(counts >= shifts.LEAST).any(1)

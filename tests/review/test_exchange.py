@@ -103,17 +103,17 @@ def test_a_named_entry_decides_and_numbers_of_other_columns_are_no_ids(judged):
     federation, data = judged
     federation = replace(federation, extra={name: v for name, v in federation.extra.items() if name != "sample_id"})
     for row in ({"age": 7, "sample_id": 45}, {"id": "45", "age": "7"}):
-        (found,) = exchange.read(json.dumps([task(row, "3")]), federation, data, "a.json")
+        (found,) = exchange.read_annotations(json.dumps([task(row, "3")]), federation, data, "a.json")
         assert found.positions.tolist() == [45]
     with pytest.raises(InputError, match="is not a sample"):
-        exchange.read(json.dumps([task({"age": 7, "height": "45"}, "3")]), federation, data, "a.json")
+        exchange.read_annotations(json.dumps([task({"age": 7, "height": "45"}, "3")]), federation, data, "a.json")
 
 
 def test_a_task_that_names_two_samples_is_refused(judged):
     federation, data = judged
     two = task({"image": "site/5/5 a.png", "before": "site/6/6 a.png"}, "3")
     with pytest.raises(InputError, match="names the samples.*add the entry sample_id"):
-        exchange.read(json.dumps([two]), federation, data, "a.json")
+        exchange.read_annotations(json.dumps([two]), federation, data, "a.json")
 
 
 @pytest.mark.parametrize(
@@ -121,16 +121,16 @@ def test_a_task_that_names_two_samples_is_refused(judged):
 )
 def test_hostile_exports_end_with_a_message(judged, text):
     with pytest.raises(InputError, match="^a.json"):
-        exchange.read(text, *judged, "a.json")
+        exchange.read_annotations(text, *judged, "a.json")
 
 
 def test_reviewed_samples_are_not_counted_twice(judged):
     federation, data = judged
     position = int(federation.clients[0][0])
     text = json.dumps([task({"image": federation.ids_of([position])[0]}, str(federation.given[position]))])
-    (once,) = exchange.read(text, federation, data, "a.json")
+    (once,) = exchange.read_annotations(text, federation, data, "a.json")
     size = len(federation.whole().clients[0])
     assert [len(part) for part in once.strata] == [1, size - 1]
     seen = replace(federation, extra=federation.extra | {"reviewed": np.arange(len(federation.given)) == position})
-    (again,) = exchange.read(text, seen, data, "a.json")
+    (again,) = exchange.read_annotations(text, seen, data, "a.json")
     assert [len(part) for part in again.strata] == [1, size - 1]

@@ -12,7 +12,7 @@ from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, designs
-from fnlkit.review.designs import Design, ranked
+from fnlkit.review.designs import Design, rank_samples
 from fnlkit.review.suspects import choose_guaranteed
 from tests.commands import fnlkit as command
 
@@ -33,7 +33,7 @@ def world():
 def review(federation, data, undecided=(), **options):
     """Return (Selection, text of the table with the true labels as decisions)."""
     chosen = choose_guaranteed(federation, 1, **{"guarantee": 0.2, "budget": 40, "seed": 1} | options)
-    rows = list(csv.DictReader(io.StringIO(decisions.table(federation, data, 1, chosen))))
+    rows = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, 1, chosen))))
     for i, row in enumerate(rows):
         true = data.class_names[data.y_train[int(row["position"])]]
         if i not in undecided:
@@ -50,13 +50,13 @@ def text_of(rows):
 
 
 def imported(federation, data, text, when="2026-01-02"):
-    return decisions.decide(federation, decisions.read(text, federation, data), when=when)
+    return decisions.decide(federation, decisions.read_decisions(text, federation, data), when=when)
 
 
 def test_the_review_is_drawn_from_the_candidates(world):
     federation, data = world
     chosen, _ = review(federation, data)
-    top = ranked(federation, 1)[: chosen.design.candidates]
+    top = rank_samples(federation, 1)[: chosen.design.candidates]
     assert chosen.candidates.tolist() == top.tolist() and chosen.suspect.sum() == chosen.design.reviews == 32
     assert np.isin(chosen.positions[chosen.suspect], top).all() and not np.isin(chosen.positions[~chosen.suspect], top).any()
     assert chosen.design.candidates == -(-len(federation.clients[1]) // 2)  # ten times the reviews are more than half
@@ -103,7 +103,7 @@ def test_a_second_review_continues(world):
     assert not np.isin(second["listed"], listed).any()
     assert second["together"]["labels"] == len(listed) + len(second["listed"]) and second["together"]["q"] == 0.4
     other = choose_guaranteed(first, 2, guarantee=0.2, budget=40)
-    elsewhere = decisions.read(decisions.table(first, data, 2, other), first, data)
+    elsewhere = decisions.read_decisions(decisions.decision_template(first, data, 2, other), first, data)
     assert (
         decisions.decide(first, elsewhere, when="now").meta["reviews"][1]["guarantee"]["together"]["q"] == 0.2
     )  # another site
@@ -126,7 +126,7 @@ def test_other_rows_than_those_of_the_export_are_refused(world, change, words):
     federation, data = world
     rows = list(csv.DictReader(io.StringIO(review(federation, data)[1])))
     with pytest.raises(InputError, match=words):
-        decisions.read(text_of(change(rows)), federation, data)
+        decisions.read_decisions(text_of(change(rows)), federation, data)
 
 
 def test_the_commands_apply_exactly_the_list(world, tmp_path):
@@ -267,7 +267,7 @@ def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeyp
     kinds = np.random.default_rng(candidates).integers(0, 4, candidates)
     groups = [[int((part == kind).sum()) for kind in range(4)] for part in np.array_split(kinds, designs.GROUPS)]
     review = {"client": 0, "guarantee": {"groups": groups, "q": 0.2, "confidence": None}}
-    monkeypatch.setattr(designs, "guaranteed_reviews", lambda federation: [review])
+    monkeypatch.setattr(designs, "read_guaranteed_reviews", lambda federation: [review])
     counts, _ = designs.last_counts(None, 0)
     sizes = counts.sum(1)
     assert counts.shape == (designs.GROUPS, 4) and ((sizes == 0) | (sizes >= 5)).all()

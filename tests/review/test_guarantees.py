@@ -8,7 +8,7 @@ import pytest
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.review import guarantees
-from fnlkit.review.guarantees import draw_reviews, guaranteed_list, right_with_confidence, updated_scores
+from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list, right_with_confidence, update_scores
 
 
 def draws(candidates, reviews):
@@ -38,7 +38,8 @@ def worst_excess(number):
     excess, longest = -1.0, 0
     for k, (scores, wrong, groups, reviews, q) in enumerate(worlds(number)):
         lists = [
-            guaranteed_list(scores, mask, wrong, q=q, groups=groups if k % 2 else None) for mask in draws(len(scores), reviews)
+            find_guaranteed_list(scores, mask, wrong, q=q, groups=groups if k % 2 else None)
+            for mask in draws(len(scores), reviews)
         ]
         excess = max(excess, np.mean([false_share(found, wrong) for found in lists]) - q)
         longest = max(longest, *(int(found.listed.sum()) for found in lists))
@@ -62,7 +63,7 @@ def test_the_bound_is_attained():
     Of the six pairs of reviewed labels, 1 2 and 1 3 give an empty list; the four others list at least one label.
     """
     wrong = np.zeros(4, bool)
-    shares = [false_share(guaranteed_list([4, 3, 2, 1], mask, wrong, q=2 / 3), wrong) for mask in draws(4, 2)]
+    shares = [false_share(find_guaranteed_list([4, 3, 2, 1], mask, wrong, q=2 / 3), wrong) for mask in draws(4, 2)]
     assert shares == [0, 0, 1, 1, 1, 1]
 
 
@@ -73,8 +74,8 @@ def test_a_reviewer_with_random_errors():
     for _ in range(600):
         mask = draw_reviews(60, 30, rng)
         called = wrong | (rng.random(60) < 0.3)
-        stated.append(false_share(guaranteed_list(scores, mask, called, q=q, errors=0.3), wrong))
-        ignored.append(false_share(guaranteed_list(scores, mask, called, q=q), wrong))
+        stated.append(false_share(find_guaranteed_list(scores, mask, called, q=q, errors=0.3), wrong))
+        ignored.append(false_share(find_guaranteed_list(scores, mask, called, q=q), wrong))
     assert np.mean(stated) < q + 0.02 and np.mean(ignored) > np.mean(stated) + 0.05
 
 
@@ -90,7 +91,7 @@ def test_the_probability_of_an_excess_is_at_most_the_error():
 def test_the_list_with_confidence_is_shorter():
     wrong, scores = np.arange(200) < 150, np.arange(200, 0, -1)
     mask = draw_reviews(200, 60, stream(0, "confidence"))
-    sure, mean = (guaranteed_list(scores, mask, wrong, q=0.2, confidence=c) for c in (0.95, None))
+    sure, mean = (find_guaranteed_list(scores, mask, wrong, q=0.2, confidence=c) for c in (0.95, None))
     assert 80 < sure.listed.sum() < mean.listed.sum() and sure.right_at_most <= 0.2 * sure.listed.sum()
 
 
@@ -99,18 +100,18 @@ def test_the_updated_order_does_not_depend_on_which_right_labels_were_reviewed()
     scores, groups, wrong = rng.random(50), rng.integers(0, 2, 50), np.zeros(50, bool)
     wrong[groups == 1] = True
     found = draw_reviews(50, 25, rng) & wrong
-    updated = updated_scores(scores, found, groups)
+    updated = update_scores(scores, found, groups)
     assert updated[groups == 1].mean() > updated[groups == 0].mean() + 0.5
     inside = groups == 1
     assert (np.argsort(updated[inside]) == np.argsort(scores[inside])).all()
-    assert (updated_scores(scores, found, None) == scores).all()
+    assert (update_scores(scores, found, None) == scores).all()
 
 
 def test_degenerate_reviews():
     ones = np.ones(5, bool)
-    assert guaranteed_list(np.arange(5), ones, ones, q=0.1).listed.sum() == 0  # everything is reviewed
-    assert guaranteed_list(np.arange(5), ~ones, ones, q=0.9).listed.sum() == 0  # nothing is reviewed
-    assert guaranteed_list([0.5], ~ones[:1], ones[:1], groups=np.zeros(1)).listed.sum() == 0
+    assert find_guaranteed_list(np.arange(5), ones, ones, q=0.1).listed.sum() == 0  # everything is reviewed
+    assert find_guaranteed_list(np.arange(5), ~ones, ones, q=0.9).listed.sum() == 0  # nothing is reviewed
+    assert find_guaranteed_list([0.5], ~ones[:1], ones[:1], groups=np.zeros(1)).listed.sum() == 0
     for options in ({"q": 0.0}, {"q": 1.0}, {"errors": 1.0}, {"confidence": 1.5}, {"confidence": 0.9, "errors": 0.1}):
         with pytest.raises(InputError, match="expected"):
-            guaranteed_list(np.arange(5), ones, ones, **options)
+            find_guaranteed_list(np.arange(5), ones, ones, **options)

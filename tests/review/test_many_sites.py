@@ -63,12 +63,12 @@ def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
     counts[40:] = [1, 0]  # sites of one sample are compared with none
     means, within = rng.standard_normal((60, 2, 2, 3)), np.tile(np.eye(3), (60, 2, 1, 1))
     means[0] += 100
-    auc = shifts.compared({"class_means": means, "covariances": within}, counts, 2)
+    auc = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, 2)
     assert len(calls) == 40 * 2 * shifts.MOST_COMPARED
     assert (auc[0] > 0.99).all() and (auc[40:] == 0.5).all()
     few = {"class_means": means[:20], "covariances": within[:20]}
     calls.clear()
-    shifts.compared(few, counts[:20], 2)
+    shifts.compare_inputs(few, counts[:20], 2)
     assert len(calls) == 20 * 2 * 19
 
 
@@ -76,8 +76,8 @@ def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
 def test_the_bootstrap_of_few_samples_is_that_of_all_draws(samples, monkeypatch):
     rng = np.random.default_rng(samples)
     logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 3, samples)
-    calls, fitted = [], em._maximized
-    monkeypatch.setattr(em, "_maximized", lambda *given: calls.append(1) or fitted(*given))
+    calls, fitted = [], em._maximize
+    monkeypatch.setattr(em, "_maximize", lambda *given: calls.append(1) or fitted(*given))
     found = em.fit(logits, labels, 1.0, rng=np.random.default_rng(7))
     draws, p, one_hot = np.random.default_rng(7), em.softmax(logits), np.eye(3)[labels]
     T = fitted(p, labels, one_hot, np.ones(samples), em._start(3), 1.0, 300)

@@ -78,7 +78,7 @@ def test_keyboard_review(browser, tmp_path):
     assert shown and not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
     browser.refresh()  # decisions and the name stay in the browser, and the review goes on at the first open sample
     assert f"4 of 8, 4 decided: sample {chosen.positions[3]}" in browser.find_element("id", "state").text
-    found = decisions.read(browser.execute_script("return csv()"), federation, data)
+    found = decisions.read_decisions(browser.execute_script("return csv()"), federation, data)
     p, given = chosen.positions, federation.given
     labels = dict(zip(found.positions.tolist(), found.label.tolist(), strict=True))
     assert labels[p[0]] == given[p[0]] and labels[p[1]] == suggested[p[1]] and labels[p[2]] == -1 and p[3] not in labels
@@ -102,7 +102,7 @@ def opened(browser, folder, data, *, budget=4, client=1, at_random=0.5):
 
 def decided(browser, federation, data):
     """Return {position: decided label} of the table that the page would save."""
-    found = decisions.read(browser.execute_script("return csv()"), federation, data)
+    found = decisions.read_decisions(browser.execute_script("return csv()"), federation, data)
     return dict(zip(found.positions.tolist(), found.label.tolist(), strict=True)), found
 
 
@@ -149,7 +149,7 @@ def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
     body = browser.find_element("tag name", "body")
     for _ in range(6):
         body.send_keys("h", "a")
-    found = decisions.read(browser.execute_script("return csv()"), federation, data)
+    found = decisions.read_decisions(browser.execute_script("return csv()"), federation, data)
     record = decisions.decide(federation, found, when="today").meta["reviews"][0]["guarantee"]
     assert len(record["listed"]) == 51
     assert browser.find_element("id", "promise").text == "12 of 12 decided; list of about 51 labels at 20 %"

@@ -10,8 +10,8 @@ from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.review.guarantees import draw_reviews, guaranteed_list
-from fnlkit.review.planning import calibrate, divide, expected_gain, expected_list, removed
+from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
+from fnlkit.review.planning import calibrate, count_removed, divide, expected_gain, expected_list
 from tests.commands import fnlkit
 
 
@@ -30,7 +30,7 @@ def test_the_expected_list_is_about_the_mean_list():
     rng, lengths, found = stream(1, "lists"), [], []
     for _ in range(200):
         true, reviewed = rng.random(150) < p[:150], draw_reviews(150, 40, rng)
-        made = guaranteed_list(-np.arange(150), reviewed, true).listed
+        made = find_guaranteed_list(-np.arange(150), reviewed, true).listed
         lengths.append(made.sum())
         found.append((made & true).sum())
     assert listed.sum() == pytest.approx(np.mean(lengths), rel=0.1) and wrong.sum() == pytest.approx(np.mean(found), rel=0.1)
@@ -45,8 +45,8 @@ def test_the_budget_goes_where_wrong_labels_are_expected():
     spent = [sum(row.reviews for row in rows if row.site == k) for k in (0, 1)]
     assert sum(spent) == pytest.approx(60) and spent[1] > 45
     total = sum(row.found + row.listed for row in rows)
-    assert total >= removed(noisy, 60, 0.2)[0] - 1e-9 >= np.sort(noisy)[-60:].sum() - 1e-9
-    equal = sum(removed(np.sort(p)[::-1], 30, 0.2)[0] for p in (clean, noisy))
+    assert total >= count_removed(noisy, 60, 0.2)[0] - 1e-9 >= np.sort(noisy)[-60:].sum() - 1e-9
+    equal = sum(count_removed(np.sort(p)[::-1], 30, 0.2)[0] for p in (clean, noisy))
     assert total > equal
 
 

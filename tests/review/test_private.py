@@ -29,8 +29,8 @@ def released(x, y, head, value):
     """Return the released numbers of both files as one vector (each entry of the moments once)."""
     client = Client(0, torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(y), 3, Inputs(False))
     scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
-    first = private.summarize(client, scale, **TERMS, draws=Constant(value))
-    second, _ = private.judge(client, head, scale, **TERMS, draws=Constant(value))
+    first = private.summarize_with_noise(client, scale, **TERMS, draws=Constant(value))
+    second, _ = private.judge_with_noise(client, head, scale, **TERMS, draws=Constant(value))
     upper = first["moments"][np.triu_indices(len(first["moments"]))]
     return np.concatenate([*(part.reshape(-1) for part in (first["counts"], first["sums"], *second.values())), upper])
 
@@ -72,7 +72,7 @@ def test_all_sites_without_other_inputs_have_one_classifier():
         x = (3 * (y[:, None] - 0.5) + rng.normal(size=(3000, 4)) + (4 if k == 2 else 0)).astype(np.float32)
         labels = torch.from_numpy(y)
         client = Client(k, torch.from_numpy(x), labels, labels, 2, Inputs(False))
-        firsts.append(private.summarize(client, scale, **TERMS, draws=rng))
+        firsts.append(private.summarize_with_noise(client, scale, **TERMS, draws=rng))
     head = private.make_head(firsts, **TERMS)
     same = private.discriminant([first for k, first in enumerate(firsts) if k != 2], private.noise_of(**TERMS, size=4))
     np.testing.assert_array_equal(head["coefficients"], same[0])

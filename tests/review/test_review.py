@@ -17,7 +17,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, page
 from fnlkit.review.correct import correct
-from fnlkit.review.suspects import choose, client_of, neighbors_of, points_of, reviewed
+from fnlkit.review.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
 from tests.toy import toy
 
 
@@ -38,7 +38,7 @@ def world():
 
 def reviewed_by(federation, data, selection, client=1, limit=None):
     """Return the table as a person who knows the truth fills it in, from the top, `limit` rows."""
-    rows = list(csv.DictReader(io.StringIO(decisions.table(federation, data, client, selection))))
+    rows = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, client, selection))))
     for row in rows[:limit]:
         truth = data.class_names[data.y_train[int(row["position"])]]
         row |= {"decision": "keep"} if truth == row["given"] else {"decision": "relabel", "label": truth}
@@ -69,14 +69,14 @@ def test_the_most_suspicious_and_a_random_sample_of_the_rest(world):
 def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
     federation, data, wrong = world
     selection = choose(federation, 1, budget=120, at_random=0.4)
-    found = decisions.read(reviewed_by(federation, data, selection), federation, data)
+    found = decisions.read_decisions(reviewed_by(federation, data, selection), federation, data)
     out = decisions.decide(federation, found, when="2026-01-02")
     record, share = out.meta["reviews"][0], len(wrong) / len(federation.clients[1])
     assert record["who"] == ["Ada"] and record["decided"] == 120 and record["client"] == 1
     assert record["level"]["low"] <= share <= record["level"]["high"]
-    assert (out.extra["received"] == federation.given).all() and reviewed(out).sum() == 120
+    assert (out.extra["received"] == federation.given).all() and find_reviewed(out).sum() == 120
     assert (out.given[selection.positions] == data.y_train[selection.positions]).all()
-    untouched = ~reviewed(out)
+    untouched = ~find_reviewed(out)
     assert (out.given[untouched] == federation.given[untouched]).all()
     for position, before, after in record["changed"]:
         assert federation.given[position] == before != after == out.given[position]
@@ -87,11 +87,13 @@ def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
 def test_unreviewed_samples_widen_the_interval(world):
     federation, data, wrong = world
     selection = choose(federation, 1, budget=120, at_random=0.4)
-    whole, half = (decisions.read(reviewed_by(federation, data, selection, limit=n), federation, data) for n in (120, 60))
+    whole, half = (
+        decisions.read_decisions(reviewed_by(federation, data, selection, limit=n), federation, data) for n in (120, 60)
+    )
     a, b = (decisions.level(federation, part) for part in (whole, half))
     share = len(wrong) / len(federation.clients[1])
     assert b["level"] is None and b["low"] <= share <= b["high"] and b["high"] - b["low"] > a["high"] - a["low"]
-    nothing = decisions.read(reviewed_by(federation, data, selection, limit=0), federation, data)
+    nothing = decisions.read_decisions(reviewed_by(federation, data, selection, limit=0), federation, data)
     assert decisions.level(federation, nothing) == {"level": None, "low": 0.0, "high": 1.0}
 
 
@@ -105,7 +107,7 @@ def test_the_level_falls_with_the_review(world):
     out = federation
     for budget in (100, 100):
         selection = choose(out, 1, budget=budget, at_random=0.4)
-        found = decisions.read(reviewed_by(out, data, selection), out, data)
+        found = decisions.read_decisions(reviewed_by(out, data, selection), out, data)
         out = decisions.decide(out, found, when="today")
     first, last = (record["after"] for record in out.meta["reviews"])
     held = out.clients[1]
@@ -122,8 +124,8 @@ def test_the_level_falls_with_the_review(world):
 def test_dropped_samples_leave_their_client(world):
     federation, data, _ = world
     selection = choose(federation, 1, budget=3, at_random=0.0)
-    text = decisions.table(federation, data, 1, selection).replace(",,,,\n", ",drop,,,\n")
-    out = decisions.decide(federation, decisions.read(text, federation, data), when="today")
+    text = decisions.decision_template(federation, data, 1, selection).replace(",,,,\n", ",drop,,,\n")
+    out = decisions.decide(federation, decisions.read_decisions(text, federation, data), when="today")
     assert len(out.clients[1]) == len(federation.clients[1]) - 3 and not np.isin(selection.positions, out.client_indices).any()
 
 
@@ -147,9 +149,9 @@ def test_dropped_samples_leave_their_client(world):
 )
 def test_a_table_that_does_not_fit_is_refused(world, change, message):
     federation, data, _ = world
-    text = decisions.table(federation, data, 1, choose(federation, 1, budget=5))
+    text = decisions.decision_template(federation, data, 1, choose(federation, 1, budget=5))
     with pytest.raises(InputError, match=message):
-        decisions.read(change(text), federation, data)
+        decisions.read_decisions(change(text), federation, data)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_table_that_does_not_fit_is_refused(world, change, message):
 def test_decisions_as_spreadsheets_save_them(world, change):
     federation, data, _ = world
     text = reviewed_by(federation, data, choose(federation, 1, budget=20, at_random=0.4), limit=15)
-    expected, found = (decisions.read(each, federation, data) for each in (text, change(text)))
+    expected, found = (decisions.read_decisions(each, federation, data) for each in (text, change(text)))
     assert found.positions.tolist() == expected.positions.tolist() and found.label.tolist() == expected.label.tolist()
     assert found.who == expected.who and found.rows_suspect.tolist() == expected.rows_suspect.tolist()
 
@@ -174,15 +176,15 @@ def test_a_table_of_decisions_with_an_endless_cell_is_refused(world):
     federation, data, _ = world
     text = reviewed_by(federation, data, choose(federation, 1, budget=3), limit=3)
     with pytest.raises(InputError, match="decisions, line"):
-        decisions.read(text + "x" * 200_000, federation, data)
+        decisions.read_decisions(text + "x" * 200_000, federation, data)
 
 
 def test_labels_that_changed_since_are_not_overwritten(world):
     federation, data, _ = world
-    text = decisions.table(federation, data, 1, choose(federation, 1, budget=5))
+    text = decisions.decision_template(federation, data, 1, choose(federation, 1, budget=5))
     other = replace(federation, given=(federation.given + 1) % 10)
     with pytest.raises(InputError, match="export the review again"):
-        decisions.read(text, other, data)
+        decisions.read_decisions(text, other, data)
 
 
 def test_corrections_keep_reviewed_labels(world):

@@ -156,7 +156,7 @@ def test_few_missed_positives_are_not_named(positives, missed, named):
     table = np.array([[960, 0], [missed, positives - missed]])
     # predicted positive, given negative: the true class is the positive one
     expected = np.stack([usual] * 4 + [np.array([[960, 0], [missed, positives - missed]])]).astype(float)
-    cells, p = findings.confused_beyond_chance(np.stack([usual] * 4 + [table]), expected)
+    cells, p = findings.confuses_beyond_chance(np.stack([usual] * 4 + [table]), expected)
     assert cells[4, 1, 0] == named and not cells[:4].any() and (p[4] < findings.SIGNIFICANT_CLASS) == named
 
 

@@ -44,7 +44,7 @@ def differences(sites, classes=3):
         for member, fit in zip(members, fits, strict=True)
     ]
     replies = {name: np.stack([reply[name].numpy() for reply in described]) for name in ("class_means", "covariances")}
-    auc = shifts.compared(replies, counts, len(changes))
+    auc = shifts.compare_inputs(replies, counts, len(changes))
     found, fits = differing.seen(found, fits, auc[:, 0])
     return shifts.Compared(changes, auc, found, fits, told["tone"].numpy()), members, told
 
@@ -132,7 +132,7 @@ def test_classes_of_a_few_samples_are_not_described():
     alone.rows["input/embedding"] = torch.from_numpy(x[:1])
     assert not shifts.describe_embeddings(alone, None, {})["embedding_moments"].any()
     statistics, counts = np.array([[1.0, 2], [5, 6], [0, 0]]), np.array([[3, 4], [9, 0], [1, 0]])
-    assert shifts.filled(statistics, counts).tolist() == [[1, 2], [5, 6], [3, 4]]
+    assert shifts.fill_missing(statistics, counts).tolist() == [[1, 2], [5, 6], [3, 4]]
     assert not any(
         values.any() for values in shifts.describe_inputs(alone, None, told, changes=changes, width=60, seed=0).values()
     )
@@ -179,7 +179,7 @@ def test_the_change_that_undoes_a_difference_of_images_is_found(undo, apply):
     assert found.differ.tolist() == [False] * 4 + [True]
     best = found.changes[found.candidates(4)[1]]
     assert (best.turn, best.tone) == (undo.turn, undo.tone) and best.words
-    back = shifts.changed(members[4], members[4].x, best, told).numpy() * 255
+    back = shifts.apply_change(members[4], members[4].x, best, told).numpy() * 255
     assert np.corrcoef(back.reshape(-1), x.reshape(-1))[0, 1] > 0.99
 
 
@@ -197,7 +197,7 @@ def test_adapted_probabilities_have_the_shares_of_the_site():
     y = (rng.random(4000) < 0.1).astype(int)
     z = rng.normal(np.where(y == 1, 1.0, -1.0))
     p = 1 / (1 + np.exp(-2 * z))  # calibrated for equal shares
-    out = site.adapted(np.column_stack([1 - p, p]), np.array([0.5, 0.5]))
+    out = site.adapt_probabilities(np.column_stack([1 - p, p]), np.array([0.5, 0.5]))
     assert out[:, 1].mean() == pytest.approx(y.mean(), abs=0.02) and out.sum(1) == pytest.approx(1)
 
 
@@ -222,10 +222,10 @@ def test_missed_positives_are_a_confusion_and_other_class_shares_are_not():
     more = np.array([[1795, 20], [5, 180]])
     tables = np.stack([usual, usual, usual, missed, more])
     expected = np.stack([[[1960, 0], [0, 40]]] * 3 + [[[1957, 0], [19, 24]], [[1800, 0], [0, 200]]]).astype(float)
-    assert np.argwhere(findings.confused_beyond_chance(tables, expected)[0]).tolist() == [[3, 1, 0]]
+    assert np.argwhere(findings.confuses_beyond_chance(tables, expected)[0]).tolist() == [[3, 1, 0]]
     weak = np.stack([usual, usual, usual, [[1960, 5], [14, 21]], more])
-    assert np.argwhere(findings.confused_beyond_chance(weak, expected)[0]).tolist() == [[3, 1, 0]]
-    assert not findings.confused_beyond_chance(weak, expected * np.eye(2))[0].any()
+    assert np.argwhere(findings.confuses_beyond_chance(weak, expected)[0]).tolist() == [[3, 1, 0]]
+    assert not findings.confuses_beyond_chance(weak, expected * np.eye(2))[0].any()
     shares = findings.shares_differ(np.array([[1960, 40]] * 4 + [[1800, 200]]))
     assert shares.tolist() == [False] * 4 + [True]
 

@@ -12,7 +12,7 @@ from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.review import findings, site
 from fnlkit.review.audit import audit
-from fnlkit.server.replies import Malformed, admitted
+from fnlkit.server.replies import Malformed, admit
 
 CLASSES, WIDTH = 3, 4
 
@@ -46,11 +46,11 @@ def test_sites_with_few_samples_reply_zeros(size):
     assert any(values.any() for values in replies.values()) == (size == 5)
     assert len(member.rows["estimate/issue"]) == size  # the judgment of each sample stays at the site
     known = {"classes": CLASSES, "samples": size, "detectors": 3, "numbers": 4}
-    admitted(replies, frozenset(replies), site.SENDS, None, **known)
+    admit(replies, frozenset(replies), site.SENDS, None, **known)
     if size < 5:
         with pytest.raises(Malformed, match="'predicted' has entries"):
             wrong = replies | {"predicted": torch.eye(CLASSES, dtype=torch.int64)}
-            admitted(wrong, frozenset(wrong), site.SENDS, None, **known)
+            admit(wrong, frozenset(wrong), site.SENDS, None, **known)
 
 
 def test_an_audit_with_small_sites_judges_the_others_as_before():

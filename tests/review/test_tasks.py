@@ -225,7 +225,7 @@ def test_multilabel_scores_equal_cleanlab_on_pooled_data():
         theirs_of = cleanlab.count.get_confident_thresholds(labels[:, j], probs[:, j])
         np.testing.assert_allclose(limits[j], theirs_of, rtol=0, atol=1e-9)
         issues.append(cleanlab.filter.find_label_issues(labels[:, j], probs[:, j], filter_by="confident_learning"))
-    np.testing.assert_array_equal(confidence.judged(labels, probs, limits)[0], np.stack(issues, 1))
+    np.testing.assert_array_equal(confidence.judge_labels(labels, probs, limits)[0], np.stack(issues, 1))
     ours = theirs.find_label_issues(lists, p, filter_by="confident_learning")
     np.testing.assert_array_equal(session.kept("flagged"), ours)
     assert issues[0].sum() > 3
@@ -288,7 +288,7 @@ def test_a_skill_needs_both_labels_and_more_than_chance():
     y = (rng.random((400, 2)) < 0.5) * 1.0
     y[:, 1] = 0
     good = np.clip(0.7 * y + 0.3 * rng.random(y.shape), 0, 1)
-    counts = model.ranked(np.stack([good, rng.random(y.shape)], 1), y)[None]
+    counts = model.count_ranks(np.stack([good, rng.random(y.shape)], 1), y)[None]
     import torch
 
     skill, errors = model.skills({"ranked": torch.from_numpy(counts)}, "sigmoid", np.array([400]))
@@ -365,10 +365,10 @@ def test_the_mixture_finds_the_share_of_wide_residuals():
     rng = np.random.default_rng(7)
     r = rng.normal(0, 0.1, 20_000)
     r[:4000] = rng.normal(0, 1.0, 4000)
-    counts = regression.counted(r)
+    counts = regression.bin_residuals(r)
     share, narrow, wide = regression.mixture(counts, *regression.center_and_scale(counts))
     assert abs(share - 0.2) < 0.02 and abs(narrow - 0.1) < 0.01 and abs(wide - 1.0) < 0.1
-    clean = regression.counted(rng.normal(0, 0.1, 20_000))
+    clean = regression.bin_residuals(rng.normal(0, 0.1, 20_000))
     assert regression.mixture(clean, *regression.center_and_scale(clean))[0] < 0.01
 
 

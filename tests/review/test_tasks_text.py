@@ -139,7 +139,7 @@ def test_free_text_is_hashed_and_shown(tmp_path):
     data = datasets.load(f'manifest(file="{path}", text=[note])')
     assert data.x_train.shape == (120, columns.TEXT_FEATURES + 1) == (120, len(data.columns))
     assert data.shown[0] == [["note", notes[0]], ["age", "0"]]
-    assert columns.decoded(data.table, data.x_train[3]) == [("age", "3")]
+    assert columns.decode_row(data.table, data.x_train[3]) == [("age", "3")]
     federation = fnlkit.partition(f'manifest(file="{path}", text=[note])', clients=3, say=None)
     run = fnlkit.train(federation, rounds=3, engine="sequential", say=None)
     fnlkit.save(run, tmp_path / "run.pt")

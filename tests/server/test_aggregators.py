@@ -8,13 +8,13 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.components import registry
-from fnlkit.components.parameters import accepted
+from fnlkit.components.parameters import select_accepted
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, outvotes_nobody, too_few
 from fnlkit.server.distance import distance_aware_weights
-from fnlkit.server.residuals import repeated_median, reweighted
+from fnlkit.server.residuals import repeated_median, reweight
 from tests.toy import train
 
 pytestmark = pytest.mark.smoke
@@ -44,7 +44,7 @@ def cohort(seed=0, bad=0):
 def aggregated(spec, stacked, weights, start=None):
     part = registry.aggregator(spec)
     start = torch.ones(stacked.shape[1], dtype=stacked.dtype) if start is None else start
-    return part(stacked, weights, **accepted(part, {"start": start, "slots": SLOTS, "ids": np.arange(len(stacked))}))
+    return part(stacked, weights, **select_accepted(part, {"start": start, "slots": SLOTS, "ids": np.arange(len(stacked))}))
 
 
 def scores(vectors, f):
@@ -101,7 +101,7 @@ def test_the_repeated_median_line_passes_through_points_on_a_line_whatever_a_thi
 
 def test_arfl_trusts_an_outlier_least_and_puts_it_on_the_line():
     stacked, weights = cohort(3, bad=1)
-    confidence, held = reweighted(stacked, 2.0, 0.1)
+    confidence, held = reweight(stacked, 2.0, 0.1)
     assert confidence.argmin() == K - 1 and (held[:-1] == stacked[:-1]).all()
     assert (held[-1] - 1).abs().max() < 1 < (stacked[-1] - 1).abs().min() * 10
     shares = (confidence / confidence.max()) ** 2

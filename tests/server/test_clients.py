@@ -169,7 +169,7 @@ def test_augmentation_equals_slicing_by_hand():
     x = torch.from_numpy(rng.integers(0, 256, (5, 9, 7, 3), dtype=np.uint8))
     augment, inputs = Augment(pad=2, flip=True, cutout=3), Inputs(True, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), torch.float64)
     shift, flip, center = augment.draw(rng, (5,), (9, 7))
-    out = inputs.augmented(x, augment, *(torch.from_numpy(v) for v in (shift, flip, center)))
+    out = inputs.augment_images(x, augment, *(torch.from_numpy(v) for v in (shift, flip, center)))
     for i in range(5):
         padded = np.zeros((13, 11, 3))
         padded[2:11, 2:9] = x[i].numpy() / 255

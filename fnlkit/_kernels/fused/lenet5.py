@@ -73,7 +73,7 @@ class _Packed(NamedTuple):
 
 
 @strict
-def _packed(channels, real):
+def _allocate_packed(channels, real):
     return _Packed(
         np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real),
         np.empty(_KERNEL * _TAPS2 * _MAPS2, real),
@@ -322,7 +322,7 @@ def _front(images, batch, channels, classes, head, real):
     return _Front(
         channels,
         linear_layers(widths, layout(channels)[2], batch, head, real),
-        _packed(channels, real),
+        _allocate_packed(channels, real),
         _back(real),
         images,
         np.zeros(_SIDE * _SIDE * channels + LANES, real),

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
@@ -19,7 +19,7 @@ _HEAD = 8
 def slurp(source, max_bytes):
     """Return the name of a source for messages, and all bytes."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        name, raw = shown(source), memoryview(source).cast("B")
+        name, raw = display_path(source), memoryview(source).cast("B")
         if len(raw) > max_bytes:
             raise InputError(f"{name}: {len(raw):,} bytes, more than the limit of {max_bytes:,}")
         return name, raw
@@ -36,7 +36,7 @@ def slurp(source, max_bytes):
         if len(raw) > max_bytes:
             raise InputError(f"stdin: more than the limit of {max_bytes:,} bytes")
         return "stdin", memoryview(raw)
-    name = shown(source)
+    name = display_path(source)
     try:
         # Without O_NONBLOCK, opening a named pipe could block forever.
         descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))

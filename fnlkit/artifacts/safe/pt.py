@@ -174,7 +174,7 @@ class _Machine:
     def __init__(self, members):
         self.stack, self.marks, self.memo, self.members = [], [], {}, members
 
-    def popped(self):
+    def pop_to_mark(self):
         """Pop and return the values above the last mark."""
         start = self.marks.pop()
         values = self.stack[start:]
@@ -202,7 +202,7 @@ class _Machine:
         self.marks.append(len(self.stack))
 
     def tuple_of_marked(self, _):
-        self.stack.append(tuple(self.popped()))
+        self.stack.append(tuple(self.pop_to_mark()))
 
     def tuple_of(self, size):
         if len(self.stack) < size:
@@ -212,7 +212,7 @@ class _Machine:
         self.stack.append(values)
 
     def set_items(self, _):
-        values = self.popped()
+        values = self.pop_to_mark()
         if len(values) % 2 or not isinstance(self.stack[-1], dict):
             raise InputError("damaged: the structure is incomplete")
         for key, value in zip(values[::2], values[1::2], strict=True):
@@ -227,7 +227,7 @@ class _Machine:
         self.set_items(None)
 
     def append_items(self, _):
-        values = self.popped()
+        values = self.pop_to_mark()
         if not isinstance(self.stack[-1], list):
             raise InputError("damaged: the structure is incomplete")
         self.stack[-1] += values
@@ -384,7 +384,7 @@ def header(tree):
     return texts
 
 
-def load(raw, tree):
+def load_tensors(raw, tree):
     """Load the tensors of a checked file on the CPU with torch.
 
     Parameters

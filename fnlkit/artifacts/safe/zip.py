@@ -198,7 +198,7 @@ def content(raw, place):
     return Member(place.name, place.crc, data, place.stored)
 
 
-def unpacked(raw, place, step=2**20):
+def inflate(raw, place, step=2**20):
     """Yield the bytes of a compressed member in pieces of about `step`; check the CRC."""
     unpack, crc, size = zlib.decompressobj(-15), 0, 0
     for start in range(place.begin, place.begin + place.packed, step):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -19,7 +19,7 @@ def keep_class_shares(client: "Client", model: "LocalModel", received: "dict[str
     client.state["class_share"] = (counts / max(1, len(client))).to(model.weights)
 
 
-def adjusted_log_softmax(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
+def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
     """Return log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
 
     Source: Menon 2021.  The zeros are those of FedNoRo's public code, so that absent classes contribute nothing.
@@ -48,7 +48,7 @@ def _distilled_terms(visit, *, temperature=0.8):
 @reads(before=lambda **keywords: (keep_class_shares,))
 def logit_adjusted(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return -log softmax(z + log shares)_y, (..., B): the cross entropy of adjusted logits (Wu 2023)."""
-    return -at(adjusted_log_softmax(logits, batch.state["class_share"]), batch.y)
+    return -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
 
 
 @declare(terms=_distilled_terms)
@@ -65,11 +65,11 @@ def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: f
     -----
     w is ``received["distil"]`` (...): 0 on clients that count as clean.
     """
-    logp = adjusted_log_softmax(logits, batch.state["class_share"])
+    logp = log_softmax_with_prior(logits, batch.state["class_share"])
     teacher = (batch.teacher / temperature).softmax(-1).to(logp)
     away = (torch.special.xlogy(teacher, teacher) - teacher * logp).sum(-1)
     weight = batch.received["distil"].to(logp)[..., None]
-    return (1 - weight) * -at(logp, batch.y) + weight * away
+    return (1 - weight) * -select_label(logp, batch.y) + weight * away
 
 
 def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
@@ -116,7 +116,7 @@ def label_learning(
     noisy = batch.received["noisy"].to(logits)[..., None]
     given = torch.nn.functional.one_hot(batch.y, classes).to(logits)
     step = (s - p.detach()) / classes + alpha * (s - given)
-    plain = -at(adjusted_log_softmax(logits, batch.state["class_share"]), batch.y)
+    plain = -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
     return torch.where(noisy > 0, learned, plain), {"label_logits": labels - rate * noisy[..., None] * step}
 
 

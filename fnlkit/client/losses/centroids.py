@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fnlkit.client.losses.exchange import chosen
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.exchange import select_small_losses
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -46,15 +46,15 @@ def near_centroids(
         False keeps the given labels, as before round T_pl.
     """
     logp = logits.log_softmax(-1)
-    given = -at(logp, batch.y)
-    taken = chosen(given.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
+    given = -select_label(logp, batch.y)
+    taken = select_small_losses(given.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
     features, centroids = batch.features, batch.state["centroids"].to(batch.features)
     similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
     agree = similar == batch.y
     label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
     own = centroids.gather(-2, batch.y[..., None].expand(features.shape))
     away = (features - own).square().mean(-1) * agree
-    values = -at(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
+    values = -select_label(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
     kept = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
     return taken * values * (values.shape[-1] / kept)
 

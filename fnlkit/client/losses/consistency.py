@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -66,5 +66,5 @@ def self_regularized(
         apart = apart / logits.shape[-1]
         one = two = one.exp().log_softmax(-1)
     unsure = -((one.exp() * one).sum(-1) + (two.exp() * two).sum(-1)) / 2
-    values = -at(sharpened, labels) + consistency * apart + entropy * unsure
+    values = -select_label(sharpened, labels) + consistency * apart + entropy * unsure
     return torch.cat([values, values], -1)

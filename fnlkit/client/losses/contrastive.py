@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 from fnlkit.kernels.terms import FusedLoss
@@ -111,8 +111,8 @@ def _against(logits, batch, prior, strength, expected, floor):
     if expected:
         other = (prior.to(logits.dtype) * bounded).sum(-1)
     else:
-        other = at(bounded, draw_classes(batch.uniform, prior))
-    return strength * other - at(bounded, batch.y)
+        other = select_label(bounded, draw_classes(batch.uniform, prior))
+    return strength * other - select_label(bounded, batch.y)
 
 
 def draw_classes(uniform: "torch.Tensor", prior: "torch.Tensor") -> "torch.Tensor":

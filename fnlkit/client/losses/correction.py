@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.transitions import TRANSITIONS
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, SpecText
 from fnlkit.components.spec import MessageText, Spec, bind, find, parse
@@ -78,8 +78,8 @@ def importance_reweighted(
         Added to (p T)_y.
     """
     p = logits.softmax(-1)
-    weight = at(p, batch.y) / (at(p @ batch.state["transition"].to(logits), batch.y) + floor)
-    return -(weight.detach() if constant else weight) * at(logits.log_softmax(-1), batch.y)
+    weight = select_label(p, batch.y) / (select_label(p @ batch.state["transition"].to(logits), batch.y) + floor)
+    return -(weight.detach() if constant else weight) * select_label(logits.log_softmax(-1), batch.y)
 
 
 def transition_matrix(transition: str, classes: int) -> np.ndarray | None:
@@ -98,7 +98,7 @@ def transition_matrix(transition: str, classes: int) -> np.ndarray | None:
     InputError
         For an unknown name, an unreadable file, or a matrix of another size or with rows that are not probabilities.
     """
-    return _named(transition, classes, _stamp(transition))
+    return _build_named(transition, classes, _stamp(transition))
 
 
 def names_a_file(transition: str) -> bool:
@@ -129,7 +129,7 @@ def _stamp(transition):
 
 
 @lru_cache(maxsize=8, typed=True)
-def _named(transition, classes, stamp):
+def _build_named(transition, classes, stamp):
     spec = _spec(transition)
     return bind(spec, find(spec, TRANSITIONS, "transition"), "transition")(classes)
 
@@ -157,7 +157,7 @@ def _inverse(transition, classes, stamp):
     return np.linalg.inv(matrix)
 
 
-def _held(of, transition, logits):
+def _to_device(of, transition, logits):
     """Return a matrix on the device of the logits; a recorded GPU step must not copy it from the host."""
     return _tensor(of, transition, logits.shape[-1], _stamp(transition), logits.dtype, logits.device)
 
@@ -187,7 +187,7 @@ def forward_given(
     floor : float in [0, 1)
         Added inside the logarithm.
     """
-    matrix = _held(transition_matrix, transition, logits)
+    matrix = _to_device(transition_matrix, transition, logits)
     return _through(logits, batch, matrix, floor)
 
 
@@ -205,9 +205,9 @@ def backward_given(logits: "torch.Tensor", batch: "Batch", *, transition: SpecTe
     transition : str
         T[true, given], for example ``symmetric(eta=0.4)`` or a file; see `transition_matrix`.
     """
-    inverse = _held(inverse_matrix, transition, logits)
+    inverse = _to_device(inverse_matrix, transition, logits)
     return -(inverse[batch.y] * logits.log_softmax(-1)).sum(-1)
 
 
 def _through(logits, batch, matrix, floor):
-    return -(at(logits.softmax(-1) @ matrix, batch.y) + floor).log()
+    return -(select_label(logits.softmax(-1) @ matrix, batch.y) + floor).log()

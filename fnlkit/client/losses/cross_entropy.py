@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range
 from fnlkit.kernels.terms import FusedLoss
@@ -24,7 +24,7 @@ def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     logits : Tensor (..., B, C)
     batch : fnlkit.client.client.Batch
     """
-    return -at(logits.log_softmax(-1), batch.y)
+    return -select_label(logits.log_softmax(-1), batch.y)
 
 
 @declare(terms=lambda visit, *, rate=0.1: FusedLoss(smoothing=rate), cite="Szegedy 2016")
@@ -42,7 +42,7 @@ def smoothed_cross_entropy(
         label smoothing, Wei 2022, eq. 2), -0.05 in FLR's comparison; values can then be negative.
     """
     logp = logits.log_softmax(-1)
-    return -(1 - rate) * at(logp, batch.y) - rate * logp.mean(-1)
+    return -(1 - rate) * select_label(logp, batch.y) - rate * logp.mean(-1)
 
 
 @declare(terms=lambda visit: FusedLoss(keep=visit.client.rows["keep"].numpy()))
@@ -51,4 +51,4 @@ def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor"
 
     The mean over an epoch is then the mean over the kept samples, independent of the batches.
     """
-    return batch.rows["keep"].to(logits.dtype) * -at(logits.log_softmax(-1), batch.y)
+    return batch.rows["keep"].to(logits.dtype) * -select_label(logits.log_softmax(-1), batch.y)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
@@ -45,7 +45,7 @@ def embedding_distilled(
     """
     teacher = batch.rows["input/embedding"].to(logits.dtype) * scale
     apart = (teacher - batch.features[..., -teacher.shape[-1] :]).abs().mean(-1)
-    return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
+    return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
 
 
 @declare(terms=_logit_terms)
@@ -67,7 +67,7 @@ def logit_distilled(
     teacher = (batch.teacher / temperature).log_softmax(-1)
     of, other = (student, teacher) if towards == "teacher" else (teacher, student)
     divergence = temperature**2 * (of.exp() * (of - other)).sum(-1)
-    return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * divergence
+    return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * divergence
 
 
 def _switch(batch, logits):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models.pair_output import both
@@ -40,19 +40,19 @@ def exchanged(
         Samples to train on if the networks agree on every sample of a batch.
     """
     pair = both(batch.features).movedim(-2, 0)  # (2, ..., B, C)
-    losses = -at(pair.log_softmax(-1), batch.y.expand(pair.shape[:-1]))
+    losses = -select_label(pair.log_softmax(-1), batch.y.expand(pair.shape[:-1]))
     eligible = torch.ones_like(batch.y, dtype=torch.bool)
     if disagreeing:
         first, second = pair.detach().argmax(-1)
         eligible = first != second
-    taken = chosen(losses.detach(), eligible, forget).flip(0)
+    taken = select_small_losses(losses.detach(), eligible, forget).flip(0)
     if disagreeing and agreed == "all":
         taken = taken | ~eligible.any(-1, keepdim=True)
     kept = taken.sum(-1, keepdim=True).clamp_min(1)
     return (taken * losses * (losses.shape[-1] / kept.to(losses))).sum(0)
 
 
-def chosen(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":
+def select_small_losses(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":
     """Return which samples (..., B) have the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
 
     Parameters

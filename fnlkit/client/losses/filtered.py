@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -32,7 +32,7 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
 
     k_i is 1 if the filter selected the sample (``rows["filter_keep"]``).  On clients with ``state["filter_agree"]`` = 1, the
     local model in training must also predict the global model's class ``rows["filter_global"]`` (eq. 10).  Local predictions
-    are `debiased` by ``state["filter_bias"]``.  The values are scaled so that their mean is the mean over selected samples.
+    are `debias_logits` by ``state["filter_bias"]``.  The values are scaled so that their mean is that over selected samples.
 
     Parameters
     ----------
@@ -43,19 +43,19 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
     """
     logp, labels = logits.log_softmax(-1), batch.rows["filter_label"]
     bias = batch.state["filter_bias"].to(logits)[..., None, :]
-    local = debiased(batch.unmixed.to(logits), bias, debias).argmax(-1)
+    local = debias_logits(batch.unmixed.to(logits), bias, debias).argmax(-1)
     free = (batch.state["filter_agree"].to(local.device) == 0)[..., None]
     keep = batch.rows["filter_keep"] & ((local == batch.rows["filter_global"]) | free)
     share, keep = batch.share.to(logits)[..., None], keep.to(logits)
     mate = batch.partner
     own, other = share * keep, (1 - share) * keep.gather(-1, mate)
-    values = -own * at(logp, labels) - other * at(logp, labels.gather(-1, mate))
+    values = -own * select_label(logp, labels) - other * select_label(logp, labels.gather(-1, mate))
     values = values / (own + other).mean(-1, keepdim=True).clamp_min(1e-12)
     mean = logp.exp().mean(-2)
     return values - prior * (mean.log().mean(-1) + math.log(logits.shape[-1]))[..., None]
 
 
-def debiased(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":
+def debias_logits(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":
     """Return logits - strength log bias, (..., C): predictions without a client's bias to frequent classes (eq. 9)."""
     return logits - strength * bias.clamp_min(1e-12).log()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def sharpened(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
+def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
     """Return p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
@@ -57,7 +57,7 @@ def mixmatch(
         M: number of views of a sample in the batch.
     """
     logp, classes = both(batch.features).log_softmax(-1), logits.shape[-1]  # (..., B, 2, C)
-    targets, sure = divided(batch, classes, temperature, threshold, views)
+    targets, sure = divide_targets(batch, classes, temperature, threshold, views)
     share = batch.share.to(logp)[..., None, None]
     mate = batch.partner[..., None, None]
     mixed = share[..., None] * targets + (1 - share[..., None]) * targets.gather(-3, mate.expand_as(targets))
@@ -73,7 +73,9 @@ def mixmatch(
     return values.sum(-1)
 
 
-def divided(batch: "Batch", classes: int, temperature: float, threshold: float, views: int) -> "tuple[torch.Tensor, Any]":
+def divide_targets(
+    batch: "Batch", classes: int, temperature: float, threshold: float, views: int
+) -> "tuple[torch.Tensor, Any]":
     """Return each model's targets (..., B, 2, C) for the samples before mixup, and which samples are labeled."""
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)
@@ -83,4 +85,4 @@ def divided(batch: "Batch", classes: int, temperature: float, threshold: float, 
     sure = clean >= threshold
     refined = clean[..., None] * given + (1 - clean[..., None]) * predicted
     guessed = predicted.mean(-2, keepdim=True).expand_as(predicted)
-    return sharpened(torch.where(sure[..., None], refined, guessed), temperature), sure
+    return sharpen(torch.where(sure[..., None], refined, guessed), temperature), sure

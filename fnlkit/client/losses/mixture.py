@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range, Share
 from fnlkit.errors import InputError
@@ -85,20 +85,20 @@ def label_mixture(
     logp = logits.double().log_softmax(-1)
     p = logp.exp()
 
-    def averaged(now: "torch.Tensor") -> "torch.Tensor":
+    def average(now: "torch.Tensor") -> "torch.Tensor":
         if clamp:
             now = now.clamp(clamp, 1 - clamp)
             now = now / now.sum(-1, keepdim=True)
         return now
 
     seen = batch.rows["mixture_seen"][..., None]
-    now = averaged(p.detach() if batch.unmixed is None else batch.unmixed.double().softmax(-1))
+    now = average(p.detach() if batch.unmixed is None else batch.unmixed.double().softmax(-1))
     m = batch.rows["mixture_local"]
     m = torch.where(seen, gamma * m + (1 - gamma) * now, now)
     rows = {"mixture_local": m, "mixture_seen": torch.ones_like(seen[..., 0])}
     t = m
     if batch.teacher is not None:
-        server, s = averaged(batch.teacher.double().softmax(-1)), batch.rows["mixture_server"]
+        server, s = average(batch.teacher.double().softmax(-1)), batch.rows["mixture_server"]
         s = torch.where(seen, beta * s + (1 - beta) * server, server)
         rows["mixture_server"] = s
         t = alpha * s + (1 - alpha) * m
@@ -107,7 +107,7 @@ def label_mixture(
         t = share * t + (1 - share) * t.gather(-2, batch.partner[..., None].expand_as(t))
     held = p.clamp(clamp, 1 - clamp) if clamp else p
     apart = (1 - (held * t).sum(-1)).clamp_min(floor)
-    return -at(logp, batch.y) + strength * apart.log(), rows
+    return -select_label(logp, batch.y) + strength * apart.log(), rows
 
 
 def _own_average(*, start="zero", **keywords):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def at(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
     """Return the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
     return values.gather(-1, labels[..., None])[..., 0]
 

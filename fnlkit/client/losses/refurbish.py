@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.client.losses.parts import at, reads
+from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -25,7 +25,7 @@ def remember_history(
         client.rows[f"{name}_seen"] = torch.zeros(n, dtype=torch.int64)
 
 
-def appended(
+def append_prediction(
     history: "torch.Tensor", seen: "torch.Tensor", now: "torch.Tensor", axis: int
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return a ring buffer of predictions with `now` in place of the oldest, and the number of predictions."""
@@ -71,7 +71,7 @@ def joint(
     soft = label if given else torch.where(seen[..., None] > 0, history.to(logits).sum(-2) / count, label)
     uniform = -(p.mean(-2).log().mean(-1) + math.log(classes))
     values = -(soft * logp).sum(-1) + alpha * uniform[..., None] - beta * (p * logp).sum(-1)
-    history, seen = appended(history, seen, p.detach().to(history), -2)
+    history, seen = append_prediction(history, seen, p.detach().to(history), -2)
     return values, {"joint_history": history, "joint_seen": seen}
 
 
@@ -98,19 +98,19 @@ def refurbished(
         Train on all samples with their working labels and only record predictions (warm-up).
     """
     classes = logits.shape[-1]
-    history, seen = appended(batch.rows["selfie_history"], batch.rows["selfie_seen"], logits.detach().argmax(-1), -1)
+    history, seen = append_prediction(batch.rows["selfie_history"], batch.rows["selfie_seen"], logits.detach().argmax(-1), -1)
     rows = {"selfie_history": history, "selfie_seen": seen}
     if plain:
-        return -at(logits.log_softmax(-1), batch.y), rows
+        return -select_label(logits.log_softmax(-1), batch.y), rows
     counts = torch.nn.functional.one_hot(history, classes).sum(-2).to(logits)
     entropy = -torch.special.xlogy(counts / length, counts / length).sum(-1) / math.log(classes)
     now_certain = (seen >= length) & (entropy <= certain)
     label = torch.where(now_certain, counts.argmax(-1), batch.rows["selfie_label"])
     logp = logits.log_softmax(-1)
-    losses = -at(logp, batch.y)
+    losses = -select_label(logp, batch.y)
     rank = losses.detach().argsort(dim=-1, stable=True).argsort(dim=-1)
     taken = (rank < math.ceil((1 - forget) * losses.shape[-1] - 1e-9)) | (label >= 0)
-    values = torch.where(label >= 0, -at(logp, label.clamp_min(0)), losses)
+    values = torch.where(label >= 0, -select_label(logp, label.clamp_min(0)), losses)
     kept = taken.sum(-1, keepdim=True).clamp_min(1)
     return taken * values * (losses.shape[-1] / kept.to(losses)), {**rows, "selfie_label": label}
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 from fnlkit.errors import InputError
@@ -44,7 +44,7 @@ def generalized_cross_entropy(
         k: samples with p_y <= k have the constant value (1 - k^q) / q and no gradient (eq. 7). 0.5 in the paper, which
         alternates between pruning and training; here the samples are pruned in each step. 0 truncates no sample.
     """
-    logp = at(logits.log_softmax(-1), batch.y)
+    logp = select_label(logits.log_softmax(-1), batch.y)
     values = (1 - (q * logp).exp()) / q
     if truncate:
         values = values.clamp_max((1 - truncate**q) / q)
@@ -70,7 +70,7 @@ def symmetric_cross_entropy(
     log_zero : float < 0
         A: the value of log 0 for the one-hot label.
     """
-    logp = at(logits.log_softmax(-1), batch.y)
+    logp = select_label(logits.log_softmax(-1), batch.y)
     return -alpha * logp - beta * log_zero * (1 - logp.exp())
 
 
@@ -90,5 +90,5 @@ def normalized_and_reverse_cross_entropy(
         A of the reverse cross entropy, as in `symmetric_cross_entropy`.
     """
     logp = logits.log_softmax(-1)
-    own = at(logp, batch.y)
+    own = select_label(logp, batch.y)
     return alpha * own / logp.sum(-1) - beta * log_zero * (1 - own.exp())

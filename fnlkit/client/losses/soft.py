@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -39,4 +39,4 @@ def _layer_terms(visit):
 def crowd_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return -log softmax(W p)_y, (..., B), with the client's layer ``state["crowd_layer"]`` W (..., C, C) (Rodrigues 2018)."""
     weights = batch.state["crowd_layer"].to(logits)
-    return -at((logits.softmax(-1) @ weights.transpose(-1, -2)).log_softmax(-1), batch.y)
+    return -select_label((logits.softmax(-1) @ weights.transpose(-1, -2)).log_softmax(-1), batch.y)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 
 from fnlkit.client.losses.cross_entropy import cross_entropy
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range
 
@@ -103,5 +103,5 @@ def bi_tempered(
     if t1 == t2 == 1:
         return cross_entropy(logits, batch)
     p = tempered_softmax(logits, t2, iterations)
-    own = at(p, batch.y).clamp_min(torch.finfo(p.dtype).tiny)
+    own = select_label(p, batch.y).clamp_min(torch.finfo(p.dtype).tiny)
     return -log_t(own, t1) - (1 - (p ** (2 - t1)).sum(-1)) / (2 - t1)

@@ -15,7 +15,7 @@ _ENVIRONMENT = {
 }
 
 
-def required():
+def disable_telemetry():
     """Switch off the telemetry of Flower and Ray before either is imported.
 
     Environment variables set by the user are not changed.

@@ -10,8 +10,8 @@ import numpy as np
 from fnlkit._kernels.threads import core_count
 from fnlkit.client.failure import Failure
 from fnlkit.engines.engine import Engine
-from fnlkit.engines.flower import required, secret, visits, wire
-from fnlkit.engines.flower.notebook import counted
+from fnlkit.engines.flower import disable_telemetry, secret, visits, wire
+from fnlkit.engines.flower.notebook import last_counted_rounds
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
 from fnlkit.server.clients import nbytes
@@ -41,7 +41,7 @@ class Flower(Engine):
 
     def __init__(self, *args, workers=0, client_timeout=None, runtime=None, address="", folder="", **settings):
         super().__init__(*args, **settings)
-        required()
+        disable_telemetry()
         if self.network.device.type != "cpu":
             raise InputError(f"--engine flower runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or (0 if address else core_count())
@@ -53,7 +53,7 @@ class Flower(Engine):
 
     def run(self, request):
         """Return the replies of a request; see `Engine.run`."""
-        ids, message_of = self._prepared(request)
+        ids, message_of = self._prepare(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         # If a visit ends its actor, the other visits of the actor are lost too. Each missing client is visited again alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
@@ -82,13 +82,13 @@ class Flower(Engine):
                 late = late or late_again
         return late
 
-    def _prepared(self, request):
+    def _prepare(self, request):
         """Return the client numbers as a list, and a function (positions in it) -> request."""
         self.open()
         self.runtime.start()
         ids = request.ids.tolist()
-        base = counted(request.log, request.rejected, ids, request.round)
-        settled = counted(request.log, request.rejected, ids, request.committed)
+        base = last_counted_rounds(request.log, request.rejected, ids, request.round)
+        settled = last_counted_rounds(request.log, request.rejected, ids, request.committed)
         self.runtime.hand_over(self, ids, base)
         packed = [pack(step) for step in request.steps]
 
@@ -114,7 +114,7 @@ class Flower(Engine):
         if not getattr(self.runtime, "alone", False):
             return super().run_secretly(request, hidden)
         clip, counts = hidden
-        ids, message_of = self._prepared(request)
+        ids, message_of = self._prepare(request)
         groups = self.runtime.groups(ids, self.members)
         silent = self.runtime.failure(None)
         if not secret.FEWEST <= len(groups) <= secret.MOST:
@@ -123,7 +123,7 @@ class Flower(Engine):
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
         largest = 1.0 if counts is None else float(self.runtime.most)
-        mean, inside, failed, sent = secret.gathered(
+        mean, inside, failed, sent = secret.gather_sum(
             self.runtime.grid, requests, largest=largest, clip=clip, limit=limit, round=request.round
         )
         self.runtime.renew(late=False)
@@ -154,16 +154,16 @@ class Flower(Engine):
         limit = None
         if self.timeout:
             limit = self.timeout * max(map(len, groups.values()), default=0) + self.runtime.start_seconds
-        contents = {node: wire.write(message_of(places)) for node, places in groups.items()}
+        contents = {node: wire.encode(message_of(places)) for node, places in groups.items()}
         out, late = {}, False
-        for node, reply in exchanged(self.runtime, contents, limit):
+        for node, reply in exchange(self.runtime, contents, limit):
             if reply is LATE:
                 late = True
             else:
                 received = visits.replies_to(reply, {place: ids[place] for place in groups[node]})
                 for place, value in received.items():
                     if isinstance(value, Failure):
-                        self.runtime.reported(ids[place], value)
+                        self.runtime.report_failure(ids[place], value)
                 out |= received
         return out, late
 
@@ -181,7 +181,7 @@ class Flower(Engine):
 LATE = object()
 
 
-def exchanged(runtime, contents, limit, kind="train"):
+def exchange(runtime, contents, limit, kind="train"):
     """Yield (node, value) of a round's replies as they arrive, (node, LATE) for a late reply.
 
     A node is skipped if it failed or if its reply cannot be read.
@@ -211,14 +211,14 @@ def exchanged(runtime, contents, limit, kind="train"):
             if node is None or reply.has_error():
                 continue
             try:
-                yield node, wire.read(reply.content)
+                yield node, wire.decode(reply.content)
             except wire.Unreadable:
                 continue
         seconds = time.monotonic() - began
         if limit is not None and seconds > limit:
             break
         if waiting:
-            runtime.awaited(waiting.values(), seconds)
+            runtime.report_silent(waiting.values(), seconds)
             time.sleep(runtime.poll_seconds)
     if runtime.alive():
         yield from ((node, LATE) for node in waiting.values())

@@ -120,7 +120,7 @@ class Notebook:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def counted(log, rejected, ids, before):
+def last_counted_rounds(log, rejected, ids, before):
     """Return the last counted round below `before` of each client, NEVER if there is none.
 
     Parameters

@@ -82,7 +82,7 @@ def masks(seed, num_range, dimensions_list, *, request=b""):
     return [(values.astype(np.int64) & (num_range - 1)).reshape(shape) for values, shape in pairs]
 
 
-def _strengthened(module, request):
+def _strengthen(module, request):
     """Return a module of Flower with the masks of this module, bound to a request."""
     module.pseudo_rand_gen = partial(masks, request=request)
     return module
@@ -95,7 +95,7 @@ def common(request):
     differ between the sites.
     """
     shared = {name: value for name, value in request.items() if name != "visits"}
-    records = wire.write(shared | {"scattered": [visit[3] for visit in request["visits"]]})
+    records = wire.encode(shared | {"scattered": [visit[3] for visit in request["visits"]]})
     total = hashlib.sha256(records["text"]["text"].encode())
     for name, array in records["arrays"].items():
         total.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
@@ -104,7 +104,7 @@ def common(request):
 
 
 # ---- at a site
-def answered(message, context, update, terms):
+def answer(message, context, update, terms):
     """Return the Message with which a site answers a step of the protocol.
 
     Parameters
@@ -126,17 +126,17 @@ def answered(message, context, update, terms):
         raise Refused("the server requests an update that is not masked")
     config = dict(message.content.config_records[_CONFIGS])
     _check(config, terms)
-    request = common(wire.read(message.content)) if config.get("stage") == "collect_masked_vectors" else b""
-    mod = _strengthened(api.secagg_mod(), request).secaggplus_mod
+    request = common(wire.decode(message.content)) if config.get("stage") == "collect_masked_vectors" else b""
+    mod = _strengthen(api.secagg_mod(), request).secaggplus_mod
 
-    def masked(message, context):
+    def mask(message, context):
         values, seed = update()
         must_be_within(values, terms)
         np.random.seed(seed)  # noqa: NPY002 - the generator with which Flower rounds
         result = api.FitRes(api.Status(api.Code.OK, ""), api.ndarrays_to_parameters([values]), terms.weight, {})
         return api.Message(api.fitres_to_recorddict(result, False), reply_to=message)
 
-    return mod(message, context, masked)
+    return mod(message, context, mask)
 
 
 def must_be_within(values, terms):
@@ -170,7 +170,7 @@ def rounding(seed, round, client):
     return int(stream(seed, "secagg", round, client).integers(2**32))
 
 
-def summary(records):
+def summarize_records(records):
     """Return the ledger entry of a protocol step: its name, number of bytes and SHA-256."""
     parts = [value for record in records.values() for value in _bytes(record)]
     kinds = sorted(name for name in records[_CONFIGS])
@@ -235,7 +235,7 @@ def _failure_of(reply):
         code, _, name = str(reply.error.reason).partition(" ")
         return code, name
     try:
-        match wire.read(reply.content):
+        match wire.decode(reply.content):
             case {"replies": [[_, ("failure", str(code), str(name), _)]]}:
                 return code, name
     except wire.Unreadable:
@@ -243,7 +243,7 @@ def _failure_of(reply):
     return "", ""
 
 
-def gathered(grid, requests, *, largest, clip, limit, round):
+def gather_sum(grid, requests, *, largest, clip, limit, round):
     """Run secure aggregation for a round.
 
     Returns (mean update float64 (P + Q,) or None, nodes in the mean, {node: Failure}, bytes of all replies).
@@ -264,14 +264,14 @@ def gathered(grid, requests, *, largest, clip, limit, round):
     from fnlkit.engines.flower import api
 
     request = common(next(iter(requests.values())))
-    flower = _strengthened(api.secagg_workflow(), request)
+    flower = _strengthen(api.secagg_workflow(), request)
     shares = len(requests)
     workflow = flower.SecAggPlusWorkflow(1.0, shares // 2 + 1, max_weight=float(largest), clipping_range=float(clip),
                                          quantization_range=STEPS, modulus_range=MODULUS, timeout=limit)  # fmt: skip
     replies, about, state = _CountedReplies(grid), _Round(list(requests), round), flower.WorkflowState()
     try:
         if workflow.setup_stage(replies, about, state):
-            state.nid_to_fitins = {node: wire.write(visit) for node, visit in requests.items()}
+            state.nid_to_fitins = {node: wire.encode(visit) for node, visit in requests.items()}
             steps = workflow.share_keys_stage, workflow.collect_masked_vectors_stage, workflow.unmask_stage
             all(step(replies, about, state) for step in steps)
     except Exception as error:  # noqa: BLE001 - Flower's parsers raise any error on a reply that violates the protocol

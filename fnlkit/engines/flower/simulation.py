@@ -114,7 +114,7 @@ class Simulation:
     def failed(self, node, reply):
         """Do nothing, because a visit without a reply is repeated."""
 
-    def awaited(self, nodes, seconds):
+    def report_silent(self, nodes, seconds):
         """Do nothing, because `alive` is False when the processes of this machine end."""
 
     def _join(self):
@@ -167,7 +167,7 @@ class Simulation:
                 raise WorkStopped("Flower's simulation does not end; end this process, and resume the run")
         self._thread, self.grid, self.nodes = None, None, []
 
-    def reported(self, client, failure):
+    def report_failure(self, client, failure):
         """Do nothing, because the server records failures of a round."""
 
     def disk_freed(self, client, since):
@@ -181,7 +181,7 @@ class Simulation:
         self.start()
 
     def groups(self, ids, members):
-        return shared(ids, members, self.nodes)
+        return distribute_clients(ids, members, self.nodes)
 
     def failure(self, seconds):
         """Return the Failure for a reply that did not arrive."""
@@ -222,7 +222,7 @@ def _home_for_flower():
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
-def shared(ids, members, nodes):
+def distribute_clients(ids, members, nodes):
     """Return {node: positions in `ids`} with about equal work per node, in client order.
 
     Clients are assigned to nodes in order of decreasing work.
@@ -349,7 +349,7 @@ def _visit(message, context, *, home):
     from fnlkit.engines.flower.api import Message
 
     node = _node(home)
-    reply = Message(wire.write(answer(node, wire.read(message.content))), reply_to=message)
+    reply = Message(wire.encode(answer(node, wire.decode(message.content))), reply_to=message)
     for client in node.clients.made():
         client.rows, client.state, client.dropped = {}, {}, set()
     node.clients.forget()

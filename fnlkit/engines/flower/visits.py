@@ -80,7 +80,7 @@ def request(*, run, round, seed, weights, steps, broadcast, visits):
     }
 
 
-def checked(asked, *, clients, network):
+def check_request(asked, *, clients, network):
     """Return a request to a site after checking the type and range of each field.
 
     The types and ranges are those that `request` writes.
@@ -114,7 +114,7 @@ def checked(asked, *, clients, network):
         "base": _whole(visit[1], NEVER, _MOST_ROUNDS),
         "settled": _whole(visit[2], NEVER, _MOST_ROUNDS),
     }
-    right |= {name: isinstance(values, dict) and all(map(_named_tensor, values.items())) for name, values in tensors.items()}
+    right |= {name: isinstance(values, dict) and all(map(_is_named_tensor, values.items())) for name, values in tensors.items()}
     if wrong := [name for name, fine in right.items() if not fine]:
         raise InputError(f"the server's request has a wrong type or range in: {', '.join(wrong)}")
     return asked
@@ -129,7 +129,7 @@ def _whole(value, low, high):
     return type(value) is int and low <= value <= high
 
 
-def _named_tensor(pair):
+def _is_named_tensor(pair):
     return isinstance(pair[0], str) and isinstance(pair[1], torch.Tensor)
 
 
@@ -150,9 +150,9 @@ def _visit(node, twin, asked, steps, i, base, settled, scattered):
         memory = notes.read(base)
         (memory or Memory(client.given, {}, {}, set())).put(client)
     except Lost:
-        return _failed(Failure("lost", ""))
+        return _pack_failure(Failure("lost", ""))
     except Exception as error:  # noqa: BLE001 - no fault of a node's files may stop the other clients
-        return _failed(failure(error, i, round))
+        return _pack_failure(failure(error, i, round))
     received = {**asked["broadcast"], **scattered}
     network = node.network_for(asked["weights"])
     reply = _plain(reply_of(network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round))
@@ -167,26 +167,26 @@ def _visit(node, twin, asked, steps, i, base, settled, scattered):
         if node.keep is not None:
             node.keep(client)
     except Exception as error:  # noqa: BLE001 - without its memory a visit does not count
-        return _failed(failure(error, i, round))
+        return _pack_failure(failure(error, i, round))
     return dict(reply)
 
 
 def _plain(reply):
     """Return an OrderedDict of Tensors in the server's form, or a failure as a plain value."""
     if isinstance(reply, Failure):
-        return _failed(reply)
+        return _pack_failure(reply)
     if not isinstance(reply, dict):
-        return _failed(Failure("reply", type(reply).__name__))
+        return _pack_failure(Failure("reply", type(reply).__name__))
     out = OrderedDict()
     for name, value in reply.items():
         try:
             out[name] = torch.as_tensor(value).detach().cpu()
         except (TypeError, ValueError, RuntimeError):
-            return _failed(Failure("entry", type(value).__name__))
+            return _pack_failure(Failure("entry", type(value).__name__))
     return out
 
 
-def _failed(reason):
+def _pack_failure(reason):
     return ("failure", reason.code, reason.name, reason.sentence)
 
 

@@ -24,7 +24,7 @@ class Unreadable(ValueError):
     """Error: a message does not have the format of this module."""
 
 
-def write(value):
+def encode(value):
     """Return a RecordDict of a value.
 
     Raises
@@ -39,8 +39,8 @@ def write(value):
     return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord(arrays)})
 
 
-def read(records):
-    """Return the value that was passed to `write`. Tensors are new copies, and each array is in the value once at most.
+def decode(records):
+    """Return the value that was passed to `encode`. Tensors are new copies, and each array is in the value once at most.
 
     Raises
     ------

@@ -72,18 +72,18 @@ def plot(things, kind, target, *, size=None, **options):
     if size is not None and kind in ("accuracy", "bytes"):
         options["wide"] = size[0]
     with style.sheet():
-        figure = drawn(things, kind, **options)
+        figure = draw(things, kind, **options)
         if size is not None:
             style.fit(figure, size)
         style.save(figure, target)
 
 
-def drawn(things, kind, **options):
+def draw(things, kind, **options):
     """Return the figure that `plot` writes."""
     for _, thing in things:
         if hasattr(thing, "task"):
             must_support(thing)
-    found = known(kind)
+    found = find_kind(kind)
     if found.takes == "runs":
         given = [_run(label, thing, kind) for label, thing in things]
     elif len(things) != 1:
@@ -95,7 +95,7 @@ def drawn(things, kind, **options):
     return getattr(import_module(f"{__name__}.{module}"), name)(given, **options)
 
 
-def known(kind):
+def find_kind(kind):
     """Return the Kind of a name; raise InputError if it is unknown."""
     if kind not in KINDS:
         raise InputError(f"plot {kind}: unknown kind{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")

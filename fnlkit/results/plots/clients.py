@@ -5,7 +5,7 @@ import numpy as np
 from fnlkit.artifacts.names import client_names
 from fnlkit.errors import InputError
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLORS, NAMED, beside, classes_of, data_set, matrix, panels, short
+from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, place_legend_right, short
 
 _HATCHES = ("", "////")
 
@@ -16,7 +16,7 @@ def lid(run):
     Clean and noisy clients are drawn separately if they are known.
     """
     values, means, variances, shares = (
-        _recorded(run, name)[-1] for name in ("cumulative_lid", "lid_means", "lid_variances", "lid_shares")
+        _find_record(run, name)[-1] for name in ("cumulative_lid", "lid_means", "lid_variances", "lid_shares")
     )
     figure, ((axis,),) = panels(6.4, 3.4)
     noisy = run.truth.get("noise_client_noisy")
@@ -37,11 +37,11 @@ def lid(run):
             axis.plot(x, density * len(values) * (bins[1] - bins[0]), label=name, **line)
     axis.set(xlabel="cumulative LID score", ylabel="clients", title=data_set(run.meta["dataset"]))
     axis.yaxis.get_major_locator().set_params(integer=True)
-    beside(axis)
+    place_legend_right(axis)
     return figure
 
 
-def _recorded(run, name):
+def _find_record(run, name):
     if name not in run.records:
         raise InputError(f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}")
     return run.records[name][1]
@@ -71,7 +71,7 @@ def noise(thing):
         axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize="x-small")
     axis.set(xlabel="true noise level", ylabel="estimated", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     axis.set_title(data_set(federation.dataset))
-    beside(axis)
+    place_legend_right(axis)
     return figure
 
 

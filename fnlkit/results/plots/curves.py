@@ -7,7 +7,7 @@ import numpy as np
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.held_out import differing
-from fnlkit.results.plots.style import COLORS, STYLES, beside, data_set, look, panels
+from fnlkit.results.plots.style import COLORS, STYLES, data_set, look, panels, place_legend_right
 
 # The folder in the name of a user's method.
 _SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\s]+)')
@@ -61,16 +61,16 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
     regimes = {run.meta.get("row", {}).get("regime") for run in runs}
     if facet is None and None not in regimes and len(regimes) > 1:
         facet = "regime"
-    full = None if facet is None else grouping.named(facet, [evaluation.decided_by(run) for run in runs], "--facet")
+    full = None if facet is None else grouping.full_name(facet, [evaluation.deciding_settings(run) for run in runs], "--facet")
     groups = [{key: value for key, value in group.items() if key != full} for group in groups]
     if None in regimes:
-        labels = [named(group, groups) for group in groups]
+        labels = [legend_of(group, groups) for group in groups]
     else:  # runs of a recipe: options can differ by a search, the row has one name
         labels = [_row(run, len(regimes) > 1 and full != "regime") for run in runs]
     for run, label in zip(runs, labels, strict=True):
         scored = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])
         if len(scored):
-            value = "" if full is None else str(evaluation.decided_by(run).get(full))
+            value = "" if full is None else str(evaluation.deciding_settings(run).get(full))
             facets.setdefault(value, {}).setdefault(label, []).append((run, scored))
     if not facets:
         raise InputError(f"no run has an evaluation with {name} yet; continue with train --resume")
@@ -106,7 +106,7 @@ def _parts(members):
 def _legend(figure, axes):
     """Put the legend outside: beside single axes, or a common legend to the right of all panels."""
     if len(axes) == 1:
-        beside(axes[0])
+        place_legend_right(axes[0])
         return
     handles = {}
     for axis in axes:
@@ -154,7 +154,7 @@ def _stages(run, place):
 
 
 def _mark(axis, runs, middle, place, number, *, named):
-    """Mark the mean start of each stage on a curve with a line, and with the stage's name if `named`."""
+    """Mark the mean start of each stage on a curve with a line, and with the stage's name if `legend_of`."""
     found = [_stages(run, place) for run in runs]
     for stage in dict.fromkeys(name for one in found for name in one):
         where = float(np.mean([one[stage] for one in found if stage in one]))
@@ -166,7 +166,7 @@ def _mark(axis, runs, middle, place, number, *, named):
                       fontsize="x-small", color=color)  # fmt: skip
 
 
-def named(group, groups):
+def legend_of(group, groups):
     """Return the legend of runs: the method and the settings that distinguish them."""
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(("code of ", "file "))]
@@ -198,7 +198,7 @@ def memorization(run):
             axis.plot(*np.array(points).T, label=what, marker=".", **look(number))
         axis.set(title=f"{where} model, mislabeled samples", xlabel="client-rounds", ylim=(-3, 103))
     axes[0].set_ylabel("share (%)")
-    beside(axes[1], title="predicted is", alignment="left")
+    place_legend_right(axes[1], title="predicted is", alignment="left")
     figure.suptitle(f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
     return figure
 
@@ -222,5 +222,5 @@ def prestopping(run):
     if not found:
         axis.plot([], [], " ", label="no prestopping round found")
     axis.set(xlabel="round", ylabel="share (%)", title=f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
-    beside(axis)
+    place_legend_right(axis)
     return figure

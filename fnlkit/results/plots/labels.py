@@ -4,7 +4,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.kernels import scores
-from fnlkit.noise.injection import requested
+from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, short, side
 
@@ -27,7 +27,7 @@ def transition(thing):
     """Draw the requested transition, the transition of the labels and the estimate, as far as they exist."""
     federation = comparison.federation(thing)
     found = {}
-    if (asked := requested(federation)) is not None:
+    if (asked := mean_requested_transition(federation)) is not None:
         found["requested"] = asked
     if federation.true is not None:
         judged = federation.extra.get("estimate_judged_label", federation.given)

@@ -10,7 +10,7 @@ from fnlkit.results.plots.style import COLORS, panels, short
 from fnlkit.results.ranking import ranking
 
 
-def read(path):
+def read_league(path):
     """Return the rows of a league from a file, or from lines of text, as `fnlkit reproduce league --json` prints them.
 
     Raises

@@ -6,7 +6,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import scores
 from fnlkit.kernels.streams import stream
 from fnlkit.results import comparison
-from fnlkit.results.plots.style import COLORS, NAMED, below, beside, classes_of, data_set, panels
+from fnlkit.results.plots.style import COLORS, NAMED, below, classes_of, data_set, panels, place_legend_right
 
 # At most this many points are drawn: more points cover each other, and t-SNE takes minutes.
 POINTS = 2_000
@@ -21,7 +21,7 @@ def issues(thing):
     The point of the flags is marked on the curves.
     """
     federation = comparison.federation(thing)
-    held, issue, flagged = _judged(federation)
+    held, issue, flagged = _find_judged(federation)
     wrong = _wrong(federation, held)
     both = wrong is not None and 0 < wrong.sum() < len(wrong)
     figure, (axes,) = panels(11 if both else 5.4, 3.6, columns=3 if both else 1)
@@ -37,7 +37,7 @@ def issues(thing):
     return figure
 
 
-def _judged(federation):
+def _find_judged(federation):
     """Return positions of the clients' samples, their issue scores, and whether they were flagged."""
     if any(f"estimate_{name}" not in federation.extra for name in ("issue_score", "flagged")):
         raise InputError("no sample has been judged; pipe the federation through `fnlkit estimate-noise` or `fnlkit audit`")
@@ -102,7 +102,7 @@ def embeddings(thing, *, vectors, projection="pca", seed=0):
         Of the draw if there are more than 2,000 samples, and of t-SNE's start.
     """
     federation = comparison.federation(thing)
-    held, _, flagged = _judged(federation)
+    held, _, flagged = _find_judged(federation)
     if len(held) > POINTS:
         chosen = np.sort(stream(seed, "embeddings plot").choice(len(held), POINTS, replace=False))
         some, held, flagged = f", {POINTS:,} of {len(held):,} samples", held[chosen], flagged[chosen]
@@ -123,7 +123,7 @@ def embeddings(thing, *, vectors, projection="pca", seed=0):
     axis.set(xticks=[], yticks=[], title=f"{data_set(federation.dataset)}, {called}{some}")
     axis.spines[:].set(visible=True, color="0.7")
     axis.grid(False)
-    beside(axis)
+    place_legend_right(axis)
     return figure
 
 

@@ -134,7 +134,7 @@ def look(number):
     return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
-def beside(axis, **more):
+def place_legend_right(axis, **more):
     """Put the legend to the right of the axes."""
     axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **more)
 

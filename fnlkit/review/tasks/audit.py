@@ -15,7 +15,7 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs
 from fnlkit.errors import InputError
-from fnlkit.estimators.federated import ClientSession, left
+from fnlkit.estimators.federated import ClientSession, describe_traffic
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
@@ -50,7 +50,7 @@ class Exchange:
     sites: None = None  # the samples of these tasks are in this process
     engine: str = "sequential"
 
-    def crossed(self, traffic):
+    def add_traffic(self, traffic):
         """Add the traffic of a round."""
         self.traffic.add(traffic)
 
@@ -107,7 +107,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, seed=0, say=None):
         parts = {"cells": cells}
     found = assess(levels, wrong, np.where(chosen >= 0, totals, 0))
     rows = _rows(whole, chosen, skill, differs, found, **parts)
-    return rows, _arrays(session, whole, found), left(exchange.traffic, SENDS), exchange.traffic
+    return rows, _arrays(session, whole, found), describe_traffic(exchange.traffic, SENDS), exchange.traffic
 
 
 def _members(federation, dataset, embeddings):
@@ -195,7 +195,7 @@ def _rows(federation, chosen, skill, differs, found, *, cells=None, lines=None):
         row |= {"p": min(one["p"] for one in labels), "noisier": any(one["noisier"] for one in labels)}
         row |= {"judge": known[0]["judge"] if known else None, "unlabeled": int(bare[k])}
         row["line"] = None if lines is None else lines[k].tolist()
-        row["finding"], row["words"], row["next"] = described(row)
+        row["finding"], row["words"], row["next"] = describe_site(row)
         rows.append(row)
     return sorted(rows, key=lambda row: (-row["noisier"], row["finding"] in (AGREES, WITHIN), -row["low"], row["client"]))
 
@@ -206,7 +206,7 @@ def _missing(cells):
     return missed / (missed + kept) if missed + kept else None
 
 
-def described(row):
+def describe_site(row):
     """Return (finding, words, next steps) of a site."""
     words, following, finding = [], [], AGREES
     unknown = [one["label"] for one in row["labels"] if not one["judge"]]

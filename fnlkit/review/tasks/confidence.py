@@ -32,7 +32,7 @@ def problems(task, predicted, targets):
     return targets.argmax(1)[:, None], predicted[:, None]
 
 
-def judged(labels, probabilities, limits):
+def judge_labels(labels, probabilities, limits):
     """Return (flagged (n, L), confident class (n, L)) of labels and probabilities (n, L, c) under thresholds (L, c).
 
     A sample is flagged as in ``cleanlab.filter.find_label_issues(filter_by="confident_learning")``: the model is confident in
@@ -82,7 +82,7 @@ def judge(client, model, received, *, task):
     """Keep issue scores, flags, suggestions and qualities; reply cells.  Suggestions are columns of 0 and 1."""
     p, chosen, targets = client.rows["task/probabilities"].numpy(), received["chosen"].numpy(), client.rows["input/target"]
     labels, _ = problems(task, p[..., -1] if task == "multilabel" else p[:, 0], targets.numpy())
-    flagged, found = judged(labels, p, received["limits"].numpy())
+    flagged, found = judge_labels(labels, p, received["limits"].numpy())
     known = chosen >= 0
     flagged &= known
     best = np.where(flagged, found, labels)

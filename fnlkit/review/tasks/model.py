@@ -154,14 +154,14 @@ def prepare(client, model, received):
 def reweight(client, model, received):
     """Reply weighted sums of products for each model (Huber 1964)."""
     features, targets = (client.rows[f"task/{name}"].numpy() for name in ("features", "targets"))
-    sums = [_weighted(features, targets, weights) for weights in received["weights"].numpy()]
+    sums = [_weigh_equations(features, targets, weights) for weights in received["weights"].numpy()]
     return {
         name: torch.from_numpy(np.stack(each))
         for name, each in zip(("weighted_gram", "weighted_cross"), zip(*sums, strict=True), strict=True)
     }
 
 
-def _weighted(features, targets, weights):
+def _weigh_equations(features, targets, weights):
     away = np.abs(targets - features @ weights)
     limit = HUBER * np.maximum(1.4826 * np.median(away), LEAST)
     weighted = features * np.minimum(1, limit / np.maximum(away, 1e-12))
@@ -191,7 +191,7 @@ def predict(client, model, received, *, link, seed):
     found = np.stack([outputs(features @ received["weights"].numpy(), link), own], 1)
     client.rows["task/predicted"] = torch.from_numpy(found * spread + center)
     if link != "identity":
-        return {"ranked": torch.from_numpy(ranked(found, targets))}
+        return {"ranked": torch.from_numpy(count_ranks(found, targets))}
     base = np.abs(targets - np.median(targets, 0))
     gains = base[:, None] - np.abs(targets[:, None] - found)
     return {"losses": torch.from_numpy(np.stack([base.sum(0), *gains.sum(0), *(gains**2).sum(0)]))}
@@ -200,12 +200,12 @@ def predict(client, model, received, *, link, seed):
 def _fit_alone(x, y, link):
     weights = solve((x.T @ x)[None], (x.T @ y)[None], link, lambda w: _gradients(x, y, w, link))[0]
     for _ in range(REWEIGHTED if link == "identity" else 0):
-        gram, cross = _weighted(x, y, weights)
+        gram, cross = _weigh_equations(x, y, weights)
         weights = solve(gram[None], cross[None], link, None)[0]
     return weights
 
 
-def ranked(predicted, targets):
+def count_ranks(predicted, targets):
     """Return counts (2, K, 2, RANKS) of probabilities (n, 2, K) in bins of the log odds, by model, output and target."""
     p = np.clip(predicted, 1e-9, 1 - 1e-9)
     place = np.clip(np.rint(4 * np.log(p / (1 - p))), -(RANKS // 2), RANKS // 2).astype(np.int64) + RANKS // 2

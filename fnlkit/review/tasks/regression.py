@@ -38,7 +38,7 @@ def robust(targets, predictions):
     return np.divide(away, scale, out=np.where(away > 0, np.inf, 0.0), where=scale > 0)
 
 
-def counted(residuals):
+def bin_residuals(residuals):
     """Return the counts (2 BINS + 1,) of residuals (n,) by bin."""
     place = np.clip(np.rint(np.arcsinh(residuals / FINE) / STEP), -BINS, BINS).astype(np.int64) + BINS
     return np.bincount(place, minlength=2 * BINS + 1)
@@ -86,7 +86,7 @@ def count_residuals(client, model, received):
     p, y = ((values - scale[0]) / scale[1] for values in (client.rows["task/predicted"][:, 0, 0].numpy(), targets))
     sums = np.array([p.sum(), y.sum(), (p * p).sum(), (p * y).sum(), (y * y).sum()])
     return {
-        "residuals": torch.from_numpy(counted((targets - predicted) / float(received["spread"]))),
+        "residuals": torch.from_numpy(bin_residuals((targets - predicted) / float(received["spread"]))),
         "calibration": torch.from_numpy(sums),
     }
 

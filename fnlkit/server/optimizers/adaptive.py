@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Positive, Range, checked
+from fnlkit.components.parameters import Positive, Range, check_arguments
 from fnlkit.server.optimizers.optimizer import FedOpt, Updates
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def adapt(
 
 
 @declare(cite="Reddi 2021")
-@checked
+@check_arguments
 def fedadam(
     fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
 ) -> FedOpt:
@@ -58,7 +58,7 @@ def fedadam(
 
 
 @declare(cite="Reddi 2021")
-@checked
+@check_arguments
 def fedyogi(
     fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
 ) -> FedOpt:

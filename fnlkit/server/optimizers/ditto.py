@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fnlkit.client.drift import towards_global
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, check_arguments
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def train_both(request: Request, *, strength: float) -> Additions:
 
 
 @declare(cite="Li 2021")
-@checked
+@check_arguments
 def ditto(fit: "Fit", *, strength: NotNegative = 0.1, **settings) -> FedOpt:
     """Train the common model, and for each client a personal model that stays near it.
 

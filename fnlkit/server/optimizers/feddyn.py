@@ -10,7 +10,7 @@ import torch
 
 from fnlkit.client.drift import dynamic
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Positive, checked
+from fnlkit.components.parameters import Positive, check_arguments
 from fnlkit.server.optimizers.optimizer import FedOpt, Updates
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def subtract_drift(updates: Updates, merged: "torch.Tensor", *, alpha: float) ->
 
 
 @declare(cite="Acar 2021")
-@checked
+@check_arguments
 def feddyn(fit: "Fit", *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings) -> FedOpt:
     """Change each client's loss from round to round so that local optima move to the common optimum.
 

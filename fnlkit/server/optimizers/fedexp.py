@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, check_arguments
 from fnlkit.server.optimizers.optimizer import FedOpt, Updates
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def extrapolate(updates: Updates, merged: "torch.Tensor", *, epsilon: float) -> 
 
 
 @declare(cite="Jhunjhunwala 2023")
-@checked
+@check_arguments
 def fedexp(fit: "Fit", *, epsilon: NotNegative = 1e-3, **settings) -> FedOpt:
     """Make a server step longer than the mean update if clients disagree.
 

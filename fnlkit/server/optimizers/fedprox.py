@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fnlkit.client.drift import proximal
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, check_arguments
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @declare(cite="Li 2020")
-@checked
+@check_arguments
 def fedprox(fit: "Fit", *, mu: NotNegative = 0.001, **settings) -> FedOpt:
     """Keep local models near the common model by a penalty on their distance.
 

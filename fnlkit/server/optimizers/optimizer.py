@@ -12,7 +12,7 @@ from fnlkit.client.losses import needs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.components import own
-from fnlkit.components.parameters import accepted
+from fnlkit.components.parameters import select_accepted
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody
 from fnlkit.server.protection import NotSummed, Secret, Summed
@@ -256,7 +256,7 @@ class FedOpt:
         if "weights" not in replies and (hidden or self.protect is None):  # no client replied
             return model, replies
         if self.protect is not None and not hidden:
-            merged = self._protected(clients, model, replies, local)
+            merged = self._step_protected(clients, model, replies, local)
             replies.pop("weights", None)  # single models, which noise does not cover
             return model.with_weights(merged), replies
         kept, chosen = self._counted(clients, replies, weights)
@@ -264,7 +264,7 @@ class FedOpt:
             return model, replies
         return model.with_weights(self._next(clients, model, replies, kept, chosen, local)), replies
 
-    def _protected(self, clients, model, replies, local):
+    def _step_protected(self, clients, model, replies, local):
         """Return the next global weights (P + Q,) from a protected sum of updates."""
         stacked = replies["weights"] if "weights" in replies else model.weights[None, :][:0]
         merged = self.protect(model.weights, stacked, round=clients.rounds - 1, ids=replies.ids)
@@ -307,11 +307,11 @@ class FedOpt:
         if text := outvotes_nobody(self.aggregate, len(stacked)):
             clients.note(text)
         context = {"start": model.weights, "slots": model.network.slots, "ids": updates.ids, "memory": clients.memory}
-        merged = self.aggregate(stacked, weights, **accepted(self.aggregate, context))
+        merged = self.aggregate(stacked, weights, **select_accepted(self.aggregate, context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)
-            raise InputError(f"{own.described(self.aggregate)}: returned {found}; expected one vector {wanted}")
+            raise InputError(f"{own.describe_place(self.aggregate)}: returned {found}; expected one vector {wanted}")
         merged[:p] = self.server(updates, merged[:p])
         return merged
 

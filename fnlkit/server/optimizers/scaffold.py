@@ -11,7 +11,7 @@ import torch
 
 from fnlkit.client.drift import control_variate
 from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Positive, checked
+from fnlkit.components.parameters import Positive, check_arguments
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def move_control(updates: Updates, merged: "torch.Tensor", *, server_lr: float) 
 
 
 @declare(cite="Karimireddy 2020")
-@checked
+@check_arguments
 def scaffold(fit: "Fit", *, server_lr: Positive = 1.0, **settings) -> FedOpt:
     """Correct each local step for the client's deviation from the global gradient, for skewed classes.
 

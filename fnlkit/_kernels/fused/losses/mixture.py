@@ -9,7 +9,7 @@ from fnlkit._kernels.fused.tile import strict
 
 
 @strict
-def _bounded(clamp, log_p, classes, out):
+def _clamp(clamp, log_p, classes, out):
     """Write a prediction in the form that enters an average: clamped, then scaled to sum to 1."""
     total = 0.0
     for j in range(classes):
@@ -45,10 +45,10 @@ def mixture_targets(loss, local, server, batch, samples, classes, out):
     averages, rates = (loss.local, loss.server), (loss.alpha, loss.beta, loss.gamma)
     for b in range(samples):
         log_softmax(local[b], classes, 1.0, log_p)
-        _bounded(loss.clamp, log_p, classes, now)
+        _clamp(loss.clamp, log_p, classes, now)
         if loss.server.shape[0]:
             log_softmax(server[b], classes, 1.0, log_p)
-            _bounded(loss.clamp, log_p, classes, theirs)
+            _clamp(loss.clamp, log_p, classes, theirs)
         _remember(averages, loss.seen, rates, batch.chosen[b], now, theirs, classes, out[b])
 
 

@@ -15,7 +15,7 @@ def _add_logs(a, b):
 
 
 @strict
-def _sharpened(double, label, mixed, classes, log_q, slope):
+def _sharpen(double, label, mixed, classes, log_q, slope):
     """Write the gradient with respect to the log of the mean prediction to `slope`; return the cross entropy of its square."""
     log_softmax(mixed, classes, 0.5, log_q)
     if not double:
@@ -74,7 +74,7 @@ def add_views(loss, y, batch, step, samples, classes, room):
     for b in range(single):
         for j in range(classes):
             mixed[j] = _add_logs(room.log_p[0, b, j] + log_share[0], room.log_p[0, b + single, j] + log_share[1])
-        total += 2 * _sharpened(loss.double, y[batch.chosen[b]], mixed, classes, log_q, slope)
+        total += 2 * _sharpen(loss.double, y[batch.chosen[b]], mixed, classes, log_q, slope)
         for v in range(2):
             log_softmax(room.logits[0, b + v * single], classes, loss.temperature, hot[v])
             for j in range(classes):
