@@ -126,6 +126,34 @@ def test_undo_takes_back_the_last_decision_and_shows_its_sample(browser, tmp_pat
     assert decided(browser, federation, data)[0] == {} and not browser.find_element("id", "undo").is_enabled()
 
 
+def test_two_tabs_do_not_overwrite_each_other(browser, tmp_path):
+    """The second tab wrote all of its decisions, without those of the first one since it was opened."""
+    data = datasets.load("digits")
+    federation, chosen = opened(browser, tmp_path, data)
+    p, given, first = chosen.positions.tolist(), federation.given, browser.current_window_handle
+    page_address = browser.current_url
+    browser.switch_to.new_window("tab")
+    try:
+        browser.get(page_address)
+        second = browser.current_window_handle
+        browser.switch_to.window(first)
+        browser.find_element("tag name", "body").send_keys("k", "d")  # the first two samples
+        browser.switch_to.window(second)
+        WebDriverWait(browser, 20).until(lambda _: "2 decided" in browser.find_element("id", "state").text)
+        browser.find_element("tag name", "body").send_keys("\ue014", "\ue014", "k")  # the third sample
+        browser.switch_to.window(first)
+        browser.find_element("tag name", "body").send_keys("\ue014", "k")  # the fourth sample
+        both = {p[0]: given[p[0]], p[1]: -1, p[2]: given[p[2]], p[3]: given[p[3]]}
+        assert decided(browser, federation, data)[0] == both
+        browser.switch_to.window(second)
+        assert decided(browser, federation, data)[0] == both
+        browser.find_element("tag name", "body").send_keys("u", "u")  # the last decisions of both tabs
+        assert list(decided(browser, federation, data)[0]) == p[:2]
+        browser.close()
+    finally:
+        browser.switch_to.window(first)
+
+
 def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
     """With all candidates decided, the length is that of the imported list; the table has the plan of the review."""
     data = datasets.load("digits")
