@@ -5,6 +5,7 @@ import hashlib
 import time
 from importlib import metadata
 
+from fnlkit.artifacts.shown import plain
 from fnlkit.client.failure import CODES, Failure
 from fnlkit.engines.flower import wire
 from fnlkit.engines.flower.engine import LATE, exchange
@@ -140,7 +141,7 @@ class Sites:
 
     def report_failure(self, client, failure):
         """Write the failure of a visit to the log, as soon as the site reports it."""
-        self._say(f"{self.names[client]}: {failure}; the log at the site has the reason")
+        self._say(f"{self.names[client]}: {plain(str(failure))}; the log at the site has the reason")
 
     def disk_freed(self, client, since):
         """Wait until a site whose disk is full answers again; return whether it does before `wait` seconds are over.

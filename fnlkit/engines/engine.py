@@ -31,9 +31,11 @@ class Engine:
         Number of samples of each client.
     notes : list of str
         Messages to the user, each at most once, for example a choice or a fallback to a slower method.
+    foreign : bool
+        Whether each client belongs to another owner: a single reply then says nothing about the method.
     """
 
-    name, numerics = "", "sequential"
+    name, numerics, foreign = "", "sequential", False
 
     def __init__(self, members, network, inputs, *, seed=0):
         self.members, self.network, self.inputs, self.seed = members, network, inputs, seed

@@ -208,7 +208,7 @@ class Clients(Transactional):
         for i in ids.tolist():
             self.members[i].keep_reviewed()
         extra = admission.common_forbidden(replies, allowed)
-        if extra is not None and allowed is not None and (len(ids) > 1 or self._too_few(ids, [])):
+        if extra is not None and allowed is not None and self._is_common(ids):
             raise InputError(admission.forbidden(extra, allowed, **declared))
         names = names_of(replies, allowed, required, exact=expect is not None)
         self._meter(ids, model, broadcast, scatter, replies, names)
@@ -279,7 +279,7 @@ class Clients(Transactional):
         for j, reason in long.items():
             reasons[j] = reason
         message = None if optional else admission.user_error(replies)
-        if message is not None and (len(ids) > 1 or self._too_few(ids, [])):
+        if message is not None and self._is_common(ids):
             raise InputError(message)
         kept = self.refuse(self.rounds, ids, reasons, optional=optional)
         return kept, np.array([norms[j] for j in kept if j in norms])
@@ -294,6 +294,10 @@ class Clients(Transactional):
     def _sum_only(self, name):
         sent = (self.sends or {}).get(name)
         return sent is not None and sent.sum_only
+
+    def _is_common(self, ids):
+        """Return whether an error of all clients of a round is one of the method, which ends the run, and not of a client."""
+        return len(ids) > 1 or not self.engine.foreign and self._too_few(ids, [])
 
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))

@@ -10,6 +10,7 @@ from fnlkit import datasets
 from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
 from fnlkit.deploy import scale, terms
+from fnlkit.engines.flower import wire
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site
@@ -64,6 +65,25 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(place, tmp_path,
     # The steps that were finished with the bad reply are not used again.
     again = deployed.run(run=run, output=str(tmp_path / "again"))
     assert again["lost"] == {} and again["samples"] == 60 * SITES
+
+
+@pytest.mark.parametrize(
+    "reply", [{"a": torch.zeros(1)}, ("failure", "input", "\x1b[31mE", "\x1b[31mtext")], ids=["name", "failure"]
+)
+def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, place, tmp_path, capsys):  # noqa: F811
+    """With a site for each fold, the only reply of a step looked like an error of the method; its text colored the log."""
+    deployed = Deployed(place, tmp_path, "estimate", folds=SITES)
+
+    def mangle(node, message):
+        value = {} if message.has_error() else wire.read(message.content)
+        if node == 100 + HOSTILE and value.get("replies") == [[HOSTILE, {}]]:  # of a step that replies nothing
+            message.content = wire.write({"replies": [[HOSTILE, reply]]})
+        return message
+
+    deployed.grid.mangle = mangle
+    found = deployed.run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"site-{HOSTILE}" in found["lost"] and "\x1b" not in capsys.readouterr().out
 
 
 def test_detector_counts_of_another_length_are_refused_in_an_audit(place, tmp_path, monkeypatch, capsys):  # noqa: F811

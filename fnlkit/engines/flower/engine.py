@@ -48,6 +48,7 @@ class Flower(Engine):
         self.address, self.folder = address, folder
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime, self._described = runtime, None
+        self.foreign = getattr(runtime, "alone", False)
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
             self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
 
@@ -111,7 +112,7 @@ class Flower(Engine):
 
         If an update is missing after its mask was shared, the protocol removes the mask from the sum.
         """
-        if not getattr(self.runtime, "alone", False):
+        if not self.foreign:
             return super().run_secretly(request, hidden)
         clip, counts = hidden
         ids, message_of = self._prepare(request)
