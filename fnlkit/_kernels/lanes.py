@@ -198,7 +198,7 @@ def xor(typingctx, a, b):
 def blend(typingctx, pattern, difference, base):
     """Return `base` with the bits of `difference` flipped in the selected lanes of `pattern`.
 
-    Each lane of `pattern` has all bits set (selected) or no bit set.  With ``difference = turned(a, b)`` and ``base = b``
+    Each lane of `pattern` has all bits set (selected) or no bit set.  With ``difference = xor(a, b)`` and ``base = b``
     the result is `a` in the selected lanes and `b` in the remaining lanes.  This is `choose` without a mask, for patterns
     that are loaded from memory.
     """

@@ -169,7 +169,7 @@ def passes_on(inner, *names):
     Examples
     --------
     >>> def watch(*, patience: Patience = -1): return patience
-    >>> @checked
+    >>> @check_arguments
     ... @passes_on(watch)
     ... def method(clients, *, strength: Share = 0.5, **watching): return watch(**watching)
     >>> list(inspect.signature(method).parameters)

@@ -59,8 +59,8 @@ def load_preset(name):
 
     Examples
     --------
-    >>> from fnlkit.components.presets import load
-    >>> load("fedcorr/cifar10")["lr"]
+    >>> from fnlkit.components.presets import load_preset
+    >>> load_preset("fedcorr/cifar10")["lr"]
     0.03
     """
     return dict(describe(name)["train"])
@@ -87,8 +87,8 @@ def remaining_options(name, given):
 
     Examples
     --------
-    >>> from fnlkit.components.presets import beside
-    >>> options, left_out = beside("fedefc/mnist", ["rounds"])
+    >>> from fnlkit.components.presets import remaining_options
+    >>> options, left_out = remaining_options("fedefc/mnist", ["rounds"])
     >>> options["method"], left_out
     ('fedefc', ['start=10', 'patience=3'])
     """

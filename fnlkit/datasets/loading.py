@@ -193,7 +193,7 @@ def sibling_path(name, suffix, *, cache=None):
 
     Examples
     --------
-    >>> str(beside("/data/mine.npz", ".ledger")), str(beside("digits", ".ledger", cache="/cache"))
+    >>> str(sibling_path("/data/mine.npz", ".ledger")), str(sibling_path("digits", ".ledger", cache="/cache"))
     ('/data/mine.npz.ledger', '/cache/digits.ledger')
     """
     where = pathlib.Path(cache) if cache is not None else cache_folder()

@@ -1,7 +1,7 @@
 """Networks by name.  The table imports no torch; the module of a network is imported when the network is built.
 
 Trainable parameters for CIFAR-10 input (3, 32, 32) and 10 classes, audio for log-Mel input (1, 64, 98) and 12 classes
-(`table()` counts them again):
+(`tabulate_networks()` counts them again):
 
     ==========  ==========  ====================================================================
     name        parameters  source

@@ -81,7 +81,7 @@ def load_rows(name):
 
     Examples
     --------
-    >>> len(table("fedcorr/table2"))
+    >>> len(load_rows("fedcorr/table2"))
     63
     """
     if name not in tables():

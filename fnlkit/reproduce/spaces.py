@@ -84,7 +84,7 @@ def apply_configuration(method, values):
 
     Examples
     --------
-    >>> applied("flr(strength=2)", {"lr": 0.1, "method.strength": 3})
+    >>> apply_configuration("flr(strength=2)", {"lr": 0.1, "method.strength": 3})
     ('flr(strength=3)', {'lr': 0.1})
     """
     own = {name.removeprefix(PARAMETER): value for name, value in values.items() if name.startswith(PARAMETER)}

@@ -55,7 +55,7 @@ def compare_pairs(ours, theirs):
 
     Examples
     --------
-    >>> paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.5, 3: 0.0})
+    >>> compare_pairs({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.5, 3: 0.0})
     {'mean': 0.25, 'spread': 0.0, 'half': 0.0, 'pairs': 2, 'p': 0.0}
     """
     differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]

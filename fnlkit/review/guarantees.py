@@ -87,9 +87,9 @@ def find_guaranteed_list(
     Examples
     --------
     >>> import numpy as np
-    >>> from fnlkit.review.guarantees import draw_reviews, guaranteed_list
+    >>> from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
     >>> reviewed = draw_reviews(100, 40, np.random.default_rng(0))
-    >>> found = guaranteed_list(np.arange(100, 0, -1), reviewed, np.arange(100) < 50, q=0.2)
+    >>> found = find_guaranteed_list(np.arange(100, 0, -1), reviewed, np.arange(100) < 50, q=0.2)
     >>> int(found.listed.sum()), found.reviews
     (40, 40)
     """

@@ -322,8 +322,8 @@ def classes_to_describe(counts):
 
     Examples
     --------
-    >>> from fnlkit.review.shifts import described_classes
-    >>> described_classes([[30, 8, 1], [30, 8, 0], [30, 4, 3]]).tolist()
+    >>> from fnlkit.review.shifts import classes_to_describe
+    >>> classes_to_describe([[30, 8, 1], [30, 8, 0], [30, 4, 3]]).tolist()
     [[True, False, False], [True, True, False], [True, False, False]]
     """
     counts = np.asarray(counts)

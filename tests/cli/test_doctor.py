@@ -143,9 +143,9 @@ def test_compile_covers_every_kernel():
     """In a process of its own, because kernels that another test has called would count."""
     code = """
 import json
-from fnlkit.pipeline.compiling import cached_functions, compile_kernels
+from fnlkit.pipeline.compiling import list_cached_functions, compile_kernels
 found = compile_kernels()
-used = {name: len(function.signatures) for name, function in cached_functions().items()}
+used = {name: len(function.signatures) for name, function in list_cached_functions().items()}
 print(json.dumps([found, used]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -105,11 +105,11 @@ def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tm
 from fnlkit._kernels import _compile
 import fcntl, os
 _compile._LONGEST_WAIT, _compile._PATIENCE, held = 0.3, 0.1, []
-def locked(path, before=_compile._locked):
+def locked(path, before=_compile._hold_lock):
     held.append(os.open(path, os.O_RDWR | os.O_CREAT))
     fcntl.flock(held[-1], fcntl.LOCK_EX)
     return before(path)
-_compile._locked = locked
+_compile._hold_lock = locked
 """
     assert "waiting for another process" in finish(start(tmp_path, stuck))
     assert list((tmp_path / "fnlkit").glob("*.kernel"))

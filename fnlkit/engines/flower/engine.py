@@ -189,7 +189,7 @@ def exchange(runtime, contents, limit, kind="train"):
 
     Parameters
     ----------
-    runtime : object with grid, alive(), failed(node, reply) and awaited(nodes, seconds)
+    runtime : object with grid, alive(), failed(node, reply) and report_silent(nodes, seconds)
         `failed` receives the errors that Flower returns instead of replies, and `awaited` the nodes whose replies are missing
         after a number of seconds.
     contents : dict of node to RecordDict
