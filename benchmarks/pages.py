@@ -246,10 +246,12 @@ def estimator_table():
 def table10():
     """Yield the best accuracies of FedCorr's Table 10 next to the published ones."""
     text = (RESULTS / "fedcorr-table10-lenet5.txt").read_text(encoding="utf-8")
-    yield "| row | published | measured, seed 0 |"
-    yield "|---|---|---|"
-    for row, best, published in re.findall(r"(?m)^ (rho \S+ tau \S+)\s+fedcorr\s+1\s+(\S+)\s+\S+\s+(\S+ ± \S+)", text):
-        yield f"| {row} | {published} | {best} |"
+    yield "| row | published | measured | seeds | difference |"
+    yield "|---|---|---|---|---|"
+    row = r"(?m)^ (rho \S+ tau \S+)\s+fedcorr\s+(\d+)\s+([\d.]+(?: ± [\d.]+)?)\s+[\d.]+(?: ± [\d.]+)?\s+([\d.]+ ± [\d.]+)"
+    for name, seeds, best, published in sorted(re.findall(row, text)):
+        difference = float(best.split()[0]) - float(published.split()[0])
+        yield f"| {name} | {published} | {best} | {seeds} | {difference:+.2f} |"
 
 
 def features_table():
