@@ -75,9 +75,9 @@ def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, place, tmp_p
     deployed = Deployed(place, tmp_path, "estimate", folds=SITES)
 
     def mangle(node, message):
-        value = {} if message.has_error() else wire.read(message.content)
+        value = {} if message.has_error() else wire.decode(message.content)
         if node == 100 + HOSTILE and value.get("replies") == [[HOSTILE, {}]]:  # of a step that replies nothing
-            message.content = wire.write({"replies": [[HOSTILE, reply]]})
+            message.content = wire.encode({"replies": [[HOSTILE, reply]]})
         return message
 
     deployed.grid.mangle = mangle
