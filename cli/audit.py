@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     Table,
     console,
@@ -20,6 +21,7 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
 from fnlkit.estimators import DETECTORS
+from fnlkit.experiment.output import lock_output
 
 
 @click.command()
@@ -70,7 +72,6 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with _resumable(output, say) as checkpoints:
         with bar("sites" if quick else "model 1") as progress:
-            from fnlkit import pipeline
             from fnlkit.artifacts.federation import TASKS, Federation
 
             found = pipeline.audit(
@@ -108,7 +109,6 @@ def _resumable(output, say):
     After an interruption, the folder stays, and a line with the saved models is printed.
     """
     from fnlkit.estimators.checkpoints import Checkpoints
-    from fnlkit.experiment.output import lock_output
 
     if output == "-":
         yield None

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, emit, json_option, out_console, output_option, printable
 from fnlkit.cli.source import need_input
 
@@ -33,8 +34,6 @@ def command(file, votes, method, probs, as_json, output):
     """
     need_input(file)
     from rich.table import Table
-
-    from fnlkit import pipeline
 
     found = pipeline.consensus(file, votes, method, probabilities=probs)
     facts = found.sites

@@ -2,6 +2,7 @@
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
@@ -29,7 +30,6 @@ def command(file, above, drop, listed, sheet, output):
     if listed and click.get_current_context().get_parameter_source("above").name != "DEFAULT":
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     keeps(file, sheet, "federation", "--csv")
-    from fnlkit import pipeline
 
     out = pipeline.correct(file, above=above, drop=drop, listed=listed)
     facts = out.meta["corrections"][-1]

@@ -2,8 +2,12 @@
 
 import json
 
+from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.terminal import Table, out_console, printable
+from fnlkit.errors import InputError
+from fnlkit.noise import summary
 
 _NAMES = 20  # items of a list that are shown
 
@@ -18,8 +22,6 @@ def describe(artifact, source="-", digest=None):
     digest : str or None
         The SHA-256 in the file. Default: computed.
     """
-    from fnlkit.artifacts import files, large
-
     out = {
         "kind": artifact.kind,
         **_progress(artifact),
@@ -33,8 +35,6 @@ def describe(artifact, source="-", digest=None):
     }
     federation = _federation(artifact, source)
     if federation is not None:
-        from fnlkit.noise import summary
-
         out |= {
             "dataset": federation.dataset,
             "classes": federation.classes,
@@ -112,9 +112,6 @@ def _in_words(value):
 def _federation(artifact, source):
     if not artifact.kind.startswith("fnlkit.federation/"):
         return None
-    from fnlkit.artifacts import paths
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.errors import InputError
 
     try:
         return Federation.from_artifact(artifact)

@@ -7,6 +7,7 @@ import click
 
 from fnlkit.cli.plumbing import Table, console, json_option, out_console, printable
 from fnlkit.errors import WorkStopped
+from fnlkit.pipeline.doctor import examine
 
 
 @click.command()
@@ -28,7 +29,6 @@ def command(test, ahead, as_json):
     if ahead:
         _compile(as_json)
         return
-    from fnlkit.pipeline.doctor import examine
 
     if test and not as_json:
         console().print("training two short rounds on every engine", style="dim")

@@ -18,6 +18,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input, refuse_unread
+from fnlkit.components.spec import parse
 
 
 def _backbones():
@@ -56,7 +57,6 @@ def command(file, dataset, backbone, device, batch_size, new, output):
     """
     from fnlkit import datasets
     from fnlkit.artifacts import files
-    from fnlkit.components.spec import parse
     from fnlkit.datasets.embed import embed_parts, place_of
 
     spec = parse(backbone, "--backbone")

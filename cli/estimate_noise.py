@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_origin
 import click
 from click.core import ParameterSource
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -78,7 +79,6 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
     need_input(file)
-    from fnlkit import pipeline
     from fnlkit.cli import tables
     from fnlkit.estimators.compare import compare
 

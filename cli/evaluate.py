@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     Cross,
     Table,
@@ -68,7 +69,6 @@ def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, 
       fnlkit evaluate run.pt --json
       fnlkit evaluate runs/quickstart --by method --markdown
     """
-    from fnlkit import pipeline
     from fnlkit.results.tidy import write_tidy
 
     runs = runs or ("-",)

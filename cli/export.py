@@ -2,6 +2,7 @@
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, takes_file, trust_option
 
 
@@ -19,8 +20,6 @@ def command(run, trust, output):
     Example:
       fnlkit export run.pt -o model.pt2
     """
-    from fnlkit import pipeline
-
     apart = pipeline.export(run, output, trust=trust)
     if apart is not None:
         console().print(f"{output}: its logits differ from the network's by at most {apart:.1e}", style="dim")

@@ -4,6 +4,8 @@ import click
 from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import console, printable, setting_options
+from fnlkit.deploy.identity import parse_address
+from fnlkit.errors import InputError
 
 
 @click.command()
@@ -100,10 +102,8 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     """
     from fnlkit.datasets.loading import to_dataset
     from fnlkit.deploy import handover
-    from fnlkit.deploy.identity import parse_address
     from fnlkit.deploy.project import write_project
     from fnlkit.deploy.terms import TASKS, Judging
-    from fnlkit.errors import InputError
     from fnlkit.experiment.settings import Settings
 
     if demo and address is None:

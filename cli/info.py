@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from fnlkit.artifacts import files, large
 from fnlkit.cli.described import describe, show
 from fnlkit.cli.plumbing import file_argument, json_option
 from fnlkit.cli.source import need_input
@@ -22,8 +23,6 @@ def command(file, as_json):
     Example:
       fnlkit partition | fnlkit info --json
     """
-    from fnlkit.artifacts import files, large
-
     need_input(file)
     artifact, digest = large.heads(file)
     if artifact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artifact.arrays.values()):

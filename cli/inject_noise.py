@@ -2,6 +2,7 @@
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, verbose
 from fnlkit.cli.source import need_input, refuse_unread
 
@@ -36,7 +37,6 @@ def command(file, dataset, noise, seed, output):
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
-    from fnlkit import pipeline
     from fnlkit.artifacts.federation import Federation
     from fnlkit.cli import tables
 

@@ -7,7 +7,10 @@ from importlib import resources
 
 import click
 
+from fnlkit.cli import parts
 from fnlkit.cli.plumbing import Table, json_option, out_console
+from fnlkit.components import presets, registry
+from fnlkit.components.declarations import declaration
 from fnlkit.errors import InputError, nearest
 
 
@@ -28,7 +31,6 @@ def command(name, template, markdown, as_json):
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit.cli import parts
     from fnlkit.experiment import cards
 
     if markdown:
@@ -65,8 +67,6 @@ def _unknown(name, parts):
 
 def _facts(name, parts):
     """Yield the facts of one component, of a kind, or of all components, as plain values."""
-    from fnlkit.components.declarations import declaration
-
     kind = None if name is None else _kind(name, parts.KINDS)
     if name is not None and kind is None:
         found = [(name, *pair) for pair in parts.find_all(name)]
@@ -104,8 +104,6 @@ def _template(kind, kinds):
 
 
 def _list(console, parts):
-    from fnlkit.components import presets
-
     console.print(_of_kind("method", parts))
     console.print()
     table = Table("option", "purpose", "components")
@@ -120,8 +118,6 @@ def _list(console, parts):
 
 
 def _of_kind(kind, parts):
-    from fnlkit.components.declarations import declaration
-
     table = Table("name", "purpose", "source")
     for name, each in parts.KINDS[kind].parts().items():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
@@ -132,8 +128,6 @@ def _of_kind(kind, parts):
 
 def _show(console, parts, name, kind, function):
     """Print a component: purpose, spec, source, parameters and replies."""
-    from fnlkit.components import registry
-    from fnlkit.components.declarations import declaration
     from fnlkit.experiment import Settings, cards
     from fnlkit.experiment.plan import Plan
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -71,7 +72,6 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
     """
     import numpy as np
 
-    from fnlkit import pipeline
     from fnlkit.artifacts.federation import Federation
 
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}

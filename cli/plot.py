@@ -4,6 +4,7 @@ import os
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import caution, console, dataset_option, takes_file, trust_option
 from fnlkit.errors import InputError
 
@@ -112,8 +113,6 @@ def _read(paths, takes, trust):
 
 
 def _labels(path, trust):
-    from fnlkit import pipeline
-
     thing = pipeline.load(path, trust=trust)
     if not hasattr(thing, "client_offsets"):
         raise InputError(f"{path}: neither a federation nor a run, found {thing.kind}")

@@ -1,5 +1,6 @@
 """Shared options and output of all commands: data on stdout, messages on stderr."""
 
+import inspect
 import os
 import sys
 from dataclasses import fields
@@ -7,9 +8,11 @@ from typing import Literal, get_args, get_origin
 
 import click
 
+from fnlkit.artifacts import paths
 from fnlkit.artifacts.provenance import provenance as provenance
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
 from fnlkit.components.parameters import SpecText
+from fnlkit.components.spec import find, write_spec
 from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
@@ -70,8 +73,6 @@ _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".htm
 
 def takes_file(ctx, option, target):
     """Callback of options that name files: raise before any work if the file cannot be written."""
-    from fnlkit.artifacts import paths
-
     paths.must_take_a_file(target, option.opts[0])
     return target
 
@@ -199,10 +200,6 @@ class Listing(click.Command):
         self.title, self.parts, self.given = title, parts, given
 
     def format_options(self, ctx, formatter):
-        import inspect
-
-        from fnlkit.components.spec import find, write_spec
-
         rows, table = [], self.parts()
         for name in table:
             function = find(name, table, "part")

@@ -2,6 +2,7 @@
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, takes_file, trust_option
 
 
@@ -23,8 +24,6 @@ def command(run, data, unlabeled, every, trust, output):
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    from fnlkit import pipeline
-
     found = pipeline.predict(run, data, unlabeled=unlabeled, every=every, trust=trust)
     found.write(output)
     if output != "-":

@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 
 from fnlkit.cli.terminal import console, printable
+from fnlkit.experiment.progress import Progress
 
 # Seconds without a line: at the start, and afterwards. A command begins after its first 0.3 s.
 _FIRST, _EVERY = 1.5, 30
@@ -76,8 +77,6 @@ def of_rounds(experiment):
 
     A line is printed every tenth of the rounds, and by `log`.
     """
-    from fnlkit.experiment.progress import Progress
-
     talk, state = console(), Progress(experiment)
     if talk.is_terminal:
         unit = "" if talk.width < _NARROW else " client-rounds"

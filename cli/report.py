@@ -2,8 +2,11 @@
 
 import click
 
+from fnlkit import pipeline
+from fnlkit.artifacts import saving
 from fnlkit.cli.plumbing import caution, console, dataset_option, ledger_option, takes_file, trust_option
 from fnlkit.cli.source import need_input
+from fnlkit.errors import InputError
 
 
 @click.command()
@@ -24,8 +27,6 @@ def command(runs, dataset, ledger, trust, output):
       fnlkit report run.pt -o report.html
       fnlkit report runs/quickstart -o report.html
     """
-    from fnlkit import pipeline
-    from fnlkit.artifacts import saving
     from fnlkit.pipeline import report
 
     runs = runs or ("-",)
@@ -46,7 +47,6 @@ class _Samples:
 
     def __call__(self, run):
         from fnlkit import datasets
-        from fnlkit.errors import InputError
 
         name = self.chosen or run.meta["dataset"]
         if (name, run.meta.get("dataset_checksum")) not in self.known:

@@ -9,7 +9,11 @@ import click
 
 from fnlkit.cli.plumbing import Table, baseline_option, console, dataset_option, json_option, out_console, takes_file
 from fnlkit.cli.progress import log
+from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
+from fnlkit.models import NETWORKS
+from fnlkit.results.ranking import ranking
+from fnlkit.results.statistics import METHOD
 
 
 @click.command()
@@ -160,8 +164,6 @@ def _say(text):
 
 
 def _print(title, table, choices, as_json):
-    from fnlkit.results.ranking import ranking
-
     ranks = ranking(table, by="kept_mean")
     if as_json:
         for row in [*table, *({"search": line} for line in choices)]:
@@ -194,8 +196,6 @@ def _percent(mean, spread):
 def _must_exist(dataset, model, embeddings):
     """Refuse unknown names before the first command, so that --dry-run prints only commands that can run."""
     from fnlkit import datasets
-    from fnlkit.components.spec import bind, find, parse
-    from fnlkit.models import NETWORKS
     from fnlkit.reproduce import checking
 
     if model:
@@ -290,7 +290,6 @@ _MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified lab
 
 def _show(title, rows):
     from fnlkit.results.grouping import LEGEND
-    from fnlkit.results.statistics import METHOD
 
     # With --select last, the kept model has the late score.
     shown = ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in rows) else [])

@@ -2,6 +2,7 @@
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     caution,
     console,
@@ -76,7 +77,6 @@ def export(file, dataset, client, output, **options):
     Example:
       fnlkit review export judged.npz --client 3 --budget 100 --guarantee 0.2 -o review
     """
-    from fnlkit import pipeline
     from fnlkit.artifacts.federation import TASKS, Federation
     from fnlkit.review.suspects import client_of
 
@@ -111,7 +111,6 @@ def import_(file, table, dataset, sheet, output):
     """
     for read in (file, table):
         keeps(read, sheet, "file", "--csv")
-    from fnlkit import pipeline
 
     out = pipeline.import_review(file, table, dataset=dataset, say=caution)
     digest = out.meta["reviews"][-1]["sha256"]
@@ -165,8 +164,6 @@ def plan(file, dataset, output, **options):
     Example:
       fnlkit review plan judged.npz --budget 500 -o plan.csv
     """
-    from fnlkit import pipeline
-
     keeps(file, output, "federation")
     found = pipeline.plan_reviews(file, dataset=dataset, say=caution, **options)
     found.write(output)
@@ -187,8 +184,6 @@ def suspects(file, output, every):
     Example:
       fnlkit review suspects judged.npz -o suspects.csv
     """
-    from fnlkit import pipeline
-
     keeps(file, output, "federation")
     found = pipeline.suspects(file, every=every)
     found.write(output)

@@ -5,8 +5,11 @@ import os
 
 import click
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option, takes_file
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
+from fnlkit.deploy import answers
+from fnlkit.errors import InputError
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip
@@ -150,10 +153,8 @@ def review(data, folder, name, output, table, run, listed, **options):
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
-    from fnlkit import pipeline
     from fnlkit.artifacts import files, saving
     from fnlkit.deploy import handover, labels
-    from fnlkit.errors import InputError
 
     site = handover.locate_site(folder, name)
     source = os.path.abspath(data) if data else site["data"]
@@ -238,7 +239,6 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn --epsilon 1 -o bonn-1.npz
     """
     from fnlkit.deploy import mail, mail_files
-    from fnlkit.errors import InputError
 
     if delta is not None and epsilon is None:
         raise InputError("--delta: is part of --epsilon; add --epsilon")
@@ -303,7 +303,6 @@ def predict(run, data, folder, as_json, output):
       fnlkit site predict run.pt ours.csv --project from-coordinator -o predictions.csv
     """
     from fnlkit.deploy import handover, predicting
-    from fnlkit.errors import InputError
 
     site = handover.read_site(folder)
     source = os.path.abspath(data) if data else site["data"]
@@ -348,8 +347,6 @@ def superexec(arguments):
     Example:
       fnlkit site superexec --runtime-api-address 127.0.0.1:8001 --insecure
     """
-    from fnlkit.deploy import answers
-
     answers.superexec(arguments)
 
 

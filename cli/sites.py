@@ -3,15 +3,20 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import click
 
+from fnlkit.artifacts import saving
+from fnlkit.cli.audit import _tables
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
-from fnlkit.errors import WorkStopped
+from fnlkit.deploy import connection
+from fnlkit.errors import InputError, WorkStopped
 
 _HERE = "here"
 # States in which a task writes no more.
@@ -36,8 +41,6 @@ class TooSlow(WorkStopped):
 
 
 def _folder(folder):
-    from fnlkit.errors import InputError
-
     path = Path(folder).absolute()
     if not (path / "pyproject.toml").is_file() or not (path / "coordinator").is_dir():
         raise InputError(f"{folder}: is no project with an address; write one by `fnlkit flower-app DIR --address HOST`")
@@ -46,11 +49,6 @@ def _folder(folder):
 
 def _flwr(folder, *arguments):
     """Return the JSON that a command of Flower prints; raise WorkStopped if it fails."""
-    import shutil
-    import tomllib
-
-    from fnlkit.deploy import connection
-    from fnlkit.errors import InputError
 
     home = folder / "coordinator" / "flwr"
     home.mkdir(exist_ok=True)
@@ -95,7 +93,6 @@ def admit(folder, keys):
     Example:
       fnlkit sites admit project site-0.key.pub site-1.key.pub
     """
-    from fnlkit.artifacts import saving
     from fnlkit.deploy import checking, project
 
     folder = _folder(folder)
@@ -146,9 +143,6 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
     Example:
       fnlkit sites run project --task audit -o audit.json
     """
-    from fnlkit.artifacts import saving
-    from fnlkit.errors import InputError
-
     folder, output = _folder(folder), os.path.abspath(output)
     if task == "evaluate" and model is None:
         raise InputError("--run: names no run; give the output of the task train")
@@ -201,7 +195,6 @@ def _valid(folder, config):
     """Raise InputError if the project file with the configuration of a task cannot be run."""
     from fnlkit.deploy import scale, terms
     from fnlkit.deploy.agreement import config_of
-    from fnlkit.errors import InputError
 
     path = folder / "pyproject.toml"
     try:
@@ -271,8 +264,6 @@ def stop(folder):
     Example:
       fnlkit sites stop project
     """
-    from fnlkit.errors import InputError
-
     folder = _folder(folder)
     number = _running(folder)
     if number is None:
@@ -291,8 +282,6 @@ def log(folder):
     Example:
       fnlkit sites log project
     """
-    from fnlkit.errors import InputError
-
     last = _last(_folder(folder))
     if last is None:
         raise InputError(f"{folder}: no task was run; start one by `fnlkit sites run`")
@@ -314,10 +303,8 @@ def remove(folder, names):
     Example:
       fnlkit sites remove project site-1
     """
-    from fnlkit.artifacts import saving
     from fnlkit.deploy import checking
     from fnlkit.deploy.agreement import config_of
-    from fnlkit.errors import InputError
 
     folder = _folder(folder)
     config, path = config_of(str(folder / "pyproject.toml")), folder / "coordinator" / "nodes.json"
@@ -352,7 +339,6 @@ def renew(folder):
     Example:
       fnlkit sites renew project
     """
-    from fnlkit.artifacts import saving
     from fnlkit.deploy import credentials, handover
 
     folder = _folder(folder)
@@ -382,7 +368,6 @@ def audit(paths, html, output):
     """
     from fnlkit.artifacts import files, saving
     from fnlkit.deploy import mail, mail_files
-    from fnlkit.errors import InputError
     from fnlkit.review import report
 
     firsts, seconds, about = mail_files.read_all(paths)
@@ -416,7 +401,6 @@ def show(file):
 def _result(file, option="", task=None):
     """Return the result of a task in a file of `fnlkit sites run`."""
     from fnlkit.artifacts import files
-    from fnlkit.errors import InputError
 
     try:
         found = json.loads(files.read_text(file))
@@ -432,8 +416,6 @@ def _result(file, option="", task=None):
 def _print(file):
     found = _result(file)
     if found["task"] == "audit":
-        from fnlkit.cli.audit import _tables
-
         for part in _tables(found):
             console().print(part)
     elif found["task"] == "scale":

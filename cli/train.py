@@ -9,6 +9,7 @@ from functools import partial
 import click
 from click.core import ParameterSource
 
+from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
     Grouped,
     caution,
@@ -117,7 +118,6 @@ def command(
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     with ExitStack() as loading:
         loading.enter_context(progress_log(lambda: "loading the federation and the data set"))
-        from fnlkit import pipeline
 
         run = pipeline.train(
             file,

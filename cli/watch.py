@@ -5,6 +5,7 @@ import time
 import click
 
 from fnlkit.cli.plumbing import out_console, printable
+from fnlkit.results.watching import Metrics, sparkline, summary
 
 
 @click.command()
@@ -22,8 +23,6 @@ def command(metrics, every, once):
     Example:
       fnlkit watch run.metrics.jsonl --once
     """
-    from fnlkit.results.watching import Metrics
-
     found, say = Metrics(metrics), out_console()
     if not say.is_terminal:
         _lines(found, say, every, once)
@@ -55,8 +54,6 @@ def _lines(found, say, every, once):
 
 def _display(found, width):
     from rich.text import Text
-
-    from fnlkit.results.watching import sparkline, summary
 
     text, scores = summary(found.rows)
     return Text("\n".join(part for part in (printable(text), sparkline(scores, width)) if part))

@@ -17,6 +17,7 @@ import numpy as np
 
 from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.safe.intake import slurp
 from fnlkit.artifacts.saving import write_bytes
@@ -94,8 +95,6 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if files_zip.looks_like(raw) and files_zip.is_torch(raw):
-            from fnlkit.artifacts.safe import pt as files_pt
-
             members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
             tree, _ = files_pt.symbols(members)
             kind, text, digest = files_pt.header(tree)
@@ -141,8 +140,6 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if files_zip.looks_like(raw) and files_zip.is_torch(raw):
-            from fnlkit.artifacts.safe import pt as files_pt
-
             members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
             return files_pt.foreign(files_pt.symbols(members)[1])
         if files_zip.looks_like(raw):
@@ -242,8 +239,6 @@ def encode(artifact, *, format="npz"):
         if name in RESERVED:
             raise ValueError(f"array name {name!r} is reserved by the file format")
     if format == "pt":
-        from fnlkit.artifacts.safe import pt as files_pt
-
         tensors = files_pt.tensors(artifact.arrays)
         digest = content_digest(artifact.kind, text, tensors)
         return files_zip.chunks(files_pt.encode(artifact.kind, text, digest, tensors))
@@ -319,8 +314,6 @@ def content_digest(kind, text, arrays):
             value = files_npz.plain(value, name)
             what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
         else:
-            from fnlkit.artifacts.safe import pt as files_pt
-
             what, whole = files_pt.raw_bytes(value)
             data = [whole]
         total.update(f"{name}\0{what}\0{tuple(value.shape)}\0".encode())

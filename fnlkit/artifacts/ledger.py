@@ -17,6 +17,7 @@ import zlib
 from typing import NamedTuple
 
 import numpy as np
+from filelock import FileLock
 
 from fnlkit.artifacts import paths, saving
 from fnlkit.errors import InputError
@@ -214,8 +215,6 @@ def commit(path, made, *, replacing=None):
     InputError
         If the file cannot be read or written.
     """
-    from filelock import FileLock
-
     _must_be_a_file(path)
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

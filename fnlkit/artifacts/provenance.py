@@ -1,5 +1,8 @@
 """Provenance: one record for each command that has processed a file."""
 
+import platform
+from importlib.metadata import version
+
 from fnlkit.components.spec import digests
 
 
@@ -9,9 +12,6 @@ def provenance(command, seed=None, **parameters):
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
     user-defined component among the parameters.
     """
-    import platform
-    from importlib.metadata import version
-
     own = digests(parameters.values())
     return {
         "command": command,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -209,8 +210,6 @@ class Run:
 
 def _older(meta):
     """Return a text if an older version of fnlkit wrote the run, or ""."""
-    from importlib.metadata import version
-
     try:
         wrote = meta["provenance"][-1]["versions"]["fnlkit"]
         older = [int(part) for part in wrote.split(".")] < [int(part) for part in version("fnlkit").split(".")]

@@ -3,6 +3,7 @@
 from html import escape
 from pathlib import Path
 
+from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 
 _PLACES = ("path", "file")
@@ -54,8 +55,6 @@ def data_set(name):
     >>> data_set('folder(path="/data/sites", label=2)'), data_set("/data/cases.csv"), data_set("digits")
     ('sites', 'cases.csv', 'digits')
     """
-    from fnlkit.components.spec import parse
-
     try:
         spec = parse(str(name), "data set")
         places = [str(getattr(spec.parameters[key], "name", spec.parameters[key])) for key in _PLACES if key in spec.parameters]

@@ -1,6 +1,7 @@
 """Convert stored samples to network input: scaling, normalization, and augmentation by given random choices."""
 
 import os
+import tempfile
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Stored
+from fnlkit.models.spectrograms import log_mel
 
 if TYPE_CHECKING:
     from fnlkit.components.spec import FileText
@@ -181,9 +183,6 @@ def intake(dataset) -> tuple[Any, ...]:
 
 def _spectrograms(waves, rate):
     """Return the log-Mel spectrograms of waves, computed once; above 64 MiB they are stored in a temporary file."""
-    import tempfile
-
-    from fnlkit.models.spectrograms import log_mel
 
     first = log_mel(waves[:1], rate)
     if len(waves) * first.nbytes <= 2**26:

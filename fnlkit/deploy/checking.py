@@ -1,15 +1,18 @@
 """Check of a site's data before the site joins: problems, agreement with the project, and the data that would leave."""
 
+import json
 import math
+import re
 
 import numpy as np
 
-from fnlkit.artifacts import files
+from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
 from fnlkit.deploy import gate, opening, replies, terms
 from fnlkit.deploy.agreement import config_of, load_for_task, samples_like, table_like
+from fnlkit.errors import InputError
 from fnlkit.experiment.plan import Plan
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
@@ -171,11 +174,6 @@ def set_keys(folder, found):
     found : dict of str to str
         Fingerprint by the name of the site.
     """
-    import json
-    import re
-
-    from fnlkit.artifacts import saving
-    from fnlkit.errors import InputError
 
     path = folder / "pyproject.toml"
     text = files.read_text(str(path))

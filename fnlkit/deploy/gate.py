@@ -17,10 +17,11 @@ from functools import partial
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path, from_home
-from fnlkit.client import testing
+from fnlkit.client import measuring, testing
 from fnlkit.client.inputs import Augment
 from fnlkit.client.scaling import FEWEST
 from fnlkit.client.training import Fit
@@ -31,10 +32,12 @@ from fnlkit.deploy.allowed import PACKAGES, functions
 from fnlkit.deploy.releases import Withheld
 from fnlkit.engines.travel import unpack
 from fnlkit.errors import InputError
+from fnlkit.estimators import DETECTORS
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings
+from fnlkit.review import shifts
 
 # Titles of the columns of `Row.cells`.
 TITLES = ("task", "step", "replies", "requests at most", "limits")
@@ -192,8 +195,6 @@ class Gate:
         return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
 
     def _count(self, wanted, task, digest):
-        from filelock import FileLock
-
         saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
         with FileLock(f"{self.path}.lock"):
             known = self.counted()
@@ -319,9 +320,6 @@ def _of_training(plan, task):
 
 
 def _of_audit(plan, task):
-    from fnlkit.estimators import DETECTORS
-    from fnlkit.review import shifts
-
     def row(name, *sent, **more):
         return Row("audit", f"fnlkit.{name}", sent, RUNS, **more)
 
@@ -401,8 +399,6 @@ def _training(task, sent, requests, epochs, settings, rate):
 # ---- steps of components
 def components(plan):
     """Yield the agreed components that run code at a site."""
-    from fnlkit.client import measuring
-
     for each in plan.method.stages:
         yield each
         yield from (part for part in arguments_of(each).values() if callable(part))

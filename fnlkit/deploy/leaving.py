@@ -14,6 +14,7 @@ from importlib import metadata
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import display_path
@@ -127,8 +128,6 @@ def enter(path, *, run, round, said):
         Value of `Declared.reply` or `Declared.hello`, or {"failure": [code, name]}. If the reply was refused at this site,
         "refused" contains the reason, which is not sent.
     """
-    from filelock import FileLock
-
     body = {"kind": KIND, "run": run, "round": round, **_summary(said)}
     saving.private_folder(os.path.dirname(os.path.abspath(path)))
     with FileLock(f"{path}.lock"):

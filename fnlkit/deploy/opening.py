@@ -6,18 +6,30 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 
 from fnlkit.artifacts.key import read_or_draw
+from fnlkit.client.client import Client, Part
+from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.embed import embed
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import load_for_task, read_agreed_config
+from fnlkit.deploy.gate import gate_of
+from fnlkit.deploy.held_out_labels import held_out_labels
+from fnlkit.deploy.labels import keep_judgment, labels_of
+from fnlkit.deploy.leaving import Declared
+from fnlkit.deploy.releases import Releases, digest
 from fnlkit.deploy.replies import declared_arrays, replies_of
 from fnlkit.deploy.terms import read_config
+from fnlkit.engines.flower.secret import Terms
+from fnlkit.engines.flower.visits import NodeObjects
 from fnlkit.errors import InputError
 from fnlkit.estimators.inputs import MOST_PIXELS
+from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import Plan
+from fnlkit.review.designs import last_counts
 from fnlkit.server.protection import Secret
 
 
@@ -37,17 +49,6 @@ def open_site(config, node):
     ------
     InputError
     """
-    import torch
-
-    from fnlkit.client.client import Client, Part
-    from fnlkit.client.inputs import Inputs, intake, weight_type
-    from fnlkit.deploy.gate import gate_of
-    from fnlkit.deploy.held_out_labels import held_out_labels
-    from fnlkit.deploy.labels import keep_judgment, labels_of
-    from fnlkit.deploy.leaving import Declared
-    from fnlkit.engines.flower.visits import NodeObjects
-    from fnlkit.review.designs import last_counts
-
     for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
         if type(node.get(name)) is not kind:
             raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
@@ -119,8 +120,6 @@ class Renumbered:
 
 def _terms(plan, task, samples):
     """Return the Terms of a site's masked updates, or None if updates are not masked."""
-    from fnlkit.engines.flower.secret import Terms
-
     if not isinstance(plan.protection, Secret):
         return None
     clip = plan.protection.clip
@@ -129,8 +128,6 @@ def _terms(plan, task, samples):
 
 def _releases(plan, task, given, node):
     """Return the Releases of a site: the replies that reveal labels, and the largest epsilon."""
-    from fnlkit.deploy.releases import Releases, digest
-
     names, limit = {}, None
     for each in plan.method.stages:
         names |= declaration(each).releases
@@ -149,8 +146,6 @@ def network_of(plan, task, shape):
     shape : tuple of int
         Shape of a network's input.
     """
-    from fnlkit.experiment.network import build_network
-
     settings = plan.settings
     about = {"input_shape": shape, "classes": len(task.classes), "kind": task.kind, "pair": "pair" in plan.needs}
     return build_network(settings.model, **about, seed=settings.seed, precision=settings.precision)

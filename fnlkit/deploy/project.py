@@ -16,6 +16,7 @@ from fnlkit.deploy.agreement import FREE
 from fnlkit.deploy.backbone import definition
 from fnlkit.deploy.handover import mode_of
 from fnlkit.deploy.identity import check_names
+from fnlkit.deploy.sites import digest_of
 from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites, with_agreed_tasks
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
@@ -156,8 +157,6 @@ def backbone_of(dataset):
 
 def fingerprint_of(path):
     """Return the fingerprint of a public key in a file written by `ssh-keygen`."""
-    from fnlkit.deploy.sites import digest_of
-
     words = files.read_text(path).split()
     try:
         if not words[0].startswith("ecdsa-sha2-nistp"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
@@ -70,8 +71,6 @@ class Releases:
         LabelsWithheld
             If labels would be released at a higher epsilon than agreed, or again at a different epsilon or for different data.
         """
-        from filelock import FileLock
-
         released = sorted(set(arrays) & set(self.names))
         if not released:
             return arrays

@@ -5,6 +5,7 @@ import math
 from fnlkit.client import scaling, testing
 from fnlkit.deploy import scale
 from fnlkit.deploy.terms import estimator_of
+from fnlkit.review import shifts
 
 
 def replies_of(task, plan):
@@ -31,8 +32,6 @@ def replies_of(task, plan):
 
 def open_sides(task):
     """Return the largest number of each side of a reply that no declaration fixes."""
-    from fnlkit.review import shifts
-
     image = task.kind == "image"
     columns = 1 if image else min(math.prod(task.shape), shifts.MOST_COLUMNS)
     means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)

@@ -23,9 +23,10 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.deploy import opening, scale, terms, training
 from fnlkit.deploy.remote import Remote
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.estimators import federated
+from fnlkit.estimators import federated, run_estimator
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
+from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
 
@@ -62,7 +63,6 @@ def conduct(grid, config):
         with progress(output, task) as report:
             calls = {"on_sites": report.about, "on_round": report.row, "on_refused": report.refused, "say": report.event}
             return training.conduct(grid, config, **calls)
-    from fnlkit.experiment.output import lock_output, torch_threads
 
     if task.name == "evaluate" and not config.get("run"):
         raise InputError('run: names no run to evaluate; write flwr run --run-config \'task="evaluate" run="/path/run.pt"\'')
@@ -196,8 +196,6 @@ def _run_audit(remote, task, settings, config, report):
 
 
 def _run_estimate(remote, task, settings, config, report):
-    from fnlkit.estimators import run_estimator
-
     federation, dataset = _parts(remote, task)
     how = {"form": "federated", "seed": settings.seed, "warm_up": warm_up(task, settings)}
     talk = {"say": report.step, "progress": report.progress}

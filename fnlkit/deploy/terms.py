@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from fnlkit.client.losses.correction import names_a_file
 from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import from_file, own_names
+from fnlkit.components.spec import bind, find, from_file, own_names, parse
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError, nearest
+from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.server.protection import Secret
@@ -299,9 +300,6 @@ def must_be_of_sites(keys, sites):
 
 def estimator_of(text):
     """Return (function, {name: Sent}) of an estimator's spec."""
-    from fnlkit.components.spec import bind, find, parse
-    from fnlkit.estimators import ESTIMATORS
-
     spec = parse(text, "--estimator")
     part = find(spec, ESTIMATORS, "estimator")
     bind(spec, part, "estimator")
@@ -327,6 +325,4 @@ def must_be_judging(judging, task):
 
 
 def _parse_parameters(text):
-    from fnlkit.components.spec import parse
-
     return dict(parse(text).parameters)

@@ -10,15 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import columns as features
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.deploy.agreement import samples_like
+from fnlkit.deploy.sites import Sites
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
+from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, torch_threads
 from fnlkit.server.clients import TooManyLost
 
 # Entries of a row of the history that the server prints.
@@ -69,8 +74,6 @@ def conduct(
     ------
     InputError, WorkStopped
     """
-    from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, torch_threads
-
     say = say or _say
     settings, task = read_config(config)
     output = os.path.abspath(config.get("output") or "run.pt")
@@ -108,8 +111,6 @@ def conduct(
 
 def sites_of(grid, task, config, *, run, say, on_refused):
     """Return the Sites of a run over the nodes of a grid."""
-    from fnlkit.deploy.sites import Sites
-
     if not task.keys:
         say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
     about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names}
@@ -136,10 +137,6 @@ def token(path, resume):
 
 
 def _experiment(settings, task, sites, resume, config):
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment import Experiment
-
     sizes = [sites.sizes[k] for k in sites.gather()]
     count, test = task.sites, _read_test_set(config.get("server_data"), task)
     x_test, y_test = test or (np.zeros((0, *task.shape), np.float32), np.zeros(0, np.int64))

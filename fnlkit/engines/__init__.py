@@ -3,6 +3,7 @@
 import os
 
 from fnlkit._kernels.threads import core_count
+from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
 
 ENGINES = {
@@ -36,7 +37,6 @@ def make(name, clients, network, inputs, **settings):
     InputError
         If there is no such engine.
     """
-    from fnlkit.components.spec import bind, find, parse
     from fnlkit.server.clients import Clients
 
     reason = ""

@@ -17,6 +17,9 @@ aum        margins during a local training on embeddings       Pleiss 2020
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fnlkit.components.declarations import declaration
+from fnlkit.components.spec import bind, find, parse
+from fnlkit.errors import InputError
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
 from fnlkit.estimators.options import EstimateOptions as EstimateOptions
@@ -116,9 +119,6 @@ def run_estimator(
     """
     import numpy as np
 
-    from fnlkit.components.declarations import declaration
-    from fnlkit.components.spec import bind, find, parse
-    from fnlkit.errors import InputError
     from fnlkit.estimators.inputs import EstimatorInputs
 
     spec = parse(spec, "--estimator")

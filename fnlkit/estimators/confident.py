@@ -13,6 +13,7 @@ from fnlkit.components.parameters import Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
+from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class, thresholds_of
 from fnlkit.kernels.scores import transition
@@ -69,8 +70,6 @@ def confident(
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
-        from fnlkit.estimators.warmup import cross_validated
-
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     return judge_probabilities(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)

@@ -15,6 +15,7 @@ from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
+from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.scores import allot, transition
 from fnlkit.kernels.streams import stream
 
@@ -82,8 +83,6 @@ def em(
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
-        from fnlkit.estimators.warmup import cross_validated
-
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]

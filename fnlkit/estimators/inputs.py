@@ -8,8 +8,11 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
 from fnlkit.estimators.options import EstimateOptions
+from fnlkit.estimators.warmup import fold_of
+from fnlkit.experiment.scale import scale_of, statistics_bytes
 
 if TYPE_CHECKING:
     from fnlkit.experiment.scale import Scale
@@ -102,8 +105,6 @@ class EstimatorInputs:
 
         Clients send their image statistics once for all trainings.
         """
-        from fnlkit.experiment.scale import scale_of, statistics_bytes
-
         if self.dataset.kind != "image":
             return None
         if self._scale is None:
@@ -143,8 +144,6 @@ class EstimatorInputs:
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
         """
         if self._embeddings is None:
-            from fnlkit.datasets.embed import embed
-
             values = int(np.prod(self.dataset.x_train.shape[1:]))
             if self.federated and values > MOST_PIXELS:
                 raise InputError(
@@ -196,8 +195,6 @@ class EstimatorInputs:
 
     def folds(self, folds: int, by: str) -> np.ndarray | None:
         """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
-        from fnlkit.estimators.warmup import fold_of
-
         if self.has_probabilities:
             return None
         fold = fold_of(self.offsets, folds, by, self.seed)

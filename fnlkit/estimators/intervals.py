@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv, ndtri
 
 from fnlkit.kernels.streams import stream
 
@@ -31,8 +32,6 @@ def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float =
     >>> round(float(low), 3), round(float(high), 3)
     (0.108, 0.603)
     """
-    from scipy.special import ndtri
-
     count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
     z = ndtri((1 + confidence) / 2)
     known = np.maximum(total, 1)
@@ -66,8 +65,6 @@ def clopper_pearson(count, total, confidence: float = CONFIDENCE) -> tuple[np.nd
     >>> round(float(low), 4), round(float(high), 4)
     (0.0667, 0.6525)
     """
-    from scipy.special import betaincinv
-
     count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
     tail = (1 - confidence) / 2
     low = np.where(count > 0, betaincinv(np.maximum(count, 1), total - count + 1, tail), 0.0)

@@ -7,6 +7,7 @@ Scores may define the strata, so that better scores make the range narrower; its
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from fnlkit.errors import InputError
 
@@ -124,8 +125,6 @@ def _ends_of_two(hits, drawn, sizes, error):
 
 def _probabilities(outcomes, drawn, grid, size):
     """Return the hypergeometric probabilities (grid, outcomes)."""
-    from scipy.special import gammaln
-
     wrong, x = grid[:, None], outcomes[None]
 
     def log_choose(n: np.ndarray, k: int) -> np.ndarray:

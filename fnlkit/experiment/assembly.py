@@ -18,6 +18,7 @@ from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.client.network import Model, looks_up
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
@@ -90,8 +91,6 @@ def embedding_rows(embeddings, federation, dataset, method):
     """Return (float32 (n, D), note): the given embeddings, or principal components with a note."""
     note = None
     if embeddings is None:
-        from fnlkit.datasets.embed import embed
-
         dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
         embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
         note = (

@@ -12,6 +12,7 @@ from fnlkit._kernels import transition
 from fnlkit._kernels.threads import even, run
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
+from fnlkit.kernels.neighbors import blas_threads
 
 # Matrices up to this size use one vector lane each; larger matrices use LAPACK.
 _LANES_SIZE = 32
@@ -120,8 +121,6 @@ def _norms(stack):
 
 def _lapack_inverse(stack, threads):
     """Compute the same with LAPACK in one call; numpy keeps the GIL in that call, so only threads of BLAS can help."""
-    from fnlkit.kernels.neighbors import blas_threads
-
     with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(threads):
         try:
             inverses = np.linalg.inv(stack)

@@ -8,6 +8,7 @@ from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import check_arguments
 from fnlkit.errors import InputError
 from fnlkit.models.parts import Init, Network, image, initialize, remove_counters
+from fnlkit.models.vision import torchvision, weights_file
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +55,6 @@ def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", i
     InputError
         If the weights are missing, with the place to put them, or do not fit.
     """
-    from fnlkit.models.vision import torchvision, weights_file
-
     channels, _, _ = image(input_shape, "resnet50", least=32)
     zoo = torchvision().models
     net = zoo.resnet50(weights=None)

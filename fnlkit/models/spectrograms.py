@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.models.vision import torchaudio
 
 # Added to the energy of a Mel band before the logarithm, so that silence (zeros) stays finite.
 FLOOR = 1e-6
@@ -38,8 +39,6 @@ class LogMel:
     def __init__(self, sample_rate, *, bins=64, window=0.025, hop=0.010, full_scale=1.0):
         import torch
 
-        from fnlkit.models.vision import torchaudio
-
         if sample_rate < 1000 or bins < 1 or not 0 < hop or not window >= 2 / sample_rate or not full_scale > 0:
             raise InputError(
                 f"`sample_rate` {sample_rate} Hz, `bins` {bins}, `window` {window} s, `hop` {hop} s, `full_scale` "
@@ -62,8 +61,6 @@ class LogMel:
     def __call__(self, waves):
         """Return the spectrograms (..., bins, T) of waves (..., samples), a float tensor."""
         import torch
-
-        from fnlkit.models.vision import torchaudio
 
         around = self.size - self.window
         waves = torch.nn.functional.pad(waves / self.full_scale, (around // 2, around - around // 2))

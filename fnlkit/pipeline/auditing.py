@@ -11,6 +11,7 @@ from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
 from fnlkit.estimators import DETECTORS
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import check_settings, data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
@@ -155,7 +156,6 @@ def audit(
     >>> len(found.facts["sites"])
     3
     """
-    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review import report
     from fnlkit.review.audit import audit
 
@@ -199,7 +199,6 @@ def audit(
 
 def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
     """Return the Audited of an audit from sums."""
-    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review import quick, report
 
     found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
@@ -255,7 +254,6 @@ def embed_for_audit(data, backbone="auto", *, device="auto", say=tell, progress=
 
 def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source):
     """Return the Audited of labels that are no classes."""
-    from fnlkit.estimators.apply import add_judgment
     from fnlkit.review.tasks import audit, report
 
     sites, arrays, sent, traffic = audit.audit(federation, data, embeddings=vectors, folds=folds, seed=seed, say=say)

@@ -15,7 +15,9 @@ from importlib import metadata
 from pathlib import Path
 
 from fnlkit._kernels.threads import core_count
+from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
+from fnlkit.models import build
 
 # Largest difference of two weights, relative to the largest weight, that rounding can cause in two short rounds.
 ROUNDING = 1e-3
@@ -243,7 +245,6 @@ def _bytes_of_clients():
     from fnlkit.client.network import Network
     from fnlkit.client.training import Fit
     from fnlkit.engines.stacked import bytes_needed
-    from fnlkit.models import build
 
     inputs, x = Inputs(True, (0.5,) * 3, (0.25,) * 3), torch.zeros(1, 32, 32, 3, dtype=torch.uint8)
     networks = {name: Network(build(name, input_shape=(3, 32, 32), classes=10)) for name in ("lenet5", "resnet18")}
@@ -256,7 +257,6 @@ def engines(devices, broken):
     The time and the deviation are measured over two short rounds. An engine that reports why it cannot run here is not broken.
     An engine that fails or returns different weights is broken.
     """
-    from fnlkit.engines import ENGINES
     from fnlkit.pipeline import labels
 
     federation = labels.partition("digits", clients=4, say=None)

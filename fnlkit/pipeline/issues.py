@@ -11,6 +11,11 @@ import numpy as np
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.shown import frame
+from fnlkit.datasets.columns import order_texts
+from fnlkit.datasets.loading import cache_folder, to_dataset
+from fnlkit.datasets.local import from_arrays
+from fnlkit.datasets.manifest import Manifest
+from fnlkit.datasets.table import Table
 from fnlkit.errors import InputError
 from fnlkit.pipeline.auditing import Audited, audit
 from fnlkit.pipeline.labels import partition, tell
@@ -136,8 +141,6 @@ def audit_samples(
 def _data(x, labels, sites, classes, sample_rate):
     """Return (Dataset, index of its samples or None for their ids, mask of the samples with labels or None)."""
     if isinstance(x, (str, os.PathLike)):
-        from fnlkit.datasets.loading import to_dataset
-
         if labels is not None or sites is not None:
             raise InputError("the data set contains `labels` and `sites`; give these arguments with arrays or a DataFrame only")
         data = to_dataset(os.fspath(x))
@@ -176,9 +179,6 @@ def _texts(values):
 
 
 def _of_array(x, labels, sites, classes, sample_rate):
-    from fnlkit.datasets.columns import order_texts
-    from fnlkit.datasets.local import from_arrays
-
     names = list(map(str, classes)) if classes is not None else order_texts(set(labels))
     unknown = next((label for label in labels if label not in set(names)), None)
     if unknown is not None:
@@ -193,10 +193,6 @@ def _of_array(x, labels, sites, classes, sample_rate):
 
 
 def _of_frame(x, labels, sites, classes):
-    from fnlkit.datasets.loading import cache_folder
-    from fnlkit.datasets.manifest import Manifest
-    from fnlkit.datasets.table import Table
-
     if classes is not None:
         raise InputError("`classes` is for arrays; the classes of a DataFrame are the labels that occur; omit it")
     cells = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
@@ -103,8 +104,6 @@ class Evaluation:
         InputError
             If there are several runs.
         """
-        from fnlkit.artifacts import files
-
         if len(self.runs) != 1:
             raise InputError(f"-o {target} takes the arrays of one run, found {len(self.runs)}")
         meta = with_record({"provenance": self.runs[0].meta.get("provenance", [])}, provenance("evaluate"))
@@ -381,8 +380,6 @@ def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Ar
     >>> len(fnlkit.load(path))
     5
     """
-    from fnlkit.artifacts import files
-
     artifact = files.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
@@ -401,8 +398,6 @@ def save(thing: Federation | Run | Evaluation | Artifact, path: FilePath) -> Non
     InputError
         If the object has any other type, or if the folder does not exist.
     """
-    from fnlkit.artifacts import files
-
     if isinstance(thing, files.Artifact):
         files.write(thing, os.fspath(path))
     elif isinstance(thing, Evaluation):

@@ -3,14 +3,21 @@
 import os
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
+from fnlkit import noise as models
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.datasets import partitioning
+from fnlkit.datasets.dataset import must_be
 from fnlkit.datasets.loading import to_dataset
+from fnlkit.datasets.manifest import with_labels
 from fnlkit.errors import InputError, nearest
+from fnlkit.estimators import run_estimator, warm_up_of
+from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
+from fnlkit.estimators.rows import read_rows
 from fnlkit.pipeline.rows import is_path, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
@@ -31,8 +38,6 @@ def data_of(federation, dataset=None, say=tell):
     dataset : str, path or Dataset, optional
     say : callable(str) or None
     """
-    from fnlkit.datasets.dataset import must_be
-
     data = to_dataset(dataset if dataset is not None else federation.dataset)
     trust = must_be(data, federation.meta, len(federation.given), what="the federation")
     if trust and say:
@@ -62,8 +67,6 @@ def to_federation(federation, tasks=PLAIN):
 
 def check_settings(options, function):
     """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings."""
-    from dataclasses import fields
-
     from fnlkit.experiment import Settings
 
     names = [field.name for field in fields(Settings)]
@@ -132,9 +135,6 @@ def partition(
     >>> fnlkit.partition("digits", clients=10)
     Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
     """
-    from fnlkit.datasets import partitioning
-    from fnlkit.datasets.manifest import with_labels
-
     noisy = source if isinstance(source, Federation) else None
     if noisy is None and dataset is not None:
         raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
@@ -218,9 +218,6 @@ def inject_noise(
     >>> 0.3 < (fed.given != fed.true).mean() < 0.5
     np.True_
     """
-    from fnlkit import noise as models
-    from fnlkit.datasets import partitioning
-
     if isinstance(source, Federation):
         federation = source
 
@@ -295,9 +292,6 @@ def estimate_noise(
     (20,)
     """
     from fnlkit.artifacts.run import Run
-    from fnlkit.estimators import run_estimator, warm_up_of
-    from fnlkit.estimators.apply import add_judgment
-    from fnlkit.estimators.rows import read_rows
 
     given: dict[str, Any] = dict(options)
     warm_up = given.pop("warm_up", None) or {}

@@ -6,6 +6,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 from fnlkit.pipeline.types import FilePath, Model
+from fnlkit.results.export import describe_samples, probabilities
 
 
 def predict(
@@ -36,8 +37,6 @@ def predict(
     ------
     InputError
     """
-    from fnlkit.results.export import describe_samples, probabilities
-
     run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or --unlabeled for samples of the run's own data set that have no label")

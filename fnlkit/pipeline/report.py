@@ -4,14 +4,18 @@ import json
 import os
 import shlex
 from collections import Counter
+from dataclasses import fields
 from importlib import resources
 
 import numpy as np
+from jinja2 import Environment
 
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.errors import InputError
+from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
+from fnlkit.review.page import thumbnail
 
 CLIENTS, SAMPLES, LINES = 12, 24, 8
 # If there are more runs than this, only the section of the first run is open.
@@ -278,8 +282,6 @@ def clients(run):
     estimated = evaluation.first_levels(run) if estimated is None else estimated
     true = None
     if "true" in run.labels:
-        from fnlkit.kernels.scores import client_levels
-
         true = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
     ranked = estimated if true is None else true
     if ranked is None:
@@ -327,7 +329,6 @@ def _class(names, label):
 def _picture(dataset, position):
     if dataset is None or dataset.kind != "image":
         return None
-    from fnlkit.review.page import thumbnail
 
     return thumbnail(np.asarray(dataset.x_train[position]))
 
@@ -352,8 +353,6 @@ def describe_replies(run):
 
 def commands(run):
     """Return the commands that reproduce a run, without settings at their defaults."""
-    from dataclasses import fields
-
     from fnlkit.experiment import Settings
 
     defaults = {field.name: field.default for field in fields(Settings)}
@@ -375,8 +374,6 @@ def commands(run):
 
 def page(shown):
     """Return facts as a self-contained HTML page. All texts from files are escaped."""
-    from jinja2 import Environment
-
     text = resources.files("fnlkit.data").joinpath("report.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     return template.render(facts=shown)

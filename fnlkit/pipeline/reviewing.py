@@ -12,11 +12,15 @@ from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
+from fnlkit.datasets.table import read_text
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
-from fnlkit.review.suspects import Selection
+from fnlkit.review import decisions, exchange, page
+from fnlkit.review.listing import list_labels
+from fnlkit.review.plans import plan
+from fnlkit.review.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 
 
 def suspects(federation: Labels, *, every: bool = False) -> Sheet:
@@ -61,8 +65,6 @@ def cleaned(federation: Labels) -> Sheet:
     ------
     InputError
     """
-    from fnlkit.review.listing import list_labels
-
     return list_labels(to_federation(federation, TASKS))
 
 
@@ -160,9 +162,6 @@ def export_review(
     ------
     InputError
     """
-    from fnlkit.review import decisions, page
-    from fnlkit.review.suspects import choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
-
     federation = to_federation(federation, TASKS)
     client = client_of(federation, str(client))
     sizes = {"budget": budget, "at_random": at_random, "seed": seed}
@@ -233,8 +232,6 @@ def plan_reviews(
     ------
     InputError
     """
-    from fnlkit.review.plans import plan
-
     federation = to_federation(federation)
     return plan(federation, data_of(federation, dataset, say), budget, q=guarantee, ranges=for_ranges, seed=seed)
 
@@ -273,9 +270,6 @@ def import_review(
     InputError
         If the table does not match the federation, or if no row contains a decision.
     """
-    from fnlkit.datasets.table import read_text
-    from fnlkit.review import decisions, exchange
-
     federation, table = to_federation(federation, TASKS), os.fspath(table)
     data = data_of(federation, dataset, say)
     if exchange.is_export(table):

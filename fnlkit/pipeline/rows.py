@@ -3,6 +3,7 @@
 import os
 from typing import TypeGuard
 
+from fnlkit.estimators.rows import of_table, read_rows
 from fnlkit.pipeline.types import FilePath
 
 
@@ -34,8 +35,6 @@ def rows_of(value, name, federation):
     InputError
         If the rows do not fit the federation.
     """
-    from fnlkit.estimators.rows import of_table, read_rows
-
     if name == "probabilities" and hasattr(value, "columns"):
         columns = {str(column): value[column].tolist() for column in value.columns}
         return of_table(columns, federation, "`probabilities`"), source_of(value)

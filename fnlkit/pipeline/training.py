@@ -8,9 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 
 from fnlkit.artifacts.provenance import provenance
+from fnlkit.components import presets
+from fnlkit.datasets import sibling_path
+from fnlkit.datasets.features import open_embeddings, with_features
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.errors import InputError
 from fnlkit.experiment.experiment import Experiment
+from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
+from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
@@ -107,8 +112,6 @@ def train(
     (True, 1)
     """
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-    from fnlkit.experiment.tracking import parse_tracker, track_run
 
     check_settings(settings, "train")
     trackers = [log] if isinstance(log, str) else list(log or ())
@@ -193,8 +196,6 @@ class _PrintedNotes:
 
 def ledger_path(chosen, dataset):
     """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
-    from fnlkit.datasets import sibling_path
-
     if chosen is not None:
         return None if chosen == "none" else chosen
     return sibling_path(dataset, ".ledger")
@@ -205,8 +206,6 @@ def _preset(name, given, say):
 
     If the budget differs from the preset, the changed settings are passed to `say`.
     """
-    from fnlkit.components import presets
-
     if name is None:
         return {}
     settings, left_out = presets.remaining_options(name, given)
@@ -247,8 +246,6 @@ def _keep_unfinished(target, resume):
 
 def _samples(federation, dataset, features, embeddings):
     """Return (Dataset, vectors or None) for the training of a run."""
-    from fnlkit.datasets.features import open_embeddings, with_features
-
     data, vectors = to_dataset(dataset if dataset is not None else federation.dataset), None
     if features is not None:
         if not is_path(features):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 
 
 class Audit(NamedTuple):
@@ -55,8 +56,6 @@ def audit(
     'consistent'
     """
     from scipy.stats import beta
-
-    from fnlkit.kernels.streams import stream
 
     counts = np.empty((classes, classes))
     for label in range(classes):

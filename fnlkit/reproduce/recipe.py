@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import tomllib
+from dataclasses import fields
 from importlib import resources
 from typing import NamedTuple
 
@@ -278,8 +279,6 @@ def step(text):
 
 
 def _train(options):
-    from dataclasses import fields
-
     from fnlkit.experiment import Settings
 
     known = [field.name for field in fields(Settings) if field.name not in ("method", "seed")] + list(_TRAIN)

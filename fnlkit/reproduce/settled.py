@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from fnlkit import datasets
@@ -94,8 +95,6 @@ class Settled:
         return self._read[name][1]
 
     def _key(self, *what):
-        from importlib.metadata import version
-
         return hashlib.sha256(json.dumps([version("fnlkit"), *what]).encode()).hexdigest()
 
 

@@ -3,6 +3,7 @@
 True labels are used only to evaluate, never to train.
 """
 
+import hashlib
 import json
 
 import numpy as np
@@ -262,6 +263,4 @@ def stage_confusions(run):
 
 def weights_digest(run):
     """Return the SHA-256 of the model's bytes, to compare runs."""
-    import hashlib
-
     return hashlib.sha256(run.weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -5,6 +5,7 @@ the others, or if a cross-validated model of the site itself is certain and stil
 """
 
 import numpy as np
+from scipy.special import ndtr
 
 from fnlkit.estimators.em import allowing_for_mistakes
 from fnlkit.estimators.intervals import wilson
@@ -101,8 +102,6 @@ def noisier_than_others(level, deviation):
 
     Source: Holm 1979. Each test is of a normal difference; the variance of the median is pi / 2 times that of the mean.
     """
-    from scipy.special import ndtr
-
     level, variance, count = np.asarray(level), np.maximum(np.asarray(deviation), 1e-3) ** 2, len(level)
     if count < 2:
         return np.ones(count)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import expit, ndtri
 
 from fnlkit.errors import InputError
 
@@ -191,7 +192,6 @@ def update_scores(scores: np.ndarray, found: np.ndarray, groups: np.ndarray | No
     groups : int (K,) or None
         None keeps the order of the scores.
     """
-    from scipy.special import expit, ndtri
     from scipy.stats import rankdata
 
     scores = np.asarray(scores, np.float64)

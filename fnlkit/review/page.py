@@ -6,6 +6,8 @@ import json
 from importlib import resources
 
 import numpy as np
+from jinja2 import Environment
+from PIL import Image
 
 from fnlkit.datasets.columns import decode_row
 from fnlkit.datasets.targets import words
@@ -39,8 +41,6 @@ def page(federation, dataset, client, selection, near, title):
     external files. Decisions leave the page only as the file that the reviewer saves.  Score and suggestion are hidden until
     the reviewer shows them, and the page does not reveal which samples were drawn at random.
     """
-    from jinja2 import Environment
-
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     sure, names = federation.extra.get(f"{PREFIX}confidence"), list(map(str, dataset.class_names))
 
@@ -140,8 +140,6 @@ def view(dataset, position, large=False):
 
 def thumbnail(image):
     """Return an image (H, W, channels) as a PNG data URI with sides of at most SIDE pixels; small images are enlarged."""
-    from PIL import Image
-
     picture = _picture(image)
     scale = SIDE / max(picture.size)
     size = tuple(max(1, round(side * scale)) for side in picture.size)
@@ -150,8 +148,6 @@ def thumbnail(image):
 
 def _picture(image):
     """Return an image as a Pillow image; values that are not bytes are stretched to their range."""
-    from PIL import Image
-
     image = np.asarray(image)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
@@ -161,8 +157,6 @@ def _picture(image):
 
 def _deep(image):
     """Return a gray image (H, W) as a PNG data URI with 16 bits: the high byte is red, the low byte is green."""
-    from PIL import Image
-
     low, high = float(image.min()), float(image.max())
     values = (np.asarray(image, np.float32) - low) / max(1e-12, high - low)
     scale = DEEP / max(values.shape)

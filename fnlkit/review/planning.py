@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, logit
 
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -58,8 +59,6 @@ def calibrate(scores: np.ndarray, level: float | None) -> np.ndarray:
     level : float or None
         Estimated share of wrong labels; None keeps the scores.
     """
-    from scipy.special import expit, logit
-
     odds = logit(np.clip(np.asarray(scores, np.float64), LEAST, 1 - LEAST))
     if level is None or not len(odds):
         return expit(odds)

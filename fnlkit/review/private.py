@@ -17,6 +17,7 @@ from fnlkit.estimators.em import softmax
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account
 from fnlkit.review import findings, shifts, site, summaries
+from fnlkit.review.audit import site_rows
 from fnlkit.review.findings import holm
 
 DELTA = 1e-5
@@ -378,8 +379,6 @@ def expected_counts(firsts, seconds, noise):
 
 def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, columns=None):
     """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.review.summaries.conclude."""
-    from fnlkit.review.audit import site_rows
-
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
     apart, auc = different(firsts, noise)
     assessed = assess(seconds, apart, noise)

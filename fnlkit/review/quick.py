@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.exchange import Traffic
+from fnlkit.client.client import Client
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.scaling import Moments, pool_moments, reply_moments
@@ -165,8 +166,6 @@ def _audit(clients, rows, T, ends, counts, heads, traffic):
 
 def take(members, k):
     """Return client k of a ClientList with its samples and rows in memory."""
-    from fnlkit.client.client import Client
-
     a, b = int(members.offsets[k]), int(members.offsets[k + 1])
     index = members.indices[a:b]
     x = torch.from_numpy(np.ascontiguousarray(members.source[index]))

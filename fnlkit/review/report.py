@@ -7,6 +7,7 @@ from functools import partial
 from importlib import resources
 
 import numpy as np
+from jinja2 import Environment
 
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import describe_traffic
@@ -266,8 +267,6 @@ def page(facts, judged="judged.npz", suspects=None):
     suspects : dict, optional
         From `first_suspects`.
     """
-    from jinja2 import Environment
-
     text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     more = {"next": list(map(plain, following(facts["sites"], judged)))}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.special import ndtr
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
@@ -495,6 +496,4 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
 
 
 def _normal(z):
-    from scipy.special import ndtr
-
     return ndtr(z)

@@ -15,6 +15,7 @@ from fnlkit.estimators import em, federated
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import differing, findings, rounding, shifts, site
+from fnlkit.review.audit import site_rows
 from fnlkit.review.shifts import LEAST
 
 # Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
@@ -516,8 +517,6 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     columns : list of str, optional
         Names of the columns of a table.
     """
-    from fnlkit.review.audit import site_rows
-
     counts = np.stack([first["counts"] for first in firsts])
     restored = {
         name: np.stack([

@@ -12,6 +12,7 @@ from fnlkit.client.failure import Failure
 from fnlkit.engines.engine import Engine
 from fnlkit.engines.flower import disable_telemetry, secret, visits, wire
 from fnlkit.engines.flower.notebook import last_counted_rounds
+from fnlkit.engines.flower.simulation import Simulation
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
 from fnlkit.server.clients import nbytes
@@ -146,8 +147,6 @@ class Flower(Engine):
             self.runtime, self._described = self._runtime(), self.network.size
 
     def _runtime(self):
-        from fnlkit.engines.flower.simulation import Simulation
-
         return Simulation(self, self.count, address=self.address, folder=self.folder)
 
     def _ask(self, groups, ids, message_of):

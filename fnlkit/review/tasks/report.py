@@ -2,6 +2,8 @@
 
 from importlib import resources
 
+from jinja2 import Environment
+
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.review import report
 from fnlkit.review.findings import COMPARED
@@ -55,8 +57,6 @@ def following(facts, judged):
 
 def page(facts, judged="judged.npz"):
     """Return the audit as one HTML page that needs no network; all text from files is escaped."""
-    from jinja2 import Environment
-
     text = resources.files("fnlkit.data").joinpath("audit-tasks.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     return template.render(facts=facts, cells=cells, columns=COLUMNS, next=list(map(plain, following(facts, judged))))
