@@ -231,7 +231,7 @@ def _show_measured(say, found, classes):
 
 
 def _show_cross_site(say, found):
-    """Print the accuracy of each site's own model and of the federated model on each site's held-out samples."""
+    """Print the accuracy of the local model of each site and of the federated model on each site's held-out samples."""
     what = f"{_CALLED[found['measures']]}: model of a row on held-out samples of a column"
     table = Table("model of", *map(printable, found["sites"]), title=what)
     for name, row in zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True):

@@ -101,7 +101,7 @@ def of_rounds(experiment):
 
 
 def _make_bar(talk, count, **more):
-    """Return a rich progress bar that keeps its width on a narrow terminal; the text gets shorter."""
+    """Return a rich progress bar with a fixed width; on a narrow terminal, the text gets shorter."""
     from rich import progress as rich
     from rich.table import Column
 

@@ -231,7 +231,7 @@ def _to_review(site, source, run, *, judge):
 def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
     """Write the first file of an audit by mail: class sums and second moments of DATA. Nothing is sent.
 
-    The contents are printed and written to a text file beside FIRST.npz, to decide before sending it.
+    The contents are printed and written to a text file next to FIRST.npz: read this text before you send the file.
 
     \b
     Example:
@@ -247,7 +247,7 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
 
 
 def _write_to_send(artifact, lines, output):
-    """Write a file for the coordinator, and the lines about its contents beside it and to stdout."""
+    """Write a file for the coordinator, and a description of the contents to a text file and to stdout."""
     from fnlkit.artifacts import files, saving
 
     files.write(artifact, output)
@@ -270,7 +270,7 @@ def _write_to_send(artifact, lines, output):
 def judge(data, heads, folder, name, leave_out, scaled, output):
     """Write the second file of an audit by mail: counts of given by predicted class of DATA. Nothing is sent.
 
-    The contents are printed and written to a text file beside SECOND.npz, to decide before sending it.
+    The contents are printed and written to a text file next to SECOND.npz: read this text before you send the file.
 
     HEADS.npz is the coordinator's answer to the first files; a site answers one per project. The suspicious samples stay here,
     for `fnlkit site review`.

@@ -27,7 +27,7 @@ _SECONDS = 120
 
 @click.group()
 def command():
-    """Admit sites, show their state, and run tasks over them.
+    """Admit sites, show the state of each site, and run tasks.
 
     \b
     Example:
@@ -297,7 +297,7 @@ def log(folder):
 def remove(folder, names):
     """Withdraw the keys of sites: they can no longer connect, and a task does not wait for them.
 
-    An audit continues without them. A training needs all sites: admit a new key of the site, or write a new project.
+    An audit continues without these sites. A training needs all sites: admit a new key of the site, or write a new project.
 
     \b
     Example:

@@ -45,7 +45,8 @@ def find_label_issues(
 ) -> NDArray[np.bool_] | NDArray[np.int64]:
     """Return the mask or the indices of labels that are likely wrong.
 
-    With `sites`, thresholds, counts and numbers of issues are those of each site, so that each site can compute its part alone.
+    With `sites`, thresholds, counts and numbers of issues are computed for each site separately, without data of the other
+    sites.
 
     Parameters
     ----------

@@ -172,9 +172,9 @@ def vote_neighbors(neighbors, labels, classes, draws, start, stop, votes, shares
 
 @kernel
 def drop_self(found, start, out):
-    """Write each row of `found` (rows, k + 1) to `out` (rows, k) without the row's own number `start + row`.
+    """Write each row of `found` (rows, k + 1) to `out` (rows, k) without the number of the row itself, `start + row`.
 
-    If copies of a sample displace it from its own list, the farthest neighbor is removed instead.
+    If copies of a sample displace the sample from the list, the farthest neighbor is removed instead.
     """
     rows, wide = found.shape
     for r in range(rows):

@@ -201,7 +201,7 @@ def check(run):
 
 
 def _labels(run):
-    """Check labels and clients as in a federation, and convert them to its types."""
+    """Check labels and clients as in a federation, and convert both to the types of a federation."""
     for name in ("given", "corrected"):
         if name not in run.labels:
             raise InputError(f"the array labels/{name} is missing")

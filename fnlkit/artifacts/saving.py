@@ -30,8 +30,8 @@ def write_bytes(chunks, target, *, mode=None):
     target : str or os.PathLike
     mode : int, optional
         Permissions of the file from its creation on, for example 0o600. A symbolic link at `target` is then replaced and not
-        followed. Default: those of the old file; for a new file 0o600 in a folder of its owner alone (0o700), otherwise those
-        that the user's umask leaves.
+        followed. Default: the permissions of the old file. A new file gets 0o600 in a folder that only the owner can read
+        (0o700), otherwise the permissions by the user's umask.
     """
     if isinstance(target, str) and target == "-":
         for chunk in chunks:

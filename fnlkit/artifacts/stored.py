@@ -55,8 +55,8 @@ class Rows:
 class Stored(Rows):
     """Numbers in C order in a file, read by row.
 
-    Bytes are read, not memory-mapped.  The operating system caches them once for all processes, and they do not count as memory
-    of this process.
+    Bytes are read, not memory-mapped.  The operating system caches the bytes once for all processes, and the cache does not
+    count as memory of this process.
 
     Parameters
     ----------

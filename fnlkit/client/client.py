@@ -73,7 +73,8 @@ class Client:
     dropped : set of str
         Names of `parts` that a step has deleted permanently.
     held_out : (Part, int64 Tensor (m,)) or None
-        Samples of a real site that train no model, and their given labels.  A simulation keeps them outside its clients.
+        Samples of a real site that train no model, and their given labels.  In a simulation, the clients do not contain
+        held-out samples.
     """
 
     id: int
@@ -110,7 +111,7 @@ class Client:
 
     @property
     def x(self) -> "torch.Tensor":
-        """Raw samples (n, ...); read on first use during a visit and released at its end."""
+        """Raw samples (n, ...); read on first use during a visit and released at the end of the visit."""
         if isinstance(self.samples, torch.Tensor):
             return self.samples
         self.fetch()

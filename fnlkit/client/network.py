@@ -34,7 +34,7 @@ class Network:
     Parameters
     ----------
     module : torch.nn.Module
-        Maps (B, ...) to logits (B, C).  It is changed: its tensors become views.
+        Maps (B, ...) to logits (B, C).  The module is changed: parameters and buffers become views.
     dtype, device : torch.dtype, torch.device
     precision : str
         Precision of training: ``bf16`` computes layers in bfloat16 and ``tf32`` matrix products on a GPU in TensorFloat-32,

@@ -1,4 +1,4 @@
-"""Users' components: import them by name and locate errors in them.
+"""Import components from user files by name, and locate errors in user code.
 
 Files and modules that are not installed are searched from the current folder.  A component is imported only if a spec names
 it.  Calls of components:
@@ -233,7 +233,7 @@ def _digest(path):
 
 
 def _data_files(path):
-    """Yield the regular files that a text in a Python file names, relative to its folder."""
+    """Yield the regular files that a text in a Python file names, relative to the folder of this file."""
     try:
         with open(path, "rb") as handle:
             tree = ast.parse(handle.read())
@@ -249,7 +249,7 @@ def _data_files(path):
 
 
 def _content(path):
-    """Return the SHA-256 of a file, computed again only if its size or time changed."""
+    """Return the SHA-256 of a file, computed again only if the size or time of the file changed."""
     stat = os.stat(path)
     state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
     if _CONTENTS.get(path, (None, None))[0] != state:
@@ -292,9 +292,9 @@ def _imports(path):
 
 
 def _forget(path):
-    """Remove a changed file and its neighbors from sys.modules.
+    """Remove a changed file and the imported files of the same folder from sys.modules.
 
-    The next import then loads them again.
+    The next import then loads these files again.
     """
     changed = {path, *_beside(path)}
     for name, module in list(sys.modules.items()):
@@ -347,7 +347,7 @@ def _is_written(error, frame):
 def describe_place(function):
     """Return the place of a function for messages.
 
-    For example ``mine.py, line 3, in my_loss``, or its name if the place is unknown.
+    For example ``mine.py, line 3, in my_loss``, or the name of the component if the location is unknown.
     """
     plain = inspect.unwrap(getattr(function, "func", function))
     name = getattr(plain, "__name__", type(plain).__name__)

@@ -102,7 +102,7 @@ def remaining_options(name, given):
 def of_any_budget(method):
     """Return (method without numbers of rounds, parameters left out).
 
-    The result is valid for any budget.  A nested method (`usual`) loses its numbers of rounds as well.
+    The result is valid for any budget.  The numbers of rounds of a nested method (`usual`) are removed as well.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 class FileText(str):
-    """Text from an untrusted file; its specs can name components of fnlkit only."""
+    """Text from an untrusted file; specs in this text can name components of fnlkit only."""
 
     __slots__ = ()
 

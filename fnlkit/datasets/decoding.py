@@ -163,7 +163,7 @@ def decode_files(parts, one, *, shape=None, remember=None):
     one : callable (path) -> array
         As `reader` returns it.
     shape : tuple of int, optional
-        Shape of a sample.  Default: the most frequent shape of these files, in color if any of them is in color.
+        Shape of a sample.  Default: the most frequent shape of these files, in color if any file is in color.
     remember : callable, optional
         ``remember(name, compute)``, as in `fnlkit.datasets.dataset.Dataset`.
 

@@ -55,7 +55,7 @@ def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None
 
 @check_arguments
 def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
-    """Return a data set of Hugging Face's hub, or a local folder or file that its library reads.
+    """Return a data set of Hugging Face's hub, or a local folder or file that the library of the hub reads.
 
     The split ``train`` is used for training, ``test`` or else ``validation`` for testing. Images must have one size.
 
@@ -64,7 +64,7 @@ def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop
     name : str
         Name at the hub, such as ``"ylecun/mnist"``, or the path of a folder of Parquet, CSV or JSON files or images.
     config : str
-        Configuration of the data set. Default: its only one.
+        Configuration of the data set. Default: the only configuration.
     label : str
         Column with the labels. Default: the only column of classes, or a column with a usual name.
     site : str

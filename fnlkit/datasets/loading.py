@@ -98,7 +98,7 @@ def load(name, *, cache=None, download=False, of_site=False):
     Raises
     ------
     InputError
-        If the data set does not exist, or if a file is missing or unusable.  The message names a missing file and its folder.
+        If the data set does not exist, or if a file is missing or unusable.  The message names a missing file and the folder.
 
     Examples
     --------

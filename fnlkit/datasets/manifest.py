@@ -55,8 +55,8 @@ def manifest(
     label, path, site, split, id, true, annotator : str
         Column names.  Default: the usual names (`ROLES`).  `label` can be a list of columns of 0 and 1.  ``"-"`` means that
         there is no such column.  Paths are relative to the folder of the file.  A split is train or test; without this column,
-        all rows are training data.  With an annotator column, rows with the same path or id are votes on one sample: its label
-        is the majority vote, and ties go to the first class.
+        all rows are training data.  With an annotator column, rows with the same path or id are votes on the same sample. The
+        label of the sample is the majority vote, and ties go to the first class.
     sentence, token : str
         With ``task=tokens``, the columns with the sentence (a number or name) and the text of each token, in the order of the
         text.  A CoNLL file (fnlkit.datasets.tokens) has both.

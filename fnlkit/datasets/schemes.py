@@ -38,7 +38,7 @@ def iid(labels, classes, clients, rng, *, balanced=False):
 @declare(cite="McMahan 2017")
 @check_arguments
 def shards(labels, classes, clients, rng, *, per_client: Count = 2):
-    """Sort samples by label and deal shards of them at random (McMahan 2017).
+    """Sort samples by label and deal shards at random (McMahan 2017).
 
     All clients x per_client shards have equal size.
 
@@ -95,7 +95,7 @@ def bernoulli_dirichlet(
     p : float in (0, 1]
         Probability that a client has a class.
     alpha : float > 0
-        Evenness of the shares of a class among its clients; a large value is even.
+        Evenness of the shares of a class among the clients; a large value is even.
     at_least_one : bool
         Every client with Phi = 1 first gets one sample of the class (FLR, Kim 2024).
     """
@@ -122,14 +122,15 @@ def openset(
     """Give every client a proper subset of the observed classes (FedDPCont, Di 2024).
 
     Client c can have class k with probability q.  Clients with no class or with all classes are drawn again, and so are classes
-    without a client.  A class is split over its clients equally (uniform, as with symmetric noise) or in Dirichlet(1) shares.
+    without a client.  A class is split equally over the clients that have it (uniform, as with symmetric noise) or in
+    Dirichlet(1) shares.
 
     Parameters
     ----------
     q : float in (0, 1)
         Probability that a client has a class.
     uniform : bool
-        Split a class equally over its clients.
+        Split a class equally over the clients that have it.
     """
     for _ in range(ATTEMPTS):
         allowed = rng.random((clients, classes)) < q

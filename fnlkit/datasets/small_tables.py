@@ -61,7 +61,7 @@ def small_table(
     skew : float >= 0
         Differences of the class shares: a site's shares have the Dirichlet distribution with parameter 1 / skew.  0: equal.
     shift : float >= 0
-        Standard deviation of a site's offset of each feature; the logarithm of its factor has a quarter of it.
+        Standard deviation of a site's offset of each feature; the logarithm of a site's factor has a quarter of this deviation.
     noise : float >= 0
         Standard deviation of noise that is added to each feature.
     number : int >= 0
@@ -124,7 +124,10 @@ def _scaled(values):
 
 
 def _sites(rng, y, sizes, skew):
-    """Return the site (n,) of each row, -1 for test rows.  A site draws rows by its own class shares, while there are any."""
+    """Return the site (n,) of each row, -1 for test rows.
+
+    A site draws rows by the class shares of the site, as long as rows of a class remain.
+    """
     site, classes = np.full(len(y), -1), int(y.max()) + 1
     common = np.bincount(y, minlength=classes) / len(y)
     for k, size in enumerate(np.maximum(sizes, 10).astype(int)):

@@ -51,7 +51,7 @@ class NotAgreed(Withheld):
     Attributes
     ----------
     setting : str
-        Name of the first setting that differs, which is sent to the server without its values. `UNKNOWN` for a name that only
+        Name of the first setting that differs, which is sent to the server without the values. `UNKNOWN` for a name that only
         the file of the site contains.
     """
 
@@ -297,7 +297,7 @@ def _select_samples(x, kept):
 
 
 def _must_have_levels(table, columns):
-    """Raise InputError for a missing column, or for an unknown category with its row."""
+    """Raise InputError for a missing column, or for an unknown category with the row."""
     for column in columns:
         name = column["name"]
         table.must_have(name, "a column that the partners agreed on")

@@ -20,7 +20,7 @@ def _crypto():
 
 
 def _certificate(name, hosts, key, *, issuer=None, signer=None, authority=False):
-    """Return an X.509 certificate; without an issuer it is signed by its own key."""
+    """Return an X.509 certificate; without an issuer it is self-signed."""
     x509, hashes, _, _ = _crypto()
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
     now = datetime.datetime.now(datetime.UTC)
@@ -86,7 +86,7 @@ def renew(ca_key, certificate):
 
 
 def of_site(name):
-    """Return {file: bytes} of a site: its key pair (NAME.key, NAME.key.pub) and a certificate for its own processes.
+    """Return {file: bytes} of a site: its key pair (NAME.key, NAME.key.pub) and a certificate for the processes of the site.
 
     The files own.crt and own.key secure the connections between the processes of the site.  Only NAME.key.pub leaves the site.
     """

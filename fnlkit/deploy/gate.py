@@ -212,7 +212,7 @@ class Gate:
             saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
 
     def _count_different(self, counts, key, row, digest):
-        """Count a request by its digest, with which the key of the record ends."""
+        """Count a request by its digest, which is the end of the record's key."""
         known = [each for each in counts if each.startswith(f"{key} ")]
         if f"{key} {digest}" not in known and len(known) >= row.different:
             raise NotInTable(
@@ -265,7 +265,7 @@ def must_be_small(content, network):
     ----------
     content : flwr.app.RecordDict
     network : fnlkit.client.network.Network
-        Of the site; a request can contain arrays of `MOST_MODELS` times its weights beside `MOST_ARRAY_BYTES`.
+        Network of the site. Arrays of a request can have `MOST_ARRAY_BYTES` bytes in addition to `MOST_MODELS` models.
     """
     texts = (value for record in content.config_records.values() for value in record.values())
     size = sum(len(value) for value in texts if isinstance(value, str))
@@ -296,7 +296,7 @@ def name_of(step):
 
 
 def parts_of(step):
-    """Return a step, and for local training also its loss and gradient terms, which have rows of their own."""
+    """Return a step, and for local training also the loss and the gradient terms, which have separate rows."""
     return [step, step.loss, *step.corrections] if isinstance(step, Fit) else [step]
 
 
@@ -510,7 +510,7 @@ _LIMITS = {
 
 
 def _must_fit(row, step, received):
-    """Raise NotInTable if a parameter or an array of a step exceeds the limits of its row."""
+    """Raise NotInTable if a parameter or an array of a step exceeds the limits of the row."""
     values = vars(step) if isinstance(step, Fit) else getattr(step, "keywords", {})
     if getattr(step, "args", ()):
         raise NotInTable(f"{row.task}: {short(row.step)} has parameters without a name")

@@ -1,8 +1,8 @@
 """Folders of a deployment: the coordinator's, one to hand over to each site, and a demonstration on one machine.
 
-A site reads its folder as a message of somebody else: names and addresses follow strict patterns, because `start.sh` contains
-them, symbolic links are refused, and `bin/`, which precedes the search path of commands, contains one known program.  Keys,
-memory and decisions are made at the site: whoever brings them along knows the keys, or decides for the reviewers.
+A site treats the received folder as untrusted input.  Names and addresses follow strict patterns, because `start.sh` contains
+both.  Symbolic links are refused.  `bin/`, which precedes the search path of commands, contains a single known program.  Keys,
+memory and decisions are created at the site: a sender of these files would know the keys, or decide for the reviewers.
 """
 
 import json
@@ -104,7 +104,7 @@ def read_site(folder):
 def locate_site(project, name=""):
     """Return the settings of a site as `read_site` does, from its folder or from the project's pyproject.toml.
 
-    Without a folder, the site's memory is ``memory-NAME`` beside the file.
+    Without a folder, the site's memory is ``memory-NAME`` in the folder of the file.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _check_links(folder, names):
 def list_private_files(site):
     """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
 
-    Features in `memory` are not among them: `fnlkit site check` stores them before the site joins.
+    Features in `memory` are not listed: `fnlkit site check` stores these features before the site joins.
 
     Parameters
     ----------
@@ -174,7 +174,8 @@ def list_private_files(site):
 def join(folder, data, leave_out=""):
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
-    An existing key is kept, because the coordinator may have registered it. The certificate of the site's own processes is new.
+    An existing key is kept, because the coordinator may have registered it. The certificate for the processes of the site is
+    new.
 
     Parameters
     ----------
@@ -228,7 +229,7 @@ def join(folder, data, leave_out=""):
 
 
 def mode_of(name):
-    """Return the permissions of a file of a project or site, by its name."""
+    """Return the permissions of a file of a project or site, by the name of the file."""
     if name.endswith(".key"):
         return 0o600
     return 0o755 if name.endswith(".sh") or name.startswith("bin/") else 0o644

@@ -1,4 +1,4 @@
-"""Review of a site's test samples: a run's model, which was not trained on them, ranks them, and later runs use the decisions.
+"""Review of a site's test samples, ranked by a model that was not trained on the samples; later runs use the decisions.
 
 The files have the names of `fnlkit.deploy.labels` and are in the folder `test` of the site's folder `memory`.
 """

@@ -68,7 +68,7 @@ def fresh(data, name):
 def keep_judgment(folder, federation, client):
     """Write the judgment of each sample that a client holds to judged.npz; do nothing if there is none.
 
-    An estimate finds no copies or outliers, and keeps those of an earlier audit of the same data.
+    An estimate does not search for copies or outliers; the results of an earlier audit of the same data remain.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def store_review(folder, federation, text=None, ending=".csv"):
         The site's folder `memory`.
     federation : Federation
     text : str, optional
-        The imported table; its copy decisions-SHA256.csv is kept.
+        The imported table; a copy is stored as decisions-SHA256.csv.
     ending : str
         Ending of the copy's name; an export of an annotation tool has another one.
     """

@@ -1,6 +1,6 @@
-"""Audit from two files per site as a job of NVIDIA FLARE: `fnlkit.deploy.mail` over its messages.
+"""Audit from two files per site as a job of NVIDIA FLARE: `fnlkit.deploy.mail` over messages of FLARE.
 
-A job contains no code and no path of a site. Each site names its project and its data in its own environment.
+A job contains no code and no path of a site. Each site names the project and the data in local environment variables.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ class Audit(Controller):
         self.log_info(fl_ctx, f"wrote {folder / RESULT} and {folder / PAGE}")
 
     def _collect(self, name, data, sites, folder, fl_ctx, abort_signal):
-        """Return {site: path of its file} of the sites that answered a task."""
+        """Return {site: path of the file} of the sites that answered a task."""
         paths = {}
 
         def keep(client_task, fl_ctx):

@@ -1,8 +1,8 @@
 """Real sites as the clients of an audit or an estimate, with a journal of finished steps.
 
 An audit consists of trainings and of steps whose replies are combined. Each training is a run that is saved after every round,
-and the replies of each step are written to a file. A stopped audit therefore repeats no finished step. Every session has a name
-of its own at the sites, so that each model has its own memory there.
+and the replies of each step are written to a file. A stopped audit therefore repeats no finished step. Every session has a
+unique name at the sites, so that each model has a separate memory.
 """
 
 import hashlib

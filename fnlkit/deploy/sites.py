@@ -112,7 +112,7 @@ class Sites:
             time.sleep(2)
 
     def cause(self, client):
-        """Return why a client has no node: its refusal, its missing answer, or no connection."""
+        """Return why a client has no node: a refusal, a missing answer, or no connection."""
         return self.refused.get(client) or self.silent.get(client) or "did not connect"
 
     def _remedies(self, missing):
@@ -251,7 +251,7 @@ class Sites:
             self._say(f"{self._name(node)}: no reply for {seconds:.0f} s; it still computes, or it was stopped and is awaited")
 
     def _name(self, node):
-        """Return the name of a node's site, by its client or its key, or its number."""
+        """Return the name of a node's site, or the number of the node if neither client nor key is known."""
         clients = {known: client for client, known in self.nodes.items()}
         client = clients.get(node, self._owners.get(fingerprint(self._keys.get(node, b""))))
         return f"node {node}" if client is None else self.names[client]

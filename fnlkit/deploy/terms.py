@@ -245,7 +245,7 @@ def with_agreed_tasks(judging, settings, task):
     Raises
     ------
     InputError
-        If the task of the run is not among them.
+        If the task of the run is not one that the sites agree to.
     """
     plan = Plan.of(settings)
     about = [(declaration(stage).label_epsilon, arguments_of(stage)) for stage in plan.method.stages]

@@ -1,7 +1,7 @@
 """A process that has imported the engines and forks the worker processes.
 
 Importing PyTorch takes about two seconds of computing time. Forked processes share one import and its memory.
-`multiprocessing` has a fork server as well, but its processes import the script of the caller again.
+`multiprocessing` has a fork server as well, but each process imports the script of the caller again.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ def forks(descriptor):
 
 
 def _end_with_server():
-    """Let the kernel end this process with the fork server: without the server, nobody could end a worker that is stopped.
+    """Let the kernel end this process with the fork server: without the server, no process could end a stopped worker.
 
     Only Linux can. Elsewhere, a worker ends when its connection to the parent closes, which a stopped worker does not notice.
     """

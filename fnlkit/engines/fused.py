@@ -1,4 +1,4 @@
-"""Small networks on the CPU: a compiled call per client for its local training.
+"""Small networks on the CPU: the local training of a client is a single compiled call.
 
 Each core runs one thread. A loss declares its terms (`fnlkit.kernels.terms`), which a single compiled function computes, and a
 correction the name of its compiled form (`fused_kernel`). Without these, training uses plain PyTorch and a note is printed

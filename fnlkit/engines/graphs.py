@@ -2,8 +2,8 @@
 
 A step of a small network consists of hundreds of short kernels, and launching them takes longer than running them. A
 recording fixes addresses and sizes. The first cohort of a shape therefore stays in memory, and later cohorts are copied into
-its tensors. Each recording is compared with the plain step before it is used. If it fails or differs, the plain step is used
-and a note is recorded.
+the tensors of the first. Each recording is compared with the plain step before it is used. If it fails or differs, the plain
+step is used and a note is recorded.
 """
 
 import torch
@@ -170,7 +170,7 @@ def restore(training, before):
 
 
 def relative_distance(values, expected):
-    """Return the relative distance of two tensors, NaN if only one of them contains NaN."""
+    """Return the relative distance of two tensors, NaN if only one contains NaN."""
     if not values.is_floating_point():
         return float((values != expected).any())
     values, expected = values.double(), expected.double()

@@ -1,7 +1,7 @@
 """The sequential engine spread over processes, with a single-threaded worker per core.
 
 Threads therefore do not compete for cores. A worker has no persistent state. The samples are in shared memory. A task contains
-the client's labels, rows and state, and the answer returns them. If a worker dies, only the time of its last task is lost.
+the client's labels, rows and state, and so does the answer. If a worker dies, only the time of its last task is lost.
 Another worker repeats the task with the same random numbers and returns the same answer.
 """
 

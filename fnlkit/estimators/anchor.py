@@ -97,8 +97,8 @@ def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def interval_of(cells: np.ndarray, totals: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return bootstrap intervals of clients' means from binned values.
 
-    Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean
-    of its values.
+    Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean of
+    the values in the bin.
     """
     centers = totals / np.maximum(cells.sum(0), 1)
     return bootstrap(cells, lambda counts: counts @ centers / counts.sum(-1), seed=seed)
@@ -109,8 +109,8 @@ def anchors_of(session: "ClientSession", count: int, percentile: float, average:
     """Return T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
 
     In the first round, each client sends its largest probabilities per class, without samples; the value at the
-    percentile is among them. In the second round, only clients with an anchor send the prediction on it. With `average`,
-    clients send the sum of their predictions at or above the percentile.
+    percentile is among them. In the second round, only clients with an anchor send the prediction for this anchor. With
+    `average`, clients send the sum of their predictions at or above the percentile.
     """
     above = count - math.ceil(percentile / 100 * (count - 1))  # number of values that are not below the percentile
     replies = session.ask(partial(reply_typical, top=above))

@@ -1,4 +1,4 @@
-"""Estimate each client's transition matrix by expectation maximization with a model that never saw its labels.
+"""Estimate each client's transition matrix by expectation maximization, with a model not trained on the labels.
 
 Bekker, Goldberger. Training deep neural-networks based on unreliable labels. ICASSP 2016, with the classifier kept fixed
 and its softmax tempered by the same likelihood.
@@ -51,7 +51,7 @@ def em(
     by: Literal["client", "sample"] = "client",
     prior: NotNegative = 1.0,
 ) -> Judgment:
-    """Judge labels by the transition matrix that best explains them and a model's predictions.
+    """Judge labels by a model's predictions and the transition matrix that fits the labels best.
 
     The model of a given label g of sample x is: draw t ~ p(. | x), then draw g from T_k[t]. The likelihood is sum_t p(t | x)
     T_k[t, g].  Each client maximizes the likelihood of its labels over T_k, and over the factor on the logits that tempers p.
@@ -118,7 +118,7 @@ def _judgment(estimates, issue, flagged, guess, confidence):
 def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[Judgment, Replies]":
     """Return (Judgment, Replies) of the federated form.
 
-    The clients that `session.ask` reaches must hold their predictions.
+    The clients that `session.ask` reaches must have the predictions for their samples.
     """
     replies = ask_clients(session, prior=prior, seed=seed)
     estimates = estimates_of(*(replies[name].numpy() for name in ("low", "high", "counts")))
@@ -199,7 +199,7 @@ def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> np.ndarray:
-    """Return the log-likelihood (len(TEMPERS),) of a client's labels at its best T, for each factor on the logits.
+    """Return the log-likelihood (len(TEMPERS),) of a client's labels at the best T, for each factor on the logits.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
 def fit(
     logits: np.ndarray, labels: np.ndarray, temper: float | None = None, *, prior: float = 1.0, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return a client's noise level with its bootstrap interval, expected counts and posterior.
+    """Return a client's noise level with a bootstrap interval, expected counts and posterior.
 
     Parameters
     ----------

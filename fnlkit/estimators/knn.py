@@ -48,7 +48,7 @@ def knn(
 ) -> Judgment:
     """Judge labels by the majority label of their nearest neighbors.
 
-    The level is the share of samples whose vote differs from their label (FedLN). The issue score is the share of
+    The level is the share of samples with a vote that differs from the label (FedLN). The issue score is the share of
     neighbors with another label, which ranks samples far better than the vote.  Wrong votes bias the level upward: on a
     clean client, the level is the error rate of a k-nearest-neighbor classifier trained on that client alone.
 

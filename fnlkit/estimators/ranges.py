@@ -1,7 +1,7 @@
 """Ranges of a share that hold for finite samples: only the random draw of the reviewed samples is used.
 
 A population consists of one or two strata.  In each stratum, a number of samples is drawn at random without replacement.
-Scores may define the strata, so that better scores make the range narrower; its validity does not depend on them.
+Scores may define the strata, so that better scores make the range narrower; the range is valid for any scores.
 """
 
 from dataclasses import dataclass
@@ -51,9 +51,9 @@ def share_range(hits, drawn, sizes, *, confidence: float = 0.95) -> Range:
 
     Notes
     -----
-    One stratum: exact hypergeometric tests.  Two strata: the statistic is the usual estimate of the total.  All numbers of the
-    two strata for which neither tail of its exact distribution is below half of the error are accepted, and the range spans
-    their totals.  A tenth of the error first excludes numbers that contradict a stratum on its own.
+    One stratum: exact hypergeometric tests.  Two strata: the statistic is the usual estimate of the total.  A pair of numbers,
+    one per stratum, is accepted if neither tail of the exact distribution of this estimate is below half of the error, and the
+    range spans the totals of the accepted pairs.  A tenth of the error first excludes numbers that contradict a single stratum.
 
     Examples
     --------

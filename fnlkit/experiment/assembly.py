@@ -40,7 +40,7 @@ class TrainingData(NamedTuple):
         With a single client if the method pools all samples.
     dataset : fnlkit.datasets.Dataset
     train, test : array (n, ...)
-        Samples as networks read them.
+        Samples in the format of the networks.
     shape : tuple of int
         Shape of a network's input.
     image : bool
@@ -195,7 +195,7 @@ def _head_width(network, size, settings):
 
 
 def inputs_of(data, network, settings, device, scale=None):
-    """Return (Inputs, whether clients sent statistics for them). A given Scale costs the clients nothing."""
+    """Return (Inputs, whether clients sent statistics for the inputs). With a given Scale, clients send nothing."""
     sent = False
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)

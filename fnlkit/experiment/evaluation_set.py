@@ -1,4 +1,4 @@
-"""The samples on which a model is tested during training, and the name of its score."""
+"""The samples on which a model is tested during training, and the name of the score."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class EvaluationSet:
     measure : (probabilities (n, C), labels (n,)) -> number or dict of numbers, or None
         A measure of the user, with numpy arrays.
     measure_name : str
-        Name of its number.
+        Name of the score.
     """
 
     x: object
@@ -78,7 +78,7 @@ def evaluation_set(federation, dataset, train, test, measure="auto"):
     federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     train, test : array (n, ...)
-        As networks read them.
+        In the format of the networks.
     measure : "auto", "holdout" or a user's FILE.py:NAME
         ``holdout`` uses held-out samples and given labels only; no test sample and no true label is read.  A user's measure
         requires test samples.

@@ -210,7 +210,7 @@ class Experiment:
 
     # ---- rows of the history
     def _measure(self, step):
-        """Return the row, the arrays {name: array} and `latest` of the selection; the caller keeps them with the round."""
+        """Return the row, the arrays {name: array} and `latest` of the selection; the caller stores these with the round."""
         self.accounting.record_updates()  # a repetition of this run can lose other clients
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds

@@ -49,7 +49,7 @@ def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair
 
 
 class Trained(NamedTuple):
-    """A run's network with the run's weights, the scaling of its inputs and the samples.
+    """The network of a run with the weights, the scaling of the inputs and the samples.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def load_trained(run, dataset, *, device="cpu"):
 def needs_of(run):
     """Return the inputs that a run's method needs, as in `fnlkit.experiment.plan.BoundMethod`.
 
-    The run records them, so that a run of a user's method can be read without importing that method.
+    The run records these inputs, so that a run of a user's method can be read without importing that method.
     """
     recorded = run.meta.get("needs")
     return BoundMethod.of(run.settings["method"]).needs if recorded is None else set(recorded)

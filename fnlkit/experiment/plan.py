@@ -67,7 +67,7 @@ class BoundMethod:
 
     @property
     def revealing_reply(self) -> str | None:
-        """Description of the first reply that reveals samples unless only its sum over clients is known, or None."""
+        """Description of the first reply that reveals samples unless only the sum over clients is known, or None."""
         all_sent = (sent for _, sends in self.list_replies() for sent in (sends or {}).values())
         return next((sent.what for sent in all_sent if sent.sum_only), None)
 
@@ -81,7 +81,7 @@ class BoundMethod:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Properties of a run's clients and samples that its components must fit.
+    """Properties of the clients and samples that the components of a run must fit.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Plan:
     protection : Protection, Secret or None
         Protection of updates for one client per round; see `protect_cohort`.
     criterion : callable or None
-        Criterion of `--select`; None keeps the last model.
+        Criterion of `--select`; None selects the model of the last round.
     """
 
     settings: Settings

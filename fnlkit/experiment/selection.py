@@ -1,4 +1,4 @@
-"""Selection of the model that a run keeps, and the counts that it is based on (`--select`, `--patience`)."""
+"""Selection of the model of a run, and the counts for the selection (`--select`, `--patience`)."""
 
 import torch
 
@@ -26,7 +26,7 @@ class Selection:
     Attributes
     ----------
     rule : callable or None
-        None keeps the last model.
+        None selects the model of the last round.
     round : int or None
         Chosen round.
     weights : Tensor (P + Q,) or None
@@ -53,7 +53,7 @@ class Selection:
         self.column = "agreement" if self._measured and column == AGREEMENT else column
 
     def measure(self, weights):
-        """Return the columns of a row for a global model, and `latest`, which the caller keeps with the round.
+        """Return the columns of a row for a global model, and `latest`, which the caller stores with the round.
 
         Each client replies with two counts per column.
 

@@ -1,7 +1,7 @@
 """Send training metrics to TensorBoard, MLflow or Weights & Biases; each is imported only when used.
 
-A tracker receives the rows of a run's history as numbers over client-rounds.  A resumed run sends its rows again;
-earlier points are replaced or skipped, so that a curve has each point once.
+A tracker receives the rows of a run's history as numbers over client-rounds.  A resumed run sends earlier rows again;
+repeated points are replaced or skipped, so that a curve has each point once.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def parse_tracker(text):
     Raises
     ------
     InputError
-        If the kind is unknown, has no place, or its library is not installed.
+        If the kind is unknown, has no place, or the library is not installed.
     """
     kind, _, place = str(text).partition(":")
     if kind not in KINDS:
@@ -53,7 +53,7 @@ def track_run(texts, experiment, *, name=None):
     texts : list of str
         As `parse_tracker` reads them.
     experiment : fnlkit.experiment.Experiment
-        Rows of its earlier rounds are sent first.
+        Rows of earlier rounds are sent first.
     name : str or None
         Name of the run, such as its file.
     """

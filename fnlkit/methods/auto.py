@@ -1,6 +1,6 @@
 """Auto: measure the noise after a warm-up, let treatments compete on held-back noisy labels, and keep the best.
 
-This project's own method (docs/auto.md).  Each client holds back a tenth of its samples, which never train the network.
+A method of this project (docs/auto.md).  Each client holds back a tenth of its samples, which never train the network.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -90,7 +90,7 @@ def clipfl(
     -----
     The public set consists of samples that belong to no client (`fnlkit partition --public 0.05`).  This method needs correct
     labels on it.  The three phases and the score are from the paper's abstract; all three default values are our choice.
-    Clients evaluate their own models and send the accuracy, so that a run can be resumed.  A server could also evaluate the
+    Clients evaluate the local models and send the accuracy, so that a run can be resumed.  A server could also evaluate the
     models that it receives.
 
     Pruning removes right labels as well: it helps if the pruned clients are mostly noisy, and has no effect on noise that is

@@ -144,7 +144,7 @@ def trace_regularization(
     strength: NotNegative = 0.01,
     rate: Positive = 0.1,
 ) -> "Generator[Round, None, Model]":
-    """Learn a transition matrix for each annotator, with a penalty on its trace.
+    """Learn a transition matrix for each annotator, with a penalty on the trace.
 
     The loss is -log (p T)_y + strength trace(T). The penalty prefers matrices with many errors among those that explain the
     labels equally well.

@@ -202,8 +202,8 @@ def feddpcont(
     labels.  At epsilon 0.81 the expected error is 5 % (total variation) with the 50,000 labels of CIFAR-10, and 11 % with
     10,000.  LeNet-5 on 10,000 images, iid, two seeds: 0.9 points behind FedAvg, with ``release=exact`` 2.3 ahead
     (benchmarks/results/regimes-images.txt).  A note states an expected error above 8 %; a larger `epsilon` reduces it.  In an
-    open set, y' contains classes that the client does not hold.  The loss `peer`, which draws y' from the client's own labels
-    and releases nothing, is ahead of FedAvg there by 5.4 points, FedDPCont by 0.1.
+    open set, y' contains classes that the client does not have.  The loss `peer`, which draws y' from the labels of the same
+    client and releases nothing, is ahead of FedAvg there by 5.4 points, FedDPCont by 0.1.
 
     Clients release the labels as received, also within `nnc(usual=feddpcont())` and after `estimate-noise --apply relabel`.  A
     corrected label depends on other samples, so that its release would cost more than the stated epsilon.

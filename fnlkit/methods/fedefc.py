@@ -78,7 +78,7 @@ def transition_of(
     """Return an invertible T (C, C) with rows summing to 1, and the share of identity.
 
     Eq. 9 prints the division by a sum over true classes.  Here each true class is divided by its sum over given labels, as the
-    paper's text and its implementation details state: only this gives probabilities of a given label for each true class.
+    text and the implementation details of the paper state: only this gives probabilities of a given label for each true class.
 
     A class without counts gets the row of the identity.  Theorem 1 needs an invertible T: if the condition number
     exceeds `limit`, the smallest multiple of 0.1 of the identity that brings it below is blended in.

@@ -1,6 +1,6 @@
 """FedEM: expectation maximization with a transition matrix for each client, for labels of different annotators.
 
-This project's own method (docs/annotators.md).  The model of the noise is that of Dawid, Skene 1979, with a classifier in place
+A method of this project (docs/annotators.md).  The model of the noise is that of Dawid, Skene 1979, with a classifier in place
 of the class shares as in Raykar et al., Learning from crowds, JMLR 2010.  The classifier of the E step is a Gaussian
 distribution of each class with a common covariance, on features of the network, as in Lee et al., Robust inference via
 generative classifiers, ICML 2019: it has too few parameters to learn wrong labels by heart.
@@ -71,7 +71,7 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
 
 
 def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
-    """Return the features (n, d) of the samples, those of the pass before if it kept them; with `keep`, keep them."""
+    """Return the features (n, d) of the samples, stored by the previous pass or computed; store the features with `keep`."""
     # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
     weights = model.weights.double().sum().cpu()
     features, before = client.rows.pop("features", None), client.state.pop("features_of", None)
@@ -191,7 +191,7 @@ def fedem(
     these.  Real sites refuse the method, because no protection masks these sums.
 
     Without true labels T is known only up to the errors of the model. If errors follow the features, as those of weak
-    labelers do, the model learns them and no matrix can tell.
+    labelers do, the model learns these errors and no matrix can correct it.
 
     Reports
     -------

@@ -147,7 +147,7 @@ def fedrn(
     ----------
     rounds : int
         After the warm-up a client receives 1 + k local models in addition to the global model, and scores its samples with
-        each.
+        each model.
     warmup : int >= 0, or -1
         Rounds on all samples, at least 1.  Default: -1, a fifth of all rounds (public code: 100 of 500).
     k : int >= 1

@@ -184,8 +184,8 @@ def confident_learning(
     local_epochs : int >= 0
         If positive, prune as FedLN's baseline does (Tsouvalas 2024, Section 5.2).  Before the first round each client
         trains the initial model for this many epochs and prunes by the predictions of this model; federated training then
-        starts from the initial model.  20 in that paper.  Costs one additional round of all clients; a client that misses it
-        keeps all its samples.
+        starts from the initial model.  20 in that paper.  Costs one additional round of all clients; a client that misses this
+        round trains on all samples.
     start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`; unused with local_epochs.
     """

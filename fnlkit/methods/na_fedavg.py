@@ -60,7 +60,7 @@ def keep_scores(client: "Client", model: "LocalModel", received: "dict[str, torc
 def estimate_own_level(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, percentile: float, side: str, score: str
 ) -> "dict[str, torch.Tensor]":
-    """Reply only the noise level, with the threshold from the client's own scores."""
+    """Reply only the noise level, with a threshold from the scores of the client."""
     before = client.rows.pop("scores_global").numpy()
     after = SCORES[score](model(client.x)).double().cpu().numpy()
     level = share_beyond(after, np.percentile(before, percentile), side)
@@ -87,8 +87,8 @@ def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0,
     percentile : float
         v, over the received model's scores of all clients together: a common threshold for all clients.
     side : "below" or "above"
-        Scores that count as noisy: low scores in the paper's text, high scores in its Heaviside function and in the public
-        code.
+        Scores that count as noisy: low scores in the paper's text, high scores in the paper's Heaviside function and in the
+        public code.
     """
     levels = np.zeros(count)
     if "noise_level" in replies:
@@ -140,7 +140,7 @@ def estimation_round(
     keep : bool
         Clients that send the scores of the trained model also store them as rows["scores_local"].
     weigh : levels (N,) -> weights (N,), or None
-        Aggregation weights of this round from its estimated levels (Algorithm 1, lines 15 and 17).
+        Aggregation weights of this round from the estimated levels (Algorithm 1, lines 15 and 17).
     """
     if threshold == "own":
         steps = {
@@ -226,8 +226,8 @@ def na_fedavg(
     score : "energy" or "softmax"
         logsumexp of the logits, or the largest softmax probability (FedLN's Table 2).
     threshold : "pooled" or "own"
-        ``pooled``: from the scores of all clients, which are sent to the server (the paper).  ``own``: from each client's own
-        scores; the client then sends only its level.
+        ``pooled``: from the scores of all clients, which are sent to the server (the paper).  ``own``: from the scores of each
+        client alone; the client then sends only the level.
     side : "below" or "above"
         Scores that count as noisy; ``above`` as in the public code.
     weighting : "paper" or "public"

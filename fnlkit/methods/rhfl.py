@@ -86,7 +86,7 @@ def align(
 def reply_knowledge(
     client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, alpha: float, beta: float, log_zero: float
 ) -> dict[str, Any]:
-    """Reply the trained model's public probabilities and its mean loss on the client."""
+    """Reply the trained model's public probabilities and the mean loss on the client."""
     logits = model(client.x).cpu().double()
     batch = Batch(y=client.y.cpu())
     loss = symmetric_cross_entropy(logits, batch, alpha=alpha, beta=beta, log_zero=log_zero).mean()
@@ -168,8 +168,8 @@ def rhfl(
     The public set consists of samples that belong to no client (`fnlkit partition --public 0.1`); its labels are not used.  The
     paper's clients have separate models, of different networks, and never average.  Here all clients have the same network,
     start each round from the average, and add the learning from each other.  The target is the last cohort's mean prediction.
-    In the public code the target leaves out the client's own prediction and follows the other models from batch to batch, and
-    Adam restarts in every batch.
+    In the public code the target leaves out the prediction of the client itself and follows the other models from batch to
+    batch, and Adam restarts in every batch.
 
     `inject-noise` before `partition` also corrupts the labels of the public samples; after `partition`, a noise model by client
     does not.

@@ -68,7 +68,8 @@ def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) 
 def merge_centroids(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
     """Return the global centroids (C, d): the clients' mean, weighted by cosine.
 
-    Negative cosines count as 0, since weights of both signs can cancel.  A class with only zero weights keeps its centroid.
+    Negative cosines count as 0, since weights of both signs can cancel.  The centroid of a class with only zero weights does
+    not change.
 
     Parameters
     ----------

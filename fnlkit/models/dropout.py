@@ -76,7 +76,7 @@ class Dropout2d(Dropout):
 class Attention(nn.MultiheadAttention):
     """Multi-head attention whose dropout of attention weights is keyed, like `Dropout`.
 
-    `replace_dropout` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
+    `replace_dropout` changes the class of a layer of torch, and adds the dropout as the attribute `keyed_dropout`.
     """
 
     keyed_dropout: Any

@@ -88,7 +88,8 @@ def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np
 
 
 def margins(x: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (margin (n,), nearest other class (n,)) of samples: distance to the nearest mean of another class minus own.
+    """Return (margin (n,), nearest other class (n,)) of samples: distance to the nearest mean of another class, minus the
+    distance to the mean of the sample's class.
 
     Distances are Euclidean, over features that are scaled to standard deviation 1; a small or negative margin is a hard sample.
     """

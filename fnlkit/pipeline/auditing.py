@@ -110,8 +110,8 @@ def audit(
         Network that computes the embeddings if there are none, as for `fnlkit embed`. "auto": a pretrained network for images
         of 64 pixels and more, if its weights are on this machine. "none": the samples themselves.
     probabilities : path, array (n, C) or DataFrame, optional
-        Class probabilities by your own model, which did not train on the sample; they replace the models of the other
-        sites. The columns of a table are named after the classes.
+        Class probabilities by your model, which was not trained on the sample. The probabilities replace the models of
+        the other sites. The columns of a table are named after the classes.
     detectors : sequence of str
         Further detectors that flag samples, to compare them: confident, knn, aum.
     folds : int >= 2
@@ -133,7 +133,7 @@ def audit(
         `rounds`, `fraction` and `model` are not used.
     checkpoints : path, optional
         Folder in which trained models are saved during the audit. After an interruption, an audit with equal arguments
-        continues them and returns the same result. Remove the folder afterwards.
+        continues these models and returns the same result. Remove the folder afterwards.
     say : callable(str) or None
         Receives notes, the choice of features, the estimated time and the name of each model.
     progress : callable(done, total, what) or None

@@ -365,7 +365,7 @@ def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Ar
     ----------
     path : str or os.PathLike
     trust : bool
-        Allow a run to use user code that its file names.
+        Allow a run to use user code that the run file names.
 
     Raises
     ------

@@ -267,7 +267,7 @@ def estimate_noise(
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
     trust : bool
-        Allow a run to use user code that its file names.
+        Allow a run to use user code that the run file names.
     say : callable(str) or None
         Receives notes on assumptions.
     **options

@@ -73,8 +73,8 @@ def train(
     ledger : path or "none", optional
         File that sums up the privacy cost of releases. Default: a file next to the data with `privacy_key`, else none.
     privacy_key : path, optional
-        File of the secret key from which noise and flipped labels are drawn, to publish the output. Default: the seed; such a
-        simulation protects nobody.
+        File of the secret key from which noise and flipped labels are drawn, to publish the output. Default: the seed; such
+        a simulation gives no privacy.
     output : path, optional
         File to which the run is written, every `checkpoint_every` rounds and at the end.
     metrics : path, optional

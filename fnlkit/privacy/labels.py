@@ -69,7 +69,7 @@ def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: "
     epsilon : float > 0
         Of pure label differential privacy, for one release.
     rng : numpy.random.Generator or fnlkit.kernels.streams.HiddenStream
-        If its draws can be repeated, the labels can be recovered.  A Generator with a known seed only simulates protection.
+        If the draws can be repeated, the labels can be recovered.  A Generator with a known seed only simulates protection.
     """
     labels = np.asarray(labels, np.int64)
     draws = rng.random((len(labels), 2))

@@ -37,7 +37,7 @@ class Sums(NamedTuple):
     clients : int
         Number of clients N.
     cohort : float
-        Number of clients per round K, or its mean.
+        Number of clients per round K, or the mean number.
     clip : float
         Maximum L2 norm of an update.
     noise : float
@@ -157,7 +157,7 @@ def _poisson(sums, delta):
 def together(all_sums: Sequence[Sums]) -> tuple[Any, Any]:
     """Return an upper bound (epsilon, delta) for several runs over the same clients.
 
-    Runs that differ only in the seed are composed as one run with more rounds.  Others are added, each with its share of delta.
+    Runs that differ only in the seed are composed as one run with more rounds.  Others are added, each with a share of delta.
     An epsilon for a client that is present or absent and one for a replaced client cannot be added: if the runs have both
     samplings, the bound is for a replaced client (`neighbors`).
 

@@ -1,4 +1,4 @@
-"""Check the components of a recipe before its first command: names, parameters and values, built-in or the user's own."""
+"""Check the components of a recipe before its first command: names, parameters and values, of fnlkit or of user files."""
 
 import os
 from dataclasses import fields

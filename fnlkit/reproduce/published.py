@@ -390,12 +390,12 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
 def measure_rows(name, all_jobs, folder, changed=None, only=None):
     """Return one dict per selected row with finished results: the measured number and a verdict.
 
-    ``measure`` is the row's, with its unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or last).
-    ``measure_rows`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did not reach
-    the row's target; ``reached`` counts the runs that did.  ``verdict`` is "within" if our mean is within one standard
-    deviation of the published mean, else "above" or "below"; None if the paper prints no deviation. ``apart`` is the measured
-    minus the published number.  ``overrides`` are the settings that differ from the paper's; a row with overrides is not
-    compared: ``verdict`` and ``apart`` are None.  A row of a run also has the values of `fnlkit.reproduce.reproduce.rows`.
+    ``measure`` is the measure of the row, with the unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or
+    last). ``measure_rows`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did
+    not reach the row's target; ``reached`` counts the runs that did.  ``verdict`` is "within" if our mean is within one
+    standard deviation of the published mean, else "above" or "below"; None if the paper prints no deviation. ``apart`` is the
+    measured minus the published number.  ``overrides`` are the settings that differ from the paper's; a row with overrides is
+    not compared: ``verdict`` and ``apart`` are None.  A row of a run also has the values of `fnlkit.reproduce.reproduce.rows`.
 
     Parameters
     ----------

@@ -40,10 +40,10 @@ class Job:
     Attributes
     ----------
     regime, label, method : str
-        `label` names the method with its options in tables.
+        `label` names the method with the options in tables.
     seed : int
     prepare : tuple of (arguments of fnlkit, output name)
-        Commands that make the federation; jobs of one regime and seed share them.
+        Commands that make the federation; jobs of the same regime and seed share these commands.
     train : tuple of str
         Arguments of `fnlkit train` without input and output.  Empty for an estimate, which the last command of `prepare` makes.
     name : str
@@ -321,7 +321,7 @@ def find_change(job, folder):
     Parameters
     ----------
     job : Job
-        Its federation and its embeddings are in the folder.
+        The federation and the embeddings of the job are in the folder.
     folder : Path
     """
     run = Run.read(str(folder / f"{job.name}.pt"))
@@ -368,8 +368,8 @@ def cells(all_jobs, folder, digits=None):
     -------
     list of dict
         regime, method (the label), measures (``accuracy``, or ``agreement`` with unverified labels), published, client_rounds,
-        seconds, global_memorized, local_memorized; best, last, late and kept, each {seed: percent}.  ``kept`` is the score of
-        the model that the run keeps: of the round that `--select` chose, or ``late``.
+        seconds, global_memorized, local_memorized; best, last, late and kept, each {seed: percent}.  ``kept`` is the score
+        of the selected model: of the round that `--select` chose, or ``late``.
 
     Raises
     ------
@@ -403,11 +403,11 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     """Return one dict per regime and method: scores in percent, differences from the baseline, published scores, cost.
 
     ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each seed's
-    run, ``late`` the mean of the evaluations in the last fifth of its client-rounds, ``kept`` the score of the model that the
-    run keeps (`cells`).  ``baseline`` is the method that others are compared with. ``ahead`` is the mean difference from the
-    baseline in the same regime, over common seeds, with its spread and half its 95 % interval (Student's, of these paired
-    differences); it is None for the baseline itself. ``p`` is the p-value of the paired t-test, ``holm`` the p-value after
-    Holm's correction over all rows, and ``clear`` is true if ``holm`` is below 0.05.  ``global_memorized`` and
+    run, ``late`` the mean of the evaluations in the last fifth of the client-rounds, ``kept`` the score of the
+    selected model (`cells`).  ``baseline`` is the method that others are compared with. ``ahead`` is the mean difference from
+    the baseline in the same regime, over common seeds, with the spread and half of the 95 % interval (Student's, of these
+    paired differences); it is None for the baseline itself. ``p`` is the p-value of the paired t-test, ``holm`` the p-value
+    after Holm's correction over all rows, and ``clear`` is true if ``holm`` is below 0.05.  ``global_memorized`` and
     ``local_memorized`` are shares of wrong labels that models repeat at the last evaluation (global models, and a cohort's
     local models on their samples), or None if `memorization` was off.
 
@@ -416,7 +416,7 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     all_jobs : list of Job
     folder : str or Path
     baseline : str, optional
-        A method of the jobs.  Default: ``fedavg`` if it is among them, else the first.
+        A method of the jobs.  Default: ``fedavg`` if a job has this method, else the first method.
     stored : sequence of dict
         Further cells, for example of `fnlkit.reproduce.stored.read_cells`.
 

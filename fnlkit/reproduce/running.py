@@ -42,7 +42,7 @@ class Options:
     stored : str or None
         File of stored results.  Default: included with fnlkit.
     no_search : bool
-        Train all methods with the recipe's own options.
+        Train all methods with the options of the recipe.
     baseline : str or None
         Method with which others are compared.
     """

@@ -112,7 +112,7 @@ class Cell:
 
     @property
     def choice(self):
-        """The line of the log with the chosen values and their score, next to the score of the recipe's own options."""
+        """The line of the log with the chosen values and the score, next to the score of the recipe's options."""
         regime, label = self.name
         last = [line for line in self.lines if line["rung"] == len(self.rungs) - 1]
         best = next(line for line in last if line["values"] == self.left[0])
@@ -222,7 +222,7 @@ def _lines(path):
 
 
 def score(path):
-    """Return the agreement with held-out noisy labels of the model that a run keeps, or None without a finished run.
+    """Return the agreement with held-out noisy labels of the selected model of a run, or None without a finished run.
 
     It is the agreement in the round that `--select` chose; with ``last``, the late agreement.
 

@@ -25,7 +25,7 @@ class Settled:
     ----------
     folder : str or Path
     sources : iterable of str
-        Data sets as the commands name them, relative to the folder.
+        Data sets as named in the commands, relative to the folder.
 
     Raises
     ------

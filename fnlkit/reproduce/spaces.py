@@ -96,7 +96,7 @@ def apply_configuration(method, values):
 
 
 def draw_configurations(space, count, *, key, seed=0):
-    """Return up to `count` different configurations of a flat space; the first is {}, the recipe's own options.
+    """Return up to `count` different configurations of a flat space; the first is {}, the options of the recipe.
 
     Parameters
     ----------

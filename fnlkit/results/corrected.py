@@ -27,7 +27,7 @@ def correct_scores(counts, T, level, low, high, *, seed=0):
 
     With Q[true, predicted] of a site, the counts of its given labels are N[given, predicted] = T' Q, so Q = T'^-1 N.  The
     interval is a percentile bootstrap of the counts in which the noise is drawn too: the off-diagonal of T is scaled so that
-    the site's level varies over its interval. All sites vary together, because an error in an estimated level affects all.
+    the level of the site varies over the interval. All sites vary together, because an error in an estimated level affects all.
     If all predictions agree, no draw differs: the intervals of shares therefore contain the exact interval of Clopper and
     Pearson for as many samples, and those of macro_f1 and balanced the mean of the classes' intervals if no draw differs.
 
@@ -38,7 +38,7 @@ def correct_scores(counts, T, level, low, high, *, seed=0):
     T : (N, C, C)
         Transitions T[true, given].
     level, low, high : (N,)
-        Share of wrong labels and its interval.
+        Share of wrong labels, with an interval.
     seed : int
 
     Returns

@@ -104,7 +104,7 @@ def distinct(runs):
 
 
 def deciding_settings(run):
-    """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also its regime and name."""
+    """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also the regime and the name."""
     out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
     for step in run.meta.get("provenance", []):
@@ -131,7 +131,7 @@ def late_score(history, name="accuracy"):
     """Return the mean score of the evaluations in the last fifth of a run's client-rounds.
 
     If a round's score depends on the clients that took part, the best and the last score depend largely on chance.
-    Client-rounds instead of rounds make methods comparable whose stages train cohorts of other sizes.
+    The share is counted in client-rounds, because stages of some methods train cohorts of other sizes.
 
     Parameters
     ----------

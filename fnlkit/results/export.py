@@ -30,7 +30,7 @@ def probabilities(run, path=None, *, unlabeled=False):
     run : fnlkit.artifacts.run.Run
     path : str
         npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images; a table with a row per sample; for a
-        run on features, a file of `fnlkit embed`: its new samples, or its test samples if it has no new ones.
+        run on features, the new samples of a file of `fnlkit embed`, or the test samples if there are no new samples.
     unlabeled : bool
         `path` is a data set (default: the run's data set), and its samples without a label are predicted.
 

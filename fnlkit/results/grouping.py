@@ -123,18 +123,18 @@ def groups(runs, rows, by=None, baseline=None):
     ----------
     runs : list of Run
     rows : list of dict
-        Their numbers, as `fnlkit.results.comparison.row` returns them.
+        Numbers of the runs, as `fnlkit.results.comparison.row` returns them.
     by : sequence of str, optional
         Columns that define a group: ``method``, ``dataset``, ``noise``, ``scheme``, ``clients`` or any other parameter of the
         commands before training, any option of `fnlkit train`.  Default: data set, method and all other differences except
         seeds.
     baseline : str, optional
-        As for `baseline_among`: a method, or a value of the first word of `by` if ``method`` is not among them.
+        As for `baseline_among`: a method, or a value of the first word of `by` if `by` does not contain ``method``.
 
     Returns
     -------
     list of dict
-        group: its values of `by`; runs; seeds; differ: further differences within the group except seeds; measures: {number:
+        group: values of `by`; runs; seeds; differ: further differences within the group except seeds; measures: {number:
         {mean, spread, runs}} of the numbers that a run has; baseline: its name; ahead: {number: result of
         `fnlkit.results.statistics.compare_pairs` for the difference from the baseline's group of the same setting, with
         ``holm``, the p-value corrected for all groups, and ``clear``, whether it is below 0.05; None for the baseline's group};
@@ -218,7 +218,7 @@ def _by_seed(rows, name):
 
 
 def _beside_the_baseline(found, wanted):
-    """Add to each group its difference from the baseline's group with the same other values."""
+    """Add to each group the difference from the baseline's group with the same other values."""
     words = list(found[0]["group"])
     compared = "method" if "method" in words else words[0]
     name = baseline_among([str(one["group"][compared]) for one in found], wanted, methods=compared == "method")

@@ -64,6 +64,6 @@ def attach(run, row):
 
 
 def is_of_search(path):
-    """Return whether a file is a run of a recipe's search, which is no row of its tables."""
+    """Return whether a file is a run of a recipe's search, which is no row of the recipe's tables."""
     folder, file = os.path.split(path)
     return file.startswith("search-") and os.path.isfile(os.path.join(folder, FILE))

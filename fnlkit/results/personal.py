@@ -1,4 +1,4 @@
-"""Test each client's own model on the client's held-out samples: personalized accuracy."""
+"""Test the own model of each client on the client's held-out samples: personalized accuracy."""
 
 from dataclasses import replace
 

@@ -34,7 +34,7 @@ def rows(runs, numbers, each="run"):
     ----------
     runs : list of Run
     numbers : list of dict
-        Numbers of each run, as `fnlkit.results.comparison.row` returns them, with its name in ``run``.
+        Numbers of each run, as `fnlkit.results.comparison.row` returns them, with the name of the run in ``run``.
     each : str
         ``run`` or ``evaluation``.
 

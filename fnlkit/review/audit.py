@@ -55,7 +55,7 @@ class Audit:
         p (of the test that the site is noisier than the others, or has more of a confusion if only this is reported; Holm's
         correction; None without a model), noisier (True if
         wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
-        separable, unseen (share of labels that nobody judges), skill of both models, skill_by_class, inputs, shares_differ,
+        separable, unseen (share of labels that no model judges), skill of both models, skill_by_class, inputs, shares_differ,
         only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
         unlabeled, shared and near_shared (copies at other sites, by name); review (counts of the last review with a
         guarantee, see fnlkit.review.designs.summary, or None).
@@ -131,7 +131,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     sites : fnlkit.deploy.remote.Remote, optional
         Real sites that hold the samples.  The results by sample then stay at the sites, and are 0 in the Audit.
     checkpoints : path, optional
-        Folder in which the trained models are saved. A repeated audit with equal arguments continues them.
+        Folder in which the trained models are saved. A repeated audit with equal arguments continues these models.
     say : callable, optional
         Called with a progress message for each model.
     progress : callable, optional
@@ -215,7 +215,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
 def _keep_results(members, evidence, whole, detectors):
     """Return the results by sample: positions of the originals of copies (m,), far (m,), {detector: flagged (m,)}.
 
-    Real sites keep them, and they are empty here.
+    Results of real sites stay at the sites, and are empty here.
     """
     if evidence.sites is not None:
         none = np.zeros(len(evidence.labels), bool)

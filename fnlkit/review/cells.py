@@ -95,7 +95,7 @@ def reply_cells(client, model, received):
 
 # ---- the server
 def count_near_copies(cells, fingerprints):
-    """Return for each client {other client: number of its samples with only a near copy there}.
+    """Return for each client {other client: number of the client's samples with only a near copy at the other}.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
     ----------
     federation : fnlkit.artifacts.federation.Federation
     votes : int (n, A)
-        Labels by sample and annotator, -1 for no vote.  A sample without votes keeps its label, and so does a sample
-        that a person decided in a review.
+        Labels by sample and annotator, -1 for no vote.  The label of a sample does not change without votes,
+        or after a decision in a review.
     method : str
         A name in METHODS: most votes, ties to the lower class; `dawid_skene` for each site separately; CROWDLAB (Goh 2022)
         by cleanlab, which combines a classifier's probabilities with the votes.
@@ -246,8 +246,8 @@ def read_votes(path, federation):
     Parameters
     ----------
     path : str
-        npz or npy with an array ``votes`` (n, A) of labels, -1 for none; or a table (CSV, Parquet) whose cells are class
-        names or empty.  The table has a column ``id`` and one column per annotator, or one row per vote: columns for the
+        npz or npy with an array ``votes`` (n, A) of labels, -1 for none; or a table (CSV, Parquet) with class names
+        or empty cells.  The table has a column ``id`` and one column per annotator, or one row per vote: columns for the
         sample, the annotator and the label, named as `fnlkit.datasets.manifest.ROLES` lists.  An id is the federation's
         ``sample_id``, else its ``sample_path``, or the position of the sample if it has neither.
     federation : fnlkit.artifacts.federation.Federation

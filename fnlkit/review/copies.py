@@ -176,7 +176,7 @@ def hash_rows(rows, salt):
 
 # ---- the server
 def count_copies(fingerprints):
-    """Return for each client {other client: number of its samples that the other also has}."""
+    """Return for each client {other client: number of the client's samples that the other also has}."""
     held = [set(part.tolist()) for part in fingerprints]
     out = [{} for _ in held]
     for a, mine in enumerate(held):
@@ -191,7 +191,7 @@ def separate(group, shared, sizes):
 
     The model that judges a group is trained on the other sites, and so it has not learned the labels that a judged sample has
     at another site.  The mask marks sites for which this leaves fewer than half of the sites; no model of other sites judges
-    them, and their group is unchanged.
+    such a site, and its group is unchanged.
 
     Parameters
     ----------

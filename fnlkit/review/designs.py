@@ -22,7 +22,7 @@ _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "give
 
 @dataclass(frozen=True)
 class Design:
-    """Plan of a review; its text is in the column `design` of the table of decisions.
+    """Plan of a review, which the table of decisions contains as text in the column `design`.
 
     Attributes
     ----------
@@ -79,14 +79,14 @@ class Design:
         return out
 
     def bounds(self):
-        """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix, by its reviewed right labels."""
+        """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix by its number of reviewed right labels."""
         if self.confidence is not None:
             return right_with_confidence(self.candidates, self.reviews, 1 - self.confidence).astype(float)
         return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
 
 
 def rank_samples(federation, client, given=None):
-    """Return the samples of a client, or of one of its classes, from which a list can be made, highest issue scores first.
+    """Return the samples of a client, or of a class of this client, from which a list can be made, highest issue scores first.
 
     Reviewed samples, samples of earlier lists and held-out samples are omitted.
     """
@@ -147,7 +147,7 @@ def is_list(one, size):
 
 
 def plan_design(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
-    """Return (Design, positions of its candidates in the order of their scores).
+    """Return (Design, positions of the candidates in the order of the scores).
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def plan_design(federation, client, reviews, *, q, candidates=None, confidence=N
     Raises
     ------
     InputError
-        If a number is out of its range.
+        If a number is out of range.
     """
     if not (isinstance(q, (int, float)) and 0 < q < 1):
         raise InputError(f"--guarantee {q}: expected a share between 0 and 1, such as 0.2")

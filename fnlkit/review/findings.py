@@ -42,8 +42,8 @@ def skill_of(table):
     Returns
     -------
     dict
-        agreement, chance; kappa, low, high: agreement beyond chance, as a share of the largest possible, with its 95 %
-        interval.
+        agreement, chance; kappa, low, high: agreement beyond chance, as a share of the largest possible, with the
+        95 % interval.
     """
     table = np.asarray(table, np.float64)
     total = max(1.0, table.sum())
@@ -245,7 +245,7 @@ def judges(auc, predicted, within, known):
     auc : (N,)
         Difference of the inputs after the chosen change; infinite if the difference cannot be undone.
     predicted, within : int (N, C, C)
-        Predictions of the models of the others and of the site's own model.
+        Predictions of the models of the other sites, and of the model of the site itself.
     known : bool (N, C)
         Classes that the models of the others can judge; skill is measured on samples with these labels.
     """
@@ -277,11 +277,11 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
     supported : int (N,)
     certain : int (N, 2)
     unseen : (N,)
-        Share of the labels whose class no other site has, which nobody judges.
+        Share of the labels of classes that no other site has. No model judges these labels.
     shared : bool
         Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
-        labels of similar samples teach them to the models. The site's own model does not speak for its labels, because the
-        inputs are those of the others.
+        labels of similar samples teach these labels to the models. The model of the site itself is no independent evidence,
+        because other sites have the same inputs.
     away : int
         As for `more_than_others`, for counts by class.
 

@@ -1,6 +1,6 @@
 """A list of wrong labels with a bounded share of right labels, from random reviews of the most suspicious ones.
 
-Before the review, the `candidates` with the highest scores are fixed, and `reviews` of them are drawn at random without
+Before the review, the `candidates` with the highest scores are fixed, and `reviews` candidates are drawn at random without
 replacement.  A right label is reviewed or not by chance alone, whatever the noise, the model or the scores depend on.  The
 reviewed right labels therefore count the unreviewed right labels.  docs/guarantees.md has the proof.
 
@@ -30,7 +30,7 @@ class GuaranteedList:
     order : int64 (K,)
         Candidates in the order of the list.
     right_at_most : float
-        Estimate of the right labels among them: at most q times their number.
+        Estimate of the number of right labels in the list: at most q times the length of the list.
     reviews : int
         Number of reviewed candidates.
     q : float

@@ -75,8 +75,8 @@ def list_labels(federation):
     """Return a Sheet of all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
-    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review, a
-    list with its guarantee and its review, the votes of annotators, or the issue score of a correction.
+    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review,
+    a list with guarantee and review, the votes of annotators, or the issue score of a correction.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _find_decisions(federation):
 
 
 def _find_listed(federation):
-    """Return {position: list, its guarantee and its review} of the samples that `correct --list` changed or left out."""
+    """Return {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
     out = {}
     for number, one in enumerate(read_applied_lists(federation), 1):
         sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"

@@ -1,6 +1,7 @@
 """Plan of the next reviews: how many decisions at which site, of which class, and for which purpose.
 
-The plan uses estimates of an audit, which rest on its assumptions.  Lists and ranges of the reviews themselves do not.
+The plan uses estimates of an audit, which depend on the assumptions of the audit.  Lists and ranges of the reviews do not
+depend on these assumptions.
 """
 
 import math
@@ -35,7 +36,7 @@ class Row:
     reviews : float
         Expected number of decisions; whole for the site.
     found : float
-        Expected number of wrong labels among them.
+        Expected number of wrong labels that the decisions find.
     listed : float
         Expected number of wrong labels in the list.
     """
@@ -57,7 +58,7 @@ def calibrate(scores: np.ndarray, level: float | None) -> np.ndarray:
     ----------
     scores : (n,) in [0, 1]
     level : float or None
-        Estimated share of wrong labels; None keeps the scores.
+        Estimated share of wrong labels; None returns the scores.
     """
     odds = logit(np.clip(np.asarray(scores, np.float64), LEAST, 1 - LEAST))
     if level is None or not len(odds):

@@ -1,4 +1,4 @@
-"""Refuse descriptions of the inputs that no samples have: one bad reply must not end an audit, and its site is named."""
+"""Refuse descriptions of the inputs that no samples have: a bad reply must not end an audit, and the site is named."""
 
 from typing import Any
 

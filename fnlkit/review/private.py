@@ -86,7 +86,7 @@ def total_epsilon(releases, delta):
 
 
 def sensitivity_of(size):
-    """Return {table: largest L2 norm of its change if one record is added or removed}, for `size` features."""
+    """Return {table: largest L2 norm of the change if a record is added or removed}, for `size` features."""
     bound = BOUND * math.sqrt(size)
     return {name: {"sums": bound, "moments": bound**2}.get(name, 1.0) for name in SHARES}
 
@@ -220,7 +220,7 @@ def implausible(second, classes, most, size, *, epsilon, delta):
 
 
 def _within(parts, noise):
-    """Return (class means (C, m), their noise variance (C,), covariance within (m, m), variance of its entries, n)."""
+    """Return (class means (C, m), their noise variance (C,), covariance within (m, m), variance of the entries, n)."""
     counts = np.maximum(sum(part["counts"] for part in parts), 1.0)
     by_class, moments = sum(part["sums"] for part in parts), sum(part["moments"] for part in parts)
     total, added = counts.sum(), noise["sums"] ** 2 * len(parts)
@@ -253,8 +253,9 @@ def discriminant(parts, noise):
 def different(firsts, noise):
     """Return (mask (N,) of sites whose features differ, AUC (N,) with which the means separate a site); none if most differ.
 
-    A site's mean is compared with the class means of the others at its class shares, so that neither wrong labels nor other
-    class shares matter much; and its variance with theirs.  Both allow for the noise.
+    The mean of a site is compared with the class means of the other sites, weighted by the class shares of the site.  Wrong
+    labels and other class shares therefore have little effect.  The variance is compared with the variance of the other sites.
+    Both comparisons allow for the noise.
     """
     from scipy.stats import chi2, norm
 
@@ -286,8 +287,9 @@ def different(firsts, noise):
 def make_head(firsts, *, epsilon, delta, scale=None):
     """Return the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
 
-    Noise makes classifiers differ: with one for each site, from the sums of the others, some clean sites have the worst one and
-    are accused.  A classifier of so few features learns little of a site's own wrong labels.
+    Noise makes classifiers differ: with a separate classifier for each site, from the sums of the other sites, some clean sites
+    get the worst classifier and are accused.  A classifier of so few features learns little from the wrong labels of a single
+    site.
 
     Returns
     -------
@@ -305,9 +307,9 @@ def make_head(firsts, *, epsilon, delta, scale=None):
 def assess(seconds, apart, noise):
     """Return the numbers of each site on which the report rests, as fnlkit.review.findings.assess does.
 
-    Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  Its standard
-    deviation contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end is not
-    multiplied, because wrong labels of one class lower kappa less.
+    Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
+    deviation of this number contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end
+    is not multiplied, because wrong labels of one class lower kappa less.
     """
     from scipy.stats import norm
 

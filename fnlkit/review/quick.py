@@ -88,7 +88,7 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     epsilon, delta : float, optional
         Simulate sums with noise (fnlkit.review.private). The scale is not part of this cost. Default: no noise.
     suspects : bool
-        With noise: also rank the samples of each site by its own model.
+        With noise: also rank the samples of each site by the model of the site itself.
     seed : int
 
     Raises

@@ -87,7 +87,7 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
 
 
 def needs_a_look(row):
-    """Return whether a site has a finding beside the agreement of its labels with the models."""
+    """Return whether a site has a finding other than the agreement of its labels with the models."""
     return row["finding"] not in AGREEING or row["inputs"]["differ"] or bool(row["only_here"])
 
 
@@ -201,7 +201,7 @@ def odd(row):
 
 
 def matrix(row, classes):
-    """Return the confusions of a site as {"names": classes, "rows": shares of the true class}, or None if nobody judged.
+    """Return the confusions of a site as {"names": classes, "rows": shares of the true class}, or None if no model judged.
 
     Of many classes, those with the most confusions are taken.
 

@@ -393,7 +393,7 @@ def _rescale(x, fits):
 
 
 def _tone(change, own, reference):
-    """Return (factor, offset) of the pixels that give them the reference's mean and standard deviation."""
+    """Return (factor, offset) that give the pixels the mean and the standard deviation of the reference."""
     sign = TONES[change.tone]
     factor = sign * reference[1] / own[1] if sign else 1.0
     return factor, reference[0] - factor * own[0] if sign else 0.0
@@ -462,7 +462,7 @@ def compare_inputs(replies, counts, changes):
 
 
 def _auc(mine, own_within, own_counts, other, other_within, other_counts):
-    """Return the AUC of the linear classifier between two sites, for the class shares that make them most alike.
+    """Return the AUC of the linear classifier between two sites, for the class shares that make the sites most alike.
 
     None if they share no class. A difference that is not significant counts as 0.5.
     """

@@ -150,14 +150,14 @@ def judge_labels(client, model, received, *, prior, seed):
 
 
 def use_own_model(client, model, received):
-    """Judge labels by the site's own model instead of the model of the others."""
+    """Judge labels by the model of the site itself instead of the model of the other sites."""
     client.rows["estimate/probabilities"] = client.rows["audit/within"]
 
 
 def withhold(client, model, received):
     """Flag no sample, because no model can judge the labels here; the scores remain as an order for a review.
 
-    The scores are the mean of those by the models of the others and by the site's own model.
+    Each score is the mean of two scores: by the models of the other sites, and by the model of the site itself.
     """
     own = 1 - client.rows["audit/within"].gather(1, client.y[:, None])[:, 0]
     client.rows["estimate/issue"] = (client.rows["estimate/issue"] + own) / 2
@@ -201,7 +201,7 @@ def detect(client, model, received, *, detectors, seed):
 
 
 def points_of(client):
-    """Return the inputs of the site's own model (n, D): embeddings if there are any, otherwise values or small images."""
+    """Return the inputs (n, D) of the model of the site itself: embeddings if available, otherwise values or small images."""
     if "input/embedding" in client.rows:
         return client.rows["input/embedding"].numpy().astype(np.float64)
     if client.inputs.image:

@@ -244,9 +244,9 @@ def _probabilities(client, head, told, changes, scale):
 
 
 def _estimate(client, seed):
-    """Return the estimates of fnlkit.estimators.em for a client, with the tempering that fits its labels best.
+    """Return the estimates of fnlkit.estimators.em for a client, with the tempering that fits the client's labels best.
 
-    Beside level, low, high, deviation and counts (C, C): guess (n,), the most probable true class.
+    In addition to level, low, high, deviation and counts (C, C): guess (n,), the most probable true class.
     """
     logits, labels = em.scores_of(federated.predictions(client)), client.y.numpy()
     rng, used = stream(seed, "em", client=client.id), np.arange(len(labels))
@@ -314,7 +314,7 @@ def _within(first):
 def discriminant(counts, by_class, moments, shrinkage=SHRINKAGE):
     """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
 
-    The covariance within the classes is (1 - s) S + s t I, where t is its mean variance.  A class without samples has a large
+    The covariance within the classes is (1 - s) S + s t I, where t is the mean variance.  A class without samples has a large
     negative offset.
 
     Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance.

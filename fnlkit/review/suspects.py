@@ -27,7 +27,7 @@ class Selection:
     positions : int64 (b,)
         In the training set, in the order in which they should be reviewed.
     suspect : bool (b,)
-        True for the most suspicious of the client, False for the random sample of all its others.
+        True for the most suspicious samples of the client, False for the random sample of all others.
     others : int
         Number of the client's samples outside the most suspicious, which the random samples represent.
     design : fnlkit.review.designs.Design or None

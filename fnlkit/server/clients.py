@@ -69,7 +69,7 @@ class Clients(Transactional):
     Parameters
     ----------
     engine : fnlkit.engines.engine.Engine
-        Its members, network, inputs and seed are those of the session.
+        The session uses the members, network, inputs and seed of the engine.
     min_replies : float in [0, 1]
         The smallest share of a cohort whose replies must be accepted.  A cohort of one client is judged together with earlier
         visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.

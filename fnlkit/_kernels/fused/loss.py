@@ -129,8 +129,8 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
         The samples of the rows and their mixup partners.
     step : int
     share : float
-        Weight of the row's own label; 1 without mixup.  Labels and t of kind 3 are mixed.  Averages, y' and `keep` are those
-        of the row's own sample.
+        Weight of the label of the row itself; 1 without mixup.  Labels and t of kind 3 are mixed.  Averages, y' and `keep`
+        belong to the sample of the row.
     samples : int
         Number of rows in use.
     room : Room

@@ -68,7 +68,7 @@ def remember_label_shares(client: "Client", model: "LocalModel", received: "dict
 def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not reduce the loss (peer loss).
 
-    Return CE(y) - strength CE(y'), (..., B), with y' drawn from the client's own labels (Liu, Guo 2020, eq. 6).
+    Return CE(y) - strength CE(y'), (..., B), with y' drawn from the labels of the client (Liu, Guo 2020, eq. 6).
 
     The paper compares y' with the prediction of a second random sample.  Here, as in FedDPCont, y' is compared with the
     prediction of the same sample, which has the same expectation over a batch.  FedDPCont draws y' from the labels of all
@@ -89,7 +89,7 @@ def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0,
 def cores(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with random labels as in peer loss, with the expectation instead of a draw (CORES).
 
-    Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
+    Return CE(y) - strength E CE(y'), (..., B), expected over the labels of the client (Cheng 2021, eq. 4: CORES).
 
     CORES also increases the strength over epochs and drops samples.  This loss does neither; the method `feddpcont` has a
     schedule of the strength.

@@ -53,7 +53,7 @@ def joint(
 ) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Return -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
 
-    s is the mean of the sample's last `length` predictions before this step; p is added to them afterwards.
+    s is the mean of the sample's last `length` predictions before this step; p is added to these predictions afterwards.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ ACTOR = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": 3}
 
 
 class Simulation:
-    """Ray actors and the grid that connects to them.
+    """Ray actors, and the grid that connects to the actors.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Simulation:
         return _notebook(self.home, i)
 
     def start(self):
-        """Start Ray and its actors, unless they are running.
+        """Start Ray and the actors, unless they are running.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Simulation:
         """Do nothing, because the server records failures of a round."""
 
     def disk_freed(self, client, since):
-        """Return False: nobody waits for the disk of this machine, which all clients share."""
+        """Return False: a run does not wait for the disk of this machine, which all clients share."""
         return False
 
     def renew(self, late):

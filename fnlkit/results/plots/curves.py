@@ -104,7 +104,7 @@ def _parts(members):
 
 
 def _legend(figure, axes):
-    """Put the legend outside: beside single axes, or a common legend to the right of all panels."""
+    """Put the legend outside: next to single axes, or a common legend to the right of all panels."""
     if len(axes) == 1:
         place_legend_right(axes[0])
         return

@@ -99,7 +99,7 @@ def _shrink(figure, points):
 
 
 def _fits(figure):
-    """Return whether the layout is possible, and legends, titles and labels lie within the figure and beside each other."""
+    """Return whether the layout is possible, and legends, titles and labels are inside the figure and do not overlap."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="constrained_layout not applied")
         try:

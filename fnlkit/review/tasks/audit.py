@@ -124,8 +124,8 @@ def _members(federation, dataset, embeddings):
 def _judges(skill, errors, least):
     """Return (chosen (N, L), differs (N, L)) from skills and their numbers of standard errors (N, 2, L).
 
-    The chosen model is 0 for the models of the other sites, 1 for the site's own model, and -1 for none.  A site differs if its
-    own model judges because the models of the others do not apply.
+    The chosen model is 0 for the models of the other sites, 1 for the model of the site itself, and -1 for none.  A site
+    differs if the model of the site itself judges because the models of the others do not apply.
     """
     able = (skill >= least) & (errors > SURE)
     apart = able[:, 1] & (skill[:, 0] < APPLIES * skill[:, 1])

@@ -11,7 +11,7 @@ ALL, SMALLEST, EXCHANGED = range(3)
 
 
 class Terms(NamedTuple):
-    """Terms of a sample's loss beside the label term; C classes, unused array fields have length 0.
+    """Terms of a sample's loss in addition to the label term; C classes, unused array fields have length 0.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Memory(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Choice of samples in each batch; a batch's loss is the mean over its chosen samples.
+    """Choice of samples in each batch; the loss of a batch is the mean over the chosen samples.
 
     Attributes
     ----------
