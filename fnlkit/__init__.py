@@ -2,6 +2,8 @@
 
 import importlib
 
+from fnlkit._lazy import attach
+
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
 _HOME = {
     "InputError": "fnlkit.errors",
@@ -76,12 +78,13 @@ if TYPE_CHECKING:
     from fnlkit.rank import get_label_quality_scores as get_label_quality_scores
 
 
+_load = attach(__name__, _HOME)
+
+
 def __getattr__(name):
     if name == "reproduce":  # a package that is called
         return importlib.import_module("fnlkit.reproduce")
-    if name not in _HOME:
-        raise AttributeError(f"module 'fnlkit' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return _load(name)
 
 
 def __dir__():

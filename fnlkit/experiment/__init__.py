@@ -1,6 +1,6 @@
 """Experiments: assemble a run from settings, train it, save checkpoints and resume."""
 
-import importlib
+from fnlkit._lazy import attach
 
 _HOME = {
     "Experiment": "fnlkit.experiment.experiment",
@@ -10,8 +10,4 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
-
-def __getattr__(name):
-    if name not in _HOME:
-        raise AttributeError(f"module 'fnlkit.experiment' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+__getattr__ = attach(__name__, _HOME)

@@ -8,7 +8,7 @@ Input can be float32 or float64 (other numbers are converted), read-only, or not
 type.  Invalid arguments raise `fnlkit.errors.InputError`.
 """
 
-import importlib
+from fnlkit._lazy import attach
 
 # Name -> module, imported at first use: the other modules of this package are used without compiled code.
 _HOME = {
@@ -43,8 +43,4 @@ if TYPE_CHECKING:
     from fnlkit.kernels.threads import set_threads as set_threads
     from fnlkit.kernels.voting import knn_vote as knn_vote
 
-
-def __getattr__(name):
-    if name not in _HOME:
-        raise AttributeError(f"module 'fnlkit.kernels' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fnlkit.kernels.{_HOME[name]}"), name)
+__getattr__ = attach(__name__, {name: f"{__name__}.{module}" for name, module in _HOME.items()})

@@ -1,6 +1,6 @@
 """Functions behind the commands, for use from Python."""
 
-import importlib
+from fnlkit._lazy import attach
 
 _HOME = {
     "partition": "labels",
@@ -46,8 +46,4 @@ if TYPE_CHECKING:
     from fnlkit.pipeline.reviewing import suspects as suspects
     from fnlkit.pipeline.training import train as train
 
-
-def __getattr__(name):
-    if name not in _HOME:
-        raise AttributeError(f"module 'fnlkit.pipeline' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fnlkit.pipeline.{_HOME[name]}"), name)
+__getattr__ = attach(__name__, {name: f"{__name__}.{module}" for name, module in _HOME.items()})
