@@ -25,21 +25,22 @@ for line in sys.argv[1:]:
 """
 
 
-def without(folder, *lines):
+def without(folder, *lines, after=""):
     return subprocess.run(
-        [sys.executable, "-c", CALL, *lines], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", CALL + after, *lines], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
 
 
-def test_the_pipe_needs_neither_faiss_nor_torchaudio(tmp_path):
+def test_the_pipe_needs_neither_faiss_nor_torchaudio_nor_the_compiler_of_torch(tmp_path):
     done = without(
         tmp_path,
         "partition --clients 4 -o clean.npz",
         "inject-noise clean.npz -o noisy.npz",
         "estimate-noise noisy.npz --estimator confident(folds=2) --rounds 1 --epochs 1 --apply relabel -o judged.npz",
-        "train judged.npz --rounds 1 --epochs 1 -o run.pt",
+        "train judged.npz --rounds 1 --epochs 1 --engine sequential -o run.pt",
         "evaluate run.pt",
+        after="assert 'torch._dynamo' not in sys.modules\n",
     )
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
 

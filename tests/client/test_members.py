@@ -60,7 +60,8 @@ def run(engine, source, method="fedavg", embedding=None):
 
 
 @pytest.mark.parametrize(("engine", "method"), [
-    *itertools.product(["sequential", "stacked", "fused"], ["nnc(k=3)", "akd(k=3)"]), ("workers", "nnc(k=3)"),
+    *itertools.product(["sequential", "stacked", "fused"], ["nnc(k=3)", "akd(k=3)"]),
+    pytest.param("workers", "nnc(k=3)", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_where_samples_lie_changes_nothing(engine, method, tmp_path):
     x, *_ = samples()

@@ -42,11 +42,11 @@ kernels.project_to_simplex([[0.5, 0.5]])
 
 
 def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_path):
-    together = [start(tmp_path, NOTES) for _ in range(3)]
+    together = [start(tmp_path, NOTES) for _ in range(2)]
     notes = [line for process in together for line in finish(process).splitlines()]
     files = sorted((tmp_path / "fnlkit").iterdir())
     assert files and all(file.suffix == ".kernel" for file in files)
-    # One process compiles each kernel and prints a note; the others wait.
+    # One process compiles each kernel and prints a note; the other waits.
     compiled = [line.split()[2] for line in notes if "compiling" in line]
     assert sorted(compiled) == sorted(file.name.rpartition("-")[0].removeprefix("fnlkit._kernels.") for file in files)
     later = [line for line in finish(start(tmp_path, NOTES + SECOND)).splitlines() if "compiling" in line]
@@ -91,6 +91,8 @@ def test_without_a_home_kernels_are_cached_in_a_temporary_folder_with_one_note(t
     assert not finish(start("", nowhere))
 
 
+# Each of the slow tests imports the compiler in a process of its own.
+@pytest.mark.slow
 def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path):
     folder = tmp_path / f"fnlkit-kernels-{os.getuid()}"
     folder.mkdir()
@@ -99,6 +101,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path):
     assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tmp_path):
     (tmp_path / "fnlkit").mkdir()
     stuck = """
@@ -121,6 +124,7 @@ def test_without_fcntl_nothing_is_locked(tmp_path, monkeypatch):
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_kernels_work_without_a_writable_folder(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
@@ -128,6 +132,7 @@ def test_kernels_work_without_a_writable_folder(tmp_path):
     assert blocked.read_text().startswith("a file")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_looked_into_is_skipped(tmp_path):
     """Such as the cache of another user's home; here the name is too long, which also root cannot read."""
     before = "import pathlib; from fnlkit._kernels import _compile\n"
