@@ -551,6 +551,7 @@ LENET_METHODS = (
 )
 
 
+@pytest.mark.slow  # see tests/engines/test_fused.py: losses of LeNet-5
 @pytest.mark.parametrize("method", LENET_METHODS)
 def test_terms_of_lenets_losses(method):
     """With crops and flips, so that the two views of DivideMix differ."""

@@ -321,6 +321,7 @@ def compare(net, real, x, y, order, **options):
     return fit
 
 
+@pytest.mark.slow
 def test_lenets_features_follow_a_teacher():
     """12 steps with a head of 150 outputs behind LeNet-5, against PyTorch's own gradients."""
     x, y = client(LENET)
@@ -379,24 +380,26 @@ def test_two_views_equal_the_loss_in_pytorch(variant):
     np.testing.assert_allclose(fit.loss, total / (order >= 0).sum(), rtol=1e-9)
 
 
-def kinds(nets):
+def kinds(nets, slow=()):
     """Return a parametrization of networks and precisions; without --slow, LeNet-5 in single and others in double.
 
-    Loops over samples and the losses are the same code for all networks and precisions, and compiling one takes 6 to 15 s.
+    Loops over samples and the losses are the same code for all networks and precisions, and compiling one takes 6 to 16 s.
+    Networks in `slow` are slow in both precisions.
     """
     rows = []
     for name, net in nets.items():
         usual = np.float32 if net[0] == "lenet5" else np.float64
-        other = np.float64 if usual is np.float32 else np.float32
-        rows += [pytest.param(net, usual, id=f"{name}-{usual.__name__}")]
-        rows += [pytest.param(net, other, id=f"{name}-{other.__name__}", marks=pytest.mark.slow)]
+        for real in (np.float32, np.float64):
+            marks = () if real is usual and name not in slow else pytest.mark.slow
+            rows.append(pytest.param(net, real, id=f"{name}-{real.__name__}", marks=marks))
     return pytest.mark.parametrize(("net", "real"), rows)
 
 
 NETS = {"lenet5": LENET, "mlp": MLP}
 
 
-@kinds(NETS)
+# The kernel of all losses differs from that of the plain cross entropy in the part that no network has of its own.
+@kinds(NETS, slow=["lenet5"])
 @pytest.mark.parametrize("name", losses(1, 2, (1, 1), np.float32))
 def test_losses(net, name, real):
     x, y = client(net, kind="uint8" if net == LENET else "float64")
