@@ -1,6 +1,6 @@
 """Costs of each method relative to FedAvg: `python -m benchmarks.costs > data/costs.toml`.
 
-Digits on 20 clients of which half are noisy; 4 clients per round; 20 rounds, 60 for `auto`, whose trials are short in fewer; a
+Digits on 20 clients of which half are noisy; 4 clients per round; 20 rounds; a
 perceptron of 19,210 weights.  In larger networks, replies other than weights are a smaller share of the traffic.
 """
 
@@ -14,20 +14,12 @@ from fnlkit.experiment import Experiment, Settings
 SETTINGS = {"rounds": 20, "fraction": 0.2, "epochs": 1, "batch_size": 32, "model": "mlp(hidden=256)", "eval_every": 1000}
 
 
-# Rounds of methods that need more of them.
-ROUNDS = {"auto": 60}
-
-
-def spent(method, rounds=SETTINGS["rounds"]):
-    """Return (client-rounds, bytes sent by clients, bytes received by clients) of a method in a number of rounds."""
+def spent(method):
+    """Return (client-rounds, bytes sent by clients, bytes received by clients) of a method."""
     digits = datasets.load("digits")
     public = 0.05 if "public" in registry.needs(method) else 0.0
     federation = noise.inject(partitioning.federation(digits, clients=20, public=public), "clients(rho=0.5, tau=0.5)", seed=0)
-    traffic = (
-        Experiment(federation, digits, Settings(method=method, **SETTINGS | {"rounds": rounds}), engine="sequential")
-        .run()
-        .traffic
-    )
+    traffic = Experiment(federation, digits, Settings(method=method, **SETTINGS), engine="sequential").run().traffic
     return traffic.client_rounds, traffic.bytes_up, traffic.bytes_down
 
 
@@ -38,11 +30,9 @@ def relative(method, plain):
     ----------
     method : str
     plain : (client-rounds, bytes, bytes)
-        Of FedAvg in the usual number of rounds; they grow linearly with it.
+        Of FedAvg.
     """
-    rounds = ROUNDS.get(method, SETTINGS["rounds"])
-    scale = rounds / SETTINGS["rounds"]
-    return [round(mine / (scale * theirs), 2) for mine, theirs in zip(spent(method, rounds), plain, strict=True)]
+    return [round(mine / theirs, 2) for mine, theirs in zip(spent(method), plain, strict=True)]
 
 
 def main():

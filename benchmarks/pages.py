@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import auto, equations, league
+from benchmarks import equations, league
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -43,13 +43,7 @@ def pages():
 @cache
 def parts():
     """Return {name: lines} of all computed parts."""
-    scores = auto.Scores([json.loads(line) for line in auto.STORED.read_text(encoding="utf-8").splitlines()])
-    found = list(auto.report(scores))
-    cut = found.index("")
     return league.tables() | {
-        "auto regimes": found[:cut],
-        "auto regrets": found[cut + 1 :],
-        "auto statements": list(auto.statements(scores)),
         "bytes": list(bytes_table()),
         "equations": list(equations.table()),
         "times": list(time_table()),

@@ -47,7 +47,7 @@ def summary(run, *, target=None):
     own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and own in scored[-1]:  # a measure of the user
         out[f"{own}_last"] = scored[-1][own]
-    if any("runner_up" in row for row in run.history):
+    if any("wrong_share" in row for row in run.history):
         from fnlkit.methods.auto import explain_choice  # imports torch
 
         out["choice"] = explain_choice(run.history)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import auto, estimators, pages
+from benchmarks import estimators, pages
 from fnlkit.errors import InputError
 
 
@@ -56,21 +56,6 @@ def test_unknown_parts_are_refused(name):
 def test_an_output_is_one_paragraph_as_it_is():
     lines = list(pages.output("flower-scale.txt", "10,000 clients of 5 samples"))
     assert lines[0] == "```text" and lines[-1] == "```" and len(lines) == 7 and "Flower's FedAvg" in lines[-2]
-
-
-def scored(regime, chosen, returned=False, **scores):
-    """Return the lines of a seed: `auto`, its treatments and the ensemble."""
-    lines = [{"regime": regime, "seed": 0, "treatment": name, "score": value} for name, value in scores.items()]
-    return [*lines, {"regime": regime, "seed": 0, "treatment": "auto", "score": 70.0, "chosen": chosen, "returned": returned}]
-
-
-def test_the_choice_of_auto_is_compared_with_always_infer():
-    """Best scores are 60 and 80; those of the chosen treatments 60 and 70: regrets 0 and 10.  Always infer: none."""
-    one = scored("a: x", "infer", plain=50.0, prune=55.0, infer=60.0, ensemble=0.0)
-    two = scored("b: x", "prune", returned=True, plain=50.0, prune=70.0, infer=80.0, ensemble=0.0)
-    found = auto.choice(auto.Scores(one + two))
-    assert found["chosen"] == {"plain": 0, "prune": 1, "infer": 1} and (found["runs"], found["returned"]) == (2, 1)
-    assert list(found["regrets"].values()) == [5.0, 0.0] and found["ahead"]["mean"] == 0.0
 
 
 def test_estimators_repeat_their_stored_errors():
