@@ -251,8 +251,9 @@ def test_methods_combine_with_optimizers(method, optimizer):
 
 
 # ---- FLR's special cases
-def end(method, **settings):
-    return run(method, **settings)[1].weights
+@cache
+def end(method):
+    return run(method, fit=SHORT)[1].weights
 
 
 def test_flr_without_strength_is_fedavg():
