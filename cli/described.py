@@ -1,4 +1,4 @@
-"""Facts of an artifact, and tables of them."""
+"""Facts of an artifact, and tables of these facts."""
 
 import json
 

@@ -126,7 +126,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
 
 
 def _describe_files(files, folder, sites, demo):
-    """Yield lines with what was written and the next step."""
+    """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
     if not sites:
         yield "next: see docs/deployment.md; with --address, certificates and folders for the sites are written, too"

@@ -295,7 +295,7 @@ def judge(data, heads, folder, name, leave_out, scaled, output):
 def predict(run, data, folder, as_json, output):
     """Predict the samples of this site with RUN.pt and print the agreement with the labels. Nothing is sent.
 
-    The site need not have taken part: columns, classes and the backbone are those of the project in FOLDER. Test samples are
+    The site need not have taken part: columns, classes and the backbone come from the project in FOLDER. Test samples are
     predicted if the data have some, otherwise all samples.
 
     \b

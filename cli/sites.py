@@ -37,7 +37,7 @@ def command():
 
 
 class TooSlow(WorkStopped):
-    """A command of Flower gave no answer in time; unlike other errors, this leaves open what it would have answered."""
+    """A command of Flower gave no answer in time; unlike after other errors, the result of the command is unknown."""
 
 
 def _folder(folder):
@@ -182,7 +182,7 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
 
 
 def _unwritten_reason(folder, status):
-    """Return why a task ended that has written no reason, by Flower's status of it, and the next step."""
+    """Return why a task without a written reason ended, by Flower's status of the task, and the next step."""
     if "stopped" in status:
         return f"the task was stopped ({status}); the same command continues the task"
     return (
@@ -232,7 +232,7 @@ def _is_alive(folder, last):
 
 
 def _follow(folder, number):
-    """Print the lines of a task until it ends; return Flower's entry of it."""
+    """Print the lines of a task until it ends; return Flower's entry of the task."""
     shown, printed, asked, listed = "", 0, time.monotonic(), {"status": ""}
     while True:
         found = _last(folder)

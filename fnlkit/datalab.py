@@ -48,7 +48,7 @@ class Datalab:
 
     Notes
     -----
-    Results for labels equal those of ``cleanlab.Datalab`` 2.9 with ``pred_probs``; with `sites`, those of a call for each site.
+    Results for labels equal ``cleanlab.Datalab`` 2.9 with ``pred_probs``; with `sites`, a separate call for each site.
     Other kinds of issues (outliers, duplicates, class imbalance) are not searched.
 
     Examples

@@ -38,7 +38,7 @@ def get_label_quality_scores(
         Subtract the class thresholds (`fnlkit.class_thresholds`), add the largest one, and normalize. Not for
         ``confidence_weighted_entropy``.
     sites : array (n,), optional
-        Site of each sample. The thresholds of `adjust_pred_probs` are those of the site; other scores do not depend on sites.
+        Site of each sample. `adjust_pred_probs` uses the thresholds of the site; other scores do not depend on sites.
 
     Returns
     -------

@@ -91,7 +91,7 @@ class Run:
     def to_pandas(self):
         """Return a data frame with one row per round.
 
-        The columns are those of metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
+        The columns as in metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
 
         Raises
         ------

@@ -131,7 +131,7 @@ def parse_replies(sends):
 class Declaration:
     """Properties of a component that callers rely on.
 
-    A field that can be a function is called with those of the component's parameters that the function names (`resolve`).
+    A function in a field is called with the component's parameters that the function names (`resolve`).
 
     Attributes
     ----------

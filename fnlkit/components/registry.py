@@ -238,7 +238,7 @@ def bind_optimizer(spec):
 
 
 def check_optimizer(made, spec):
-    """Return what an optimizer's function returned, after checking that it is a FedOpt.
+    """Return the result of an optimizer's function, after checking that it is a FedOpt.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def bind_selector(spec):
 
 
 def check_selector(made, spec):
-    """Return what a selector's function returned, after checking that it is a selector.
+    """Return the result of a selector's function, after checking that it is a selector.
 
     Raises
     ------

@@ -15,7 +15,7 @@ _BY = "https://creativecommons.org/licenses/by/4.0/"
 
 @dataclass(frozen=True)
 class Source:
-    """Where an included data set comes from: page, license, and the day on which its npz file was made."""
+    """Source of an included data set: page, license, and the day on which its npz file was made."""
 
     url: str
     license: str

@@ -428,7 +428,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     path : str
         Default: the folder clothing1m in the cache folder.
     size : int
-        Side in pixels.  Images are resized to 8/7 of it and center-cropped, as usual for 256 and 224.
+        Side in pixels.  Images are resized to 8/7 of this side and center-cropped, as usual for 256 and 224.
     """
     path = _as_path(path or places.first("clothing1m", where), must_exist=False)
     lists = _clothing_lists(path)

@@ -232,7 +232,7 @@ def _names(parts, spec, dataset):
 def empty(dataset, labels="auto"):
     """Return the unpartitioned federation of a data set, without clients.
 
-    Given labels are those of the data set.
+    Given labels are the labels of the data set.
 
     Parameters
     ----------

@@ -39,9 +39,9 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalize=False):
 
     They are fitted on the training samples.
 
-    The signs are those of scikit-learn.  The fit uses all training samples up to 1 GiB of float32 values, and above that every
-    k-th sample, about 1 GiB of them.  Up to 256 MiB, scikit-learn's PCA is used, and above that `components`, which has a block
-    of samples in memory at a time.
+    The signs are chosen as in scikit-learn.  The fit uses all training samples up to 1 GiB of float32 values, and above that
+    every k-th sample, about 1 GiB of them.  Up to 256 MiB, scikit-learn's PCA is used, and above that `components`, which has a
+    block of samples in memory at a time.
 
     Parameters
     ----------

@@ -241,7 +241,7 @@ def _names(path, row):
 
 
 def _content(kind):
-    """Return what the cells of a Parquet column of nested or binary type are, for a message."""
+    """Return a description of the cells of a Parquet column of nested or binary type, for a message."""
     fields = {kind.field(i).name for i in range(kind.num_fields)} if hasattr(kind, "num_fields") else set()
     return "encoded images or other files" if "bytes" in fields or not fields else f"values of type {str(kind)[:60]}"
 

@@ -1,4 +1,4 @@
-"""Labels of a site: what an audit found about each sample, and the decisions of the site's reviewers.
+"""Labels of a site: the results of an audit for each sample, and the decisions of the site's reviewers.
 
 Both stay in the site's folder `memory`. An audit or estimate writes judged.npz, a review reviewed.npz. The next run uses the
 reviewed labels and omits dropped samples. Reviews accumulate, and a copy of each imported table is kept.

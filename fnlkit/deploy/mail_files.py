@@ -168,7 +168,7 @@ def make_artifact(kind, arrays, site, command, **more):
 
 
 def find_common_entries(artifact):
-    """Return the names of the entries that all files of an audit share; those of files with noise are more."""
+    """Return the names of the entries that all files of an audit share; files with noise have more entries."""
     return (*_ABOUT, *(name for name in ("epsilon", "delta") if name in artifact.meta))
 
 
@@ -237,7 +237,7 @@ def _must_have_budget(found, path):
 
 
 def must_agree(found, about, path, other):
-    """Raise InputError if an entry that all files share differs from those of another file."""
+    """Raise InputError if an entry that all files share differs from the entry of another file."""
     words = {"project": "another project", "features": "another version of the features", "classes": "other classes",
              "scale": "another scale"}  # fmt: skip
     # The project covers the other entries: name the narrower difference.

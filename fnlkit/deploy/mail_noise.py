@@ -34,7 +34,7 @@ def summarize_with_noise(site, epsilon, delta, draws=None):
     epsilon, delta : float
         Of both files together.
     draws : numpy.random.Generator, optional
-        For tests. Default: secret random numbers of the operating system, which nobody can repeat.
+        For tests. Default: secret random numbers of the operating system, which cannot be repeated.
 
     Raises
     ------

@@ -145,7 +145,7 @@ class Remote:
         return clients
 
     def asked(self, clients, ask):
-        """Return the Replies of a step: those of the journal if the step is finished, otherwise those of the sites.
+        """Return the Replies of a step: from the journal if the step is finished, otherwise from the sites.
 
         Parameters
         ----------

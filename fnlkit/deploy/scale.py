@@ -55,7 +55,7 @@ def of_replies(replies, task):
 
 
 def implausible(replies):
-    """Return {key: reason} of sites whose values have another order of magnitude than those of the other sites.
+    """Return {key: reason} of sites with values of another order of magnitude than the values of the other sites.
 
     The sum of a single site enters the scale of all sites. A feature is compared if at least three sites have it: the mean and
     the standard deviation of a site must be within `FARTHEST` times the larger of the median standard deviation and the median

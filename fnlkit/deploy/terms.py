@@ -290,7 +290,7 @@ def _parse_list(text, kind):
 
 
 def must_be_of_sites(keys, sites):
-    """Raise InputError unless the number of keys is zero or the number of sites; an empty key stands for a later one."""
+    """Raise InputError unless the number of keys is zero or the number of sites; a later key can be empty for now."""
     known = [key for key in keys if key]
     if keys and (len(keys) != sites or len(set(known)) < len(known)):
         raise InputError(

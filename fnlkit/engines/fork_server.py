@@ -90,7 +90,7 @@ class ForkServer:
 
 
 def forks(descriptor):
-    """Fork processes until the parent ends; return (socket, settings) in each of them and end in the fork server.
+    """Fork processes until the parent ends; return (socket, settings) in each new process and end in the fork server.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class StackedTraining:
     scattered : set of str
         Names of `received` that differ from client to client.
     pool, offsets : Tensor (m, ...), int64 (K,)
-        Samples that include those of these clients, and the offset of each client.
+        Samples that include the samples of these clients, and the offset of each client.
     room : int
         Number of samples to reserve for each client, so that other clients can reuse the memory. Default: the largest size.
     """

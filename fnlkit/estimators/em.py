@@ -130,7 +130,7 @@ def ask_clients(
 ) -> "Replies":
     """Let all clients, or those with the numbers `ids`, judge their labels; return the Replies.
 
-    The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
+    The ends ``low`` and ``high`` of the replies cover the sampling error alone.
     """
     return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids)
 
@@ -149,7 +149,8 @@ def judge_at_home(
 
 
 def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return what a client replies of the result of `fit`: low, high, and counts (C, C) by true and given class, int64.
+    """Return the part of the result of `fit` that a client replies: low, high, and counts (C, C) by true and given class,
+    int64.
 
     The ends of the interval are rounded outward.  The expected counts of a given class are rounded to whole numbers with the
     same sum (largest remainders).

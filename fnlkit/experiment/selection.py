@@ -34,7 +34,7 @@ class Selection:
     asks : bool
         Whether real sites count, also if the server has no sample for an evaluation.
     latest : Tensor or None
-        What changes of predictions are counted from: int64 (m,), the classes of all clients' training samples at the last
+        Reference for the number of changed predictions: int64 (m,), the classes of all clients' training samples at the last
         measurement; at real sites (P + Q,), the model that was measured.
     """
 

@@ -98,7 +98,7 @@ def lid_score(
 ) -> NDArray[np.float64]:
     """Return the mean local intrinsic dimensionality of each client: FedCorr's LID score.
 
-    Parameters and errors are those of `lid`.
+    Parameters and errors as in `lid`.
 
     Returns
     -------

@@ -4,7 +4,7 @@
     ("mlp", (inputs, hidden..., classes))    linear layers with ReLU between them
     ("pair", net)                        two such networks with a common loss, one after the other in the weights
 
-Results equal those of PyTorch up to rounding.  Weights are one flat vector (P,) in the order of the network's
+Results equal PyTorch up to rounding.  Weights are one flat vector (P,) in the order of the network's
 ``parameters()``.  The computation has the type of the weights, float32 or float64; losses are computed in float64.  A call
 uses one thread and releases the GIL.  The same arguments give the same bytes, independent of other compiled code.
 """
@@ -296,7 +296,7 @@ def _widths(net):
 
 
 def _shape(net):
-    """Return the integers of a network description, of a pair those of one network."""
+    """Return the integers of a network description; of a pair, the integers of a single network."""
     net = _single(net)
     if isinstance(net, tuple) and len(net) == 3 and net[0] == "lenet5" and net[1] in (1, 3) and net[2] >= 1:
         return int(net[1]), int(net[2])

@@ -22,7 +22,7 @@ def learn_matrix(form, values, probabilities, labels, *, rate, steps, base=None,
     probabilities : (n, C)
     labels : (n,) int in 0 ... C - 1
     rate : float > 0
-        Learning rate; the other constants are those of torch.optim.Adam.
+        Learning rate; the other constants are the same as in torch.optim.Adam.
     steps : int >= 0
     base : (C, C)
         Only for ``scaled``.

@@ -42,7 +42,7 @@ def gaussians(points, *, seed=0, steps=100, tolerance=1e-3, ridge=1e-6):
 
     Notes
     -----
-    The random draws, the defaults and, up to rounding, the results equal those of sklearn.mixture.GaussianMixture.  Importing
+    The random draws, the defaults and, up to rounding, the results equal sklearn.mixture.GaussianMixture.  Importing
     sklearn takes two seconds, and a fit of 200 numbers takes about as long as a client's local training.
     """
     points = np.ascontiguousarray(points, np.float64)

@@ -60,7 +60,7 @@ def knn_vote(
     Notes
     -----
     FedLN (Tsouvalas et al. 2024), section 4.1: NNC.  Distances come from inner products in the precision of the input,
-    like those of FAISS and scikit-learn; of samples exactly as far as the k-th, the first in order are used.  Sets of
+    as in FAISS and scikit-learn; of samples exactly as far as the k-th, the first in order are used.  Sets of
     more than 4,096 samples are searched by FAISS in float32.
 
     Examples

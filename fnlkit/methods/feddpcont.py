@@ -38,7 +38,7 @@ def release_labels(
 
     Each given label is flipped once with T_DP.
 
-    With `epsilon` None the labels are not flipped.  The counts are those of the labels that the client received: corrected
+    With `epsilon` None the labels are not flipped.  The counts refer to the labels that the client received: corrected
     labels depend on the labels of other samples, and releasing them would cost more than epsilon.  The client stores the counts
     and replies the same counts to later requests, so that the labels are released only once.
     """

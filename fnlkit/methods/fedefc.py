@@ -161,7 +161,7 @@ def prestop(
 ) -> "Generator[Round, None, tuple[Model, Any]]":
     """Yield plain rounds until the estimated accuracy stops rising (phase 1).
 
-    Return (model, rounds used).  Parameters are those of `fedefc`.
+    Return (model, rounds used).  Parameters as in `fedefc`.
     """
     start, patience = monitoring_rounds(rounds, start, patience)
     reference, counter = -1.0, 0

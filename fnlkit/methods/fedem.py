@@ -127,7 +127,7 @@ def gaussian_head(
     Raises
     ------
     InputError
-        If the covariance is not positive definite: the sums are not those of the same samples.
+        If the covariance is not positive definite: the sums do not belong to the same samples.
     """
     number = counts + 1.0  # a class that nobody has is at the origin
     means = class_features / number[:, None]

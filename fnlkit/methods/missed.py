@@ -49,7 +49,7 @@ def ask_again(clients: "Clients", ids: np.ndarray, replies: "Replies", model: "M
 def complete_levels(levels: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Return noise levels (N,) in which every client outside `ids` has the largest level of the others, or 1 without any.
 
-    A level of 0 would make a client clean that nobody judged.
+    A level of 0 would mark a client as clean that no model judged.
     """
     levels, missing = np.array(levels, np.float64), ~np.isin(np.arange(len(levels)), ids)
     levels[missing] = levels[~missing].max(initial=0.0) if (~missing).any() else 1.0

@@ -171,7 +171,7 @@ def nnc(
 
     In FedLN's Table 3 the difference from FedAvg on CIFAR-10 is -8.9 to +17.1, with CLIP and 167 samples of a class per client.
     With a few samples of a class and principal components, as in the leagues of docs/, votes are worse than the labels: NNC
-    replaces all of them (eq. 7), and `least` = 0.15 of the public code does not prevent it.
+    replaces all labels (eq. 7), and `least` = 0.15 of the public code does not prevent it.
 
     FedLN's matrix of a client has an even diagonal, n_l = 1 - diag(Q) in every class (Definition 2.1 and the public code):
     `sparse(per_client=true)`.  The uneven diagonals of `construction=confident-learning` cannot be the paper's: with such

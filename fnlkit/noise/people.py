@@ -44,7 +44,7 @@ def annotators(ground: Ground, *, like: People = "labelme", strength: Strength =
 @declare(cite="Rodrigues 2018")
 @check_arguments
 def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0, agree: Fraction = -1.0) -> Corruption:
-    """Let annotators agree on wrong labels of hard samples; other labels are those of `annotators`.
+    """Let annotators agree on wrong labels of hard samples; other labels as in `annotators`.
 
     A sample is hard if its features are nearly as close to the mean of another class as to the mean of its class.  This other
     class is the common wrong label, which every annotator gives with probability `agree`.  No transition matrix describes such

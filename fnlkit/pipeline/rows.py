@@ -1,4 +1,4 @@
-"""Rows that a caller gives beside a federation: embeddings and probabilities, as arrays, tables or files."""
+"""Rows that a caller gives in addition to a federation: embeddings and probabilities, as arrays, tables or files."""
 
 import os
 from typing import TypeGuard

@@ -178,7 +178,7 @@ def plan(row):
 
 
 def _list_unstated(row):
-    """Return what the paper leaves open in the setting of a row."""
+    """Return the parts of a row's setting that the paper does not state."""
     timed = row["measure"].startswith("hours") and row["dataset"] in ("CIFAR-10", "CIFAR-100")
     return "the paper states no noise level beside the time; eta is 0.4" if timed else ""
 

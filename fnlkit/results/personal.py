@@ -22,7 +22,7 @@ _MODELS = {
 def personal(run, dataset):
     """Return the shares of each client's held-out labels that its own model and the common model predict.
 
-    Own models are those of ``local``, Ditto and FedBN.  A client that was never visited has the common model.
+    ``local``, Ditto and FedBN train own models.  A client that was never visited has the common model.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Find near copies across sites by hashes of cells, without showing samples or distances to the server.
 
 For every sample, a site sends `HASHES` salted hashes of its cells in random quantized projections (locality-sensitive
-hashing: Datar, Immorlica, Indyk, Mirrokni 2004).  Two samples that share `SHARED` of them or more are near copies; the server
+hashing: Datar, Immorlica, Indyk, Mirrokni 2004).  Two samples that share at least `SHARED` hashes are near copies; the server
 learns no distance between other samples.  The number of projections per hash grows with the number of samples, so that two
 samples at a typical distance share a hash with a probability of at most 1 / (8 n): the server's work grows linearly, and
 samples that are merely similar stay apart however many there are.

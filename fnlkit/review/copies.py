@@ -46,7 +46,7 @@ def near_and_typical(away, samples=None, among=None):
     samples : int, optional
         Number of distinct samples, of which the n are a part. Default: n.
     among : int, optional
-        Number of samples of all sites. The distances are then those of the union of the sites, in which samples are denser.
+        Number of samples of all sites. The distances then refer to the union of the sites, in which samples are denser.
     """
     samples = samples or len(away)
     among = among or samples

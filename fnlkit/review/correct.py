@@ -66,8 +66,8 @@ def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
 def correct_listed(federation, *, drop=False, provenance=None):
     """Return (federation, facts): relabel or drop exactly the labels of the lists with a guarantee.
 
-    The guarantee is about the given labels: most of them are wrong.  It does not state that a suggested label is right.
-    Samples without a suggestion of another label are dropped.
+    The guarantee is about the given labels: most of the listed labels are wrong.  It does not state that a suggested label is
+    right. Samples without a suggestion of another label are dropped.
 
     Parameters
     ----------

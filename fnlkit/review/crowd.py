@@ -3,7 +3,7 @@
 The models of other sites, with which an audit usually judges labels, have learned the labels that other annotators gave to
 the same samples, also the wrong ones.  Here samples are divided into folds by their content, the same at every client, and a
 sample is judged by the labels of the other folds.  The classifier is that of fnlkit.methods.fedem, with its expectation
-maximization; the ridge is the one under which the judged labels are most likely.
+maximization; the ridge maximizes the likelihood of the judged labels.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""Plan of a review with a guarantee: what is fixed before the first decision, and the list that follows from the decisions."""
+"""Plan of a review with a guarantee, fixed before the first decision, and the list that follows from the decisions."""
 
 import hashlib
 import math
@@ -197,7 +197,7 @@ def candidates_of(federation, client, design, source):
     Raises
     ------
     InputError
-        If the scores are not those of the export.
+        If the scores differ from the scores of the export.
     """
     top = rank_samples(federation, client, design.given)[: design.candidates]
     if _check(top) != design.check:

@@ -120,7 +120,7 @@ def _finder(federation, source):
 def _label_studio(text, source):
     """Yield (texts that can name the sample, chosen class, reviewer) of tasks with a choice.
 
-    Without an entry of `KEYS`, all texts of the data are candidates, except numbers: those of a column could equal the id of
+    Without an entry of `KEYS`, all texts of the data are candidates, except numbers: numbers of a column could equal the id of
     another sample.
     """
     try:

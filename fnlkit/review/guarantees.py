@@ -1,7 +1,7 @@
 """A list of wrong labels with a bounded share of right labels, from random reviews of the most suspicious ones.
 
 Before the review, the `candidates` with the highest scores are fixed, and `reviews` candidates are drawn at random without
-replacement.  A right label is reviewed or not by chance alone, whatever the noise, the model or the scores depend on.  The
+replacement.  A right label is reviewed or not by chance alone, for any noise, model and scores.  The
 reviewed right labels therefore count the unreviewed right labels.  docs/guarantees.md has the proof.
 
 Barber, Candès. Controlling the false discovery rate via knockoffs. Annals of Statistics 2015 (selective sequential testing).

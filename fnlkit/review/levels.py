@@ -1,6 +1,6 @@
 """Shares of wrong labels of a site, a class or a pair of classes after a review, with ranges that hold for finite samples.
 
-The ranges use only the random draw of the reviewed samples. They hold whatever the noise or the scores depend on.
+The ranges use only the random draw of the reviewed samples. The ranges are valid for any noise and any scores.
 """
 
 import numpy as np

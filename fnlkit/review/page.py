@@ -76,7 +76,7 @@ def page(federation, dataset, client, selection, near, title):
 
 
 def _promise(selection):
-    """Return what the page needs to show the length of the list: plan, places of the reviewed candidates, bounds."""
+    """Return the data from which the page computes the length of the list: plan, places of the reviewed candidates, bounds."""
     design = selection.design
     places = {int(position): rank for rank, position in enumerate(selection.candidates)}
     return {

@@ -124,7 +124,7 @@ def frequencies(client):
 
 
 def points_of(client, scale):
-    """Return the clipped features (n, m) of a client's samples: frequencies of raw images, else those of audits from sums."""
+    """Return the clipped features (n, m) of a client's samples: frequencies of raw images, else as in audits from sums."""
     if client.inputs.image and "input/embedding" not in client.rows:
         points = CONTRAST * frequencies(client)
     else:

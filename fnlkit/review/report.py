@@ -134,7 +134,7 @@ def following(sites, judged):
 
 
 def sentence(sites):
-    """Return the audit in a few sentences, the first of which states what the sites are compared with."""
+    """Return the audit in a few sentences; the first sentence states the reference of the comparison."""
     noisy = [row for row in sites if row["noisier"]]
     named = ", ".join(f"{row['site']} ({100 * row['low']:.0f} to {100 * row['high']:.0f} %)" for row in noisy)
     out = [COMPARED, f"Noisier than the others by more than chance: {named}." if noisy else

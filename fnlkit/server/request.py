@@ -1,4 +1,4 @@
-"""What the session asks an engine to do in a round."""
+"""Request of the session to an engine: the work of a round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -49,5 +49,5 @@ class CohortRequest:
         return replace(self, ids=self.ids[places], scatter=scatter)
 
     def received(self, place: int) -> "dict[str, torch.Tensor]":
-        """Return what the client at a position of the cohort receives beside the weights."""
+        """Return the values that the client at a position of the cohort receives in addition to the weights."""
         return {**self.broadcast, **{name: values[place] for name, values in self.scatter.items()}}

@@ -17,7 +17,7 @@ _AT_ONCE = 2**22  # number of slopes in memory at a time
 @declare(cohort=(1, 3), cite="Fu 2019")
 @check_arguments
 def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 2.0, least: Share = 0.1) -> "torch.Tensor":
-    """Reduce the weight of models whose coordinates often deviate from those of the other models (ARFL).
+    """Reduce the weight of models whose coordinates often deviate from the coordinates of the other models (ARFL).
 
     Return the mean (P,) of K vectors, weighted by the distance of their coordinates from a robust line (Fu 2019).
 

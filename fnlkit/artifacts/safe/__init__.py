@@ -1,6 +1,6 @@
 """Readers of untrusted npz, npy and .pt files, and writers of their fixed layout.
 
-Threat: files come from other sites, downloads and pipes, and everything in them can be chosen by an attacker or damaged.
+Threat: files come from other sites, downloads and pipes, and every byte can be damaged or chosen by an attacker.
 The usual loaders are not sufficient:
 
 - `pickle`, and `numpy.load` or `torch.load` that allow it, execute code of the file.
@@ -13,5 +13,5 @@ The usual loaders are not sufficient:
 Here each byte is checked before it is used: `intake` bounds the bytes that are read, `zip` checks the directory and the
 checksum of each member, `npz` parses headers without evaluating them, and `pt` interprets pickle instructions symbolically.
 Sizes are compared with the bytes that exist before memory is allocated.  `fnlkit.artifacts.files` calls these modules;
-docs/files.md lists what they refuse.
+docs/files.md lists the refused files.
 """

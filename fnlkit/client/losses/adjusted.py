@@ -22,7 +22,7 @@ def keep_class_shares(client: "Client", model: "LocalModel", received: "dict[str
 def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
     """Return log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
 
-    Source: Menon 2021.  The zeros are those of FedNoRo's public code, so that absent classes contribute nothing.
+    Source: Menon 2021.  The zeros follow FedNoRo's public code, so that absent classes contribute nothing.
     """
     shares = shares.to(logits)[..., None, :].expand_as(logits)
     present = shares > 0

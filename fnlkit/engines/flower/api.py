@@ -58,7 +58,7 @@ def secagg_workflow():
 
 
 def superexec(arguments, launch):
-    """Run `flower-superexec`, which starts a process for each task; `launch` starts those of ClientApps.
+    """Run `flower-superexec`, which starts a process for each task; `launch` starts the processes of ClientApps.
 
     Parameters
     ----------
