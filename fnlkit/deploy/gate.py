@@ -463,7 +463,7 @@ def _referenced_values(function):
 # ---- limits
 # Parameters of steps that equal the argument of the agreed method or optimizer with the same name.
 AGREED = {
-    "fnlkit.methods.fedcorr:find_and_relabel": ("confidence",),
+    "fnlkit.methods.fedcorr:find_and_relabel": ("confidence", "ratio"),
     "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
     "fnlkit.methods.fedcorr:score_locally": ("k",),
     "fnlkit.methods.na_fedavg:keep_scores": ("score",),
@@ -479,6 +479,30 @@ AGREED = {
     "fnlkit.client.drift:proximal": ("mu",),
     "fnlkit.client.drift:dynamic": ("alpha",),
     "fnlkit.client.drift:towards_global": ("strength",),
+    "fnlkit.methods.feddiv:filter_samples": ("level", "relabel_level", "confidence", "losses"),
+    "fnlkit.methods.feddiv:fit_filter": ("losses",),
+    "fnlkit.methods.feddiv:update_bias": ("momentum", "debias", "sure"),
+    "fnlkit.methods.forward:keep_anchor_transition": ("percentile", "limit"),
+    "fnlkit.methods.nnc:vote": ("include_self", "ties", "least"),
+    "fnlkit.methods.rhfl:align": ("steps", "lr", "batch_size"),
+    "fnlkit.methods.rhfl:reply_knowledge": ("alpha", "beta", "log_zero"),
+    "fnlkit.methods.t_revision:revise": ("correction", "lr"),
+    "fnlkit.client.losses.adjusted:adjusted_distilled": ("temperature",),
+    "fnlkit.client.losses.centroids:near_centroids": ("entropy",),
+    "fnlkit.client.losses.consistency:self_regularized": ("entropy", "power", "variant"),
+    "fnlkit.client.losses.contrastive:contrastive": ("expected", "floor"),
+    "fnlkit.client.losses.filtered:consistent": ("prior", "debias"),
+    "fnlkit.client.losses.mixmatch:mixmatch": ("temperature", "threshold", "views"),
+    "fnlkit.client.losses.robust:symmetric_cross_entropy": ("alpha", "beta", "log_zero"),
+}
+# Parameters that change by round, from 0 to the argument of the agreed method with this name.
+SCHEDULED = {
+    "fnlkit.client.losses.centroids:near_centroids": {"forget": "forget", "pull": "strength"},
+    "fnlkit.client.losses.consistency:self_regularized": {"consistency": "consistency"},
+    "fnlkit.client.losses.contrastive:contrastive": {"strength": "strength"},
+    "fnlkit.client.losses.exchange:exchanged": {"forget": "forget"},
+    "fnlkit.client.losses.mixmatch:mixmatch": {"unlabeled": "unlabeled"},
+    "fnlkit.methods.rofl:move_centroids": {"forget": "forget"},
 }
 
 
@@ -492,7 +516,18 @@ def _as_agreed(step, arguments):
         Of the agreed method and optimizer.
     """
     agreed = {name: [value for each, value in arguments if each == name] for name in AGREED.get(step, ())}
-    return {name: _equal(*values) for name, values in agreed.items() if values and None not in values}
+    # An argument without a value, or of -1, is derived by the method.
+    limits = {name: _equal(*values) for name, values in agreed.items() if values and all(v not in (None, -1) for v in values)}
+    for name, argument in SCHEDULED.get(step, {}).items():
+        values = [value for each, value in arguments if each == argument]
+        if values and all(type(value) in (int, float) and value >= 0 for value in values):
+            limits[name] = _up_to(max(values))
+    return limits
+
+
+def _up_to(most):
+    """Return the Limit of a number that increases or decreases by round, from 0 to the agreed one."""
+    return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
 def _equal(*values):

@@ -13,6 +13,8 @@ import torch
 from fnlkit.client import testing
 from fnlkit.client.drift import proximal
 from fnlkit.client.inputs import Augment
+from fnlkit.client.losses.consistency import self_regularized
+from fnlkit.client.losses.exchange import exchanged
 from fnlkit.client.training import Fit
 from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
@@ -41,6 +43,7 @@ def ask(deployed, *steps, received=None, scattered=None, **changes):
     return told(sent(deployed, request(deployed, *steps, broadcast=received or {}, visits=[visit], **changes)))
 
 
+LSR = {"entropy": 0.3, "power": 3.0, "variant": "public"}
 CHANGES = [change.packed for change in shifts.possible("image", (8, 8, 1))]
 SALT = {"salt": torch.tensor([1, 2])}
 
@@ -331,6 +334,17 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):  #
             Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)),
             True,
         ),
+        # Parameters that change by round.
+        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.1)), True),
+        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.41)), False),
+        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=-0.1)), False),
+        (
+            "fedlsr",
+            {},
+            Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR | {"entropy": 9.0}, consistency=0)),
+            False,
+        ),
+        ("coteaching", {}, Fit(epochs=1, batch_size=16, loss=partial(exchanged, forget=0.3)), False),
     ],
 )
 def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more, step, fits, place, tmp_path):  # noqa: F811
@@ -342,7 +356,15 @@ def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more,
 
 @pytest.mark.parametrize(
     ("method", "optimizer"),
-    [("fedcorr", "feddyn"), ("na-fedavg", "fedavg"), ("flr", "fedprox"), ("fedelc", "fedavg"), ("fedrn", "ditto")],
+    [
+        ("fedcorr", "feddyn"),
+        ("na-fedavg", "fedavg"),
+        ("flr", "fedprox"),
+        ("fedelc", "fedavg"),
+        ("fedrn", "ditto"),
+        *((method, "fedavg") for method in ("coteaching", "rofl", "fedlsr", "dividemix", "feddpcont", "fednoro", "feddiv")),
+        *((method, "fedavg") for method in ("t-revision", "rhfl", "flr-plus", "slr", "elr", "coteaching-plus")),
+    ],
 )
 def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, monkeypatch):
     from fnlkit.experiment import Settings
