@@ -2,6 +2,7 @@
 
     python -m benchmarks.league > benchmarks/results/league2.txt     # all tables
     python -m benchmarks.league --rows > league2.jsonl               # rows for `fnlkit plot league`
+    python -m benchmarks.league --league real                        # the tables of benchmarks.league_real
     python -m benchmarks.pages                                       # the tables in README.md and docs/
 
 League 2 has 13 regimes in seven worlds (kinds of data): data/cells/league2.jsonl, and the log of its search.  Regimes of a
@@ -405,11 +406,16 @@ def tables():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", action="store_true", help="print rows of league 2 as JSON, for `fnlkit plot league`")
-    if parser.parse_args().rows:
+    parser.add_argument("--league", choices=("2", "real"), default="2", help="default: 2, which includes league 1")
+    options = parser.parse_args()
+    if options.rows:
         league = stored_league()
         print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
     else:
-        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in tables().items()))
+        from benchmarks import league_real
+
+        shown = league_real.tables() if options.league == "real" else tables()
+        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in shown.items()))
 
 
 if __name__ == "__main__":

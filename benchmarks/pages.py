@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import equations, league
+from benchmarks import equations, league, league_real
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -43,19 +43,23 @@ def pages():
 @cache
 def parts():
     """Return {name: lines} of all computed parts."""
-    return league.tables() | {
-        "bytes": list(bytes_table()),
-        "equations": list(equations.table()),
-        "times": list(time_table()),
-        "readme league": list(readme_league()),
-        "readme speed": list(readme_speed()),
-        "lenet5": list(lenet5_table()),
-        "table10": list(table10()),
-        "estimators": list(estimator_table()),
-        "regimes-features": list(features_table()),
-        "regimes-images": list(images_table()),
-        "gate": list(gate_table()),
-    }
+    return (
+        league.tables()
+        | league_real.tables()
+        | {
+            "bytes": list(bytes_table()),
+            "equations": list(equations.table()),
+            "times": list(time_table()),
+            "readme league": list(readme_league()),
+            "readme speed": list(readme_speed()),
+            "lenet5": list(lenet5_table()),
+            "table10": list(table10()),
+            "estimators": list(estimator_table()),
+            "regimes-features": list(features_table()),
+            "regimes-images": list(images_table()),
+            "gate": list(gate_table()),
+        }
+    )
 
 
 def filled(text):
