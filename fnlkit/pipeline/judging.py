@@ -235,13 +235,13 @@ def evaluate(
         )
     data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
     alone = away or (cross_site or personal) and "own" in needs_of(loaded_runs[0])
-    found = {} if alone else measure_run(loaded_runs[0], data)  # sites that trained alone have no global model
+    found = {} if alone or data is None else measure_run(loaded_runs[0], data)  # sites that trained alone have no global model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
     rows[0] |= grouping.flatten_scores(found)
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
-    if cross_site:
+    if cross_site and data is not None:
         rows[0]["cross_site"] = sites_beside(loaded_runs[0], data)
     return Evaluation(loaded_runs, rows, arrays)
 

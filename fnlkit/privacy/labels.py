@@ -181,7 +181,7 @@ def releases(run: "Run") -> "list[Release]":
     return out
 
 
-def statement(runs: "Run", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[Any, Any]:
+def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[Any, Any]:
     """Return the privacy statement of runs on one data set; {} if no labels were sent.
 
     Releases add up per sample over runs, seeds and partitions.  The statement applies to the sample with the highest total
@@ -207,12 +207,12 @@ def statement(runs: "Run", *, known: "Sequence[Release]" = (), delta: float = 1e
     InputError
         If the runs belong to different data sets, because their labels do not add up.
     """
-    runs = list(runs) if isinstance(runs, (list, tuple)) else [runs]
-    data = {run.meta["dataset_checksum"] for run in runs}
+    several: list[Run] = list(runs) if isinstance(runs, (list, tuple)) else [runs]  # type: ignore[list-item]
+    data = {run.meta["dataset_checksum"] for run in several}
     if len(data) > 1:
         raise InputError("the runs belong to different data sets; select the runs of one data set")
-    made = [one for run in runs for one in releases(run)]
-    beside = {name for run in runs for entry in run.log for name in entry.values} - RELEASED
+    made = [one for run in several for one in releases(run)]
+    beside = {name for run in several for entry in run.log for name in entry.values} - RELEASED
     return sum_costs([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
 
 

@@ -1,13 +1,19 @@
 """Compare runs: one row of numbers per run."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from fnlkit import privacy
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
 from fnlkit.estimators.compare import compare
 from fnlkit.results import evaluation
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
 
-def row(run, *, target=None):
+
+def row(run: "Run", *, target: float | None = None) -> dict[Any, Any]:
     """Return the numbers of a run without its data set.
 
     They cover accuracy, labels, estimates, traffic, privacy and a digest.
@@ -22,17 +28,17 @@ def row(run, *, target=None):
     return out | {"weights_sha256": evaluation.weights_digest(run)}
 
 
-def estimates(run):
+def estimates(run: "Run") -> dict[str, Any]:
     """Return the quality of the noise estimates in a run's federation; {} without true labels."""
     return {f"estimate_{name}": value for name, value in compare(run.federation()).items()}
 
 
-def federation(thing):
+def federation(thing: "Run | Federation") -> Federation:
     """Return the federation of a run, rebuilt from the run's arrays; a federation is returned unchanged."""
     return thing if isinstance(thing, Federation) else thing.federation()
 
 
-def cost_of_releases(runs, ledger_of):
+def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
     """Return for each run the total cost of all known releases of its data set's labels.
 
     The entry is {} if no other release is known.
@@ -42,7 +48,8 @@ def cost_of_releases(runs, ledger_of):
     runs : list of Run
     ledger_of : callable (data set's name) -> path or None
     """
-    groups, out = {}, [{} for _ in runs]
+    groups: dict[str, list[int]] = {}
+    out: list[dict[str, Any]] = [{} for _ in runs]
     for i, run in enumerate(runs):
         if privacy.releases(run):
             groups.setdefault(run.meta["dataset_checksum"], []).append(i)
@@ -55,7 +62,7 @@ def cost_of_releases(runs, ledger_of):
     return out
 
 
-def cost_of_updates(runs, ledger_of):
+def cost_of_updates(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
     """Return for each run the total cost of all known protected updates of its clients.
 
     The entry is {} if no other protected run is known.
@@ -65,7 +72,8 @@ def cost_of_updates(runs, ledger_of):
     runs : list of Run
     ledger_of : callable (data set's name) -> path or None
     """
-    out, groups = [{} for _ in runs], {}
+    groups: dict[str, list[int]] = {}
+    out: list[dict[str, Any]] = [{} for _ in runs]
     for i, run in enumerate(runs):
         if run.meta.get("protection"):
             groups.setdefault(run.meta["dataset_checksum"], []).append(i)
@@ -75,11 +83,11 @@ def cost_of_updates(runs, ledger_of):
             one = _training(run, data)
             made[one.id] = one
         made |= {one.id: one for one in (ledger.read_ledger(path) if path else ())}  # the ledger records the planned rounds
-        groups = privacy.find_sums(made.values(), data)
+        sums_of = privacy.find_sums(made.values(), data)
         for i in members:
             ours = made[_training(runs[i], data).id].clients
-            out[i] = _cost_of(groups[ours])
-            if others := privacy.other_partitions([sums for clients, sums in groups.items() if clients != ours]):
+            out[i] = _cost_of(sums_of[ours])
+            if others := privacy.other_partitions([sums for clients, sums in sums_of.items() if clients != ours]):
                 out[i]["update_apart_statement"] = others
     return out
 
@@ -104,12 +112,12 @@ def _cost_of(found):
     return {"update_together_runs": len(found), **{f"update_together_{name}": value for name, value in cost.items()}}
 
 
-def score_name(row):
+def score_name(row: dict[str, Any]) -> str:
     """Return the name of a row's scores: ``agreement`` with unverified labels, or ``accuracy``."""
     return "agreement" if any(name.startswith("agreement_") for name in row) else "accuracy"
 
 
-def score_kinds(rows):
+def score_kinds(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the scores that a table of rows shows.
 
     They are the best and the last score and the score of the chosen round, or the scores on received and on reviewed labels.

@@ -3,7 +3,10 @@
 Natarajan, Dhillon, Ravikumar, Tewari. Learning with noisy labels. NeurIPS 2013 (the unbiased estimator); Patrini 2017.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.estimators.intervals import clopper_pearson
 from fnlkit.kernels.streams import stream
@@ -22,7 +25,9 @@ MOST = 0.8
 LEAST = 0.5
 
 
-def correct_scores(counts, T, level, low, high, *, seed=0):
+def correct_scores(
+    counts: np.ndarray, T: np.ndarray, level: ArrayLike, low: ArrayLike, high: ArrayLike, *, seed: int = 0
+) -> dict[str, Any] | None:
     """Return estimated scores of a model's predictions on true labels, over all sites and by site.
 
     With Q[true, predicted] of a site, the counts of its given labels are N[given, predicted] = T' Q, so Q = T'^-1 N.  The
@@ -77,12 +82,12 @@ def correct_scores(counts, T, level, low, high, *, seed=0):
     return out
 
 
-def undone(counts, T):
+def undone(counts: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return Q (..., C, C), expected samples by true and predicted class, of counts by given and predicted class."""
     return np.linalg.solve(np.swapaxes(np.broadcast_to(T, counts.shape), -1, -2), counts)
 
 
-def scale_matrix(T, level, levels):
+def scale_matrix(T: np.ndarray, level: float, levels: np.ndarray) -> np.ndarray:
     """Return matrices (r, C, C) with the pattern of wrong labels of T (C, C), scaled to other levels (r,).
 
     If the level is 0, T has no pattern, and wrong labels are spread evenly.
@@ -96,7 +101,7 @@ def scale_matrix(T, level, levels):
     return eye + np.minimum(factor, most)[:, None, None] * pattern
 
 
-def figures(Q):
+def figures(Q: np.ndarray) -> dict[str, Any]:
     """Return share, macro_f1, balanced (...,) and per_class (..., C) of samples Q (..., C, C) by true and predicted class.
 
     A class without samples has NaN and is left out of the means.  Few samples can give entries below 0, which stay negative

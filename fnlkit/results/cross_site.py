@@ -1,6 +1,7 @@
 """Test each site's local model on each site's held-out samples, to compare sites."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,8 +12,12 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import needs_of
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
 
-def cross_site(run, dataset):
+
+def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     """Return the shares of each site's held-out labels that each site's local model predicts.
 
     The local models come from a run of ``local``. For another run, a model is trained on each site alone, for as many rounds as
@@ -46,7 +51,7 @@ def cross_site(run, dataset):
     labels = (federation.given if federation.true is None else federation.true)[positions]
     x = Chosen(experiment.clients.members.source, positions)
 
-    def shares(vector):
+    def shares(vector: torch.Tensor) -> list[float | None]:
         hit = experiment.clients.predict(vector, x).argmax(-1).numpy() == labels
         return [float(hit[owner == k].mean()) if (owner == k).any() else None for k in range(len(federation))]
 

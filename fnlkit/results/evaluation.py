@@ -5,14 +5,18 @@ True labels are used only to evaluate, never to train.
 
 import hashlib
 import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
 
-def summary(run, *, target=None):
+
+def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     """Return the numbers and texts in a run's records as a flat dict; no model is run.
 
     Parameters
@@ -65,7 +69,7 @@ def summary(run, *, target=None):
     return out | {"labels_changed": int((given != corrected).sum())}
 
 
-def describe_choice(run, name):
+def describe_choice(run: "Run", name: str) -> dict[str, Any]:
     """Return the round that `--select` chose, the criterion and the score of that round; {} without a chosen round.
 
     Parameters
@@ -81,7 +85,7 @@ def describe_choice(run, name):
     return {f"{name}_chosen": score, "chosen_round": about["round"] + 1, "criterion": about["criterion"]}
 
 
-def distinct(runs):
+def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
     """Return the distinguishing settings of runs, one dict per run.
 
     Each dict has ``dataset``, ``method`` and every other setting that differs among the runs. Runs with equal dicts are
@@ -103,7 +107,7 @@ def distinct(runs):
     return [{name: one.get(name) for name in differ} for one in described]
 
 
-def deciding_settings(run):
+def deciding_settings(run: "Run") -> dict[str, Any]:
     """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also the regime and the name."""
     out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
@@ -121,13 +125,13 @@ def deciding_settings(run):
     return out
 
 
-def score_name(run):
+def score_name(run: "Run") -> str:
     """Return the name of the run's scores: ``agreement`` with unverified labels, or ``accuracy``."""
     truer = any("accuracy" in row for row in run.history)
     return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
 
-def late_score(history, name="accuracy"):
+def late_score(history: list[dict[str, Any]], name: str = "accuracy") -> float | None:
     """Return the mean score of the evaluations in the last fifth of a run's client-rounds.
 
     If a round's score depends on the clients that took part, the best and the last score depend largely on chance.
@@ -177,7 +181,7 @@ def _against_truth(run):
     return out
 
 
-def first_levels(run):
+def first_levels(run: "Run") -> np.ndarray | None:
     """Return the noise levels (N,) that a method estimated first, or None.
 
     Later estimates refer to labels that were already corrected.
@@ -185,7 +189,7 @@ def first_levels(run):
     return run.records["noise_level"][1][0] if "noise_level" in run.records else None
 
 
-def transition_similarity(run):
+def transition_similarity(run: "Run") -> np.ndarray | None:
     """Return the cosine (R,) of each recorded estimate of T and the T of the run's given labels, or None.
 
     FedEFC, its baselines and other methods with ``transition`` report the mean of the cohort's estimates; the truth
@@ -202,7 +206,7 @@ def transition_similarity(run):
     return np.array([transition_errors(T, counts)["transition_cosine"] for T in run.records["transition"][1]])
 
 
-def test_predictions(run, dataset):
+def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
     """Return the run's predictions (n_test,) on a data set's test samples.
 
     Raises
@@ -217,10 +221,10 @@ def test_predictions(run, dataset):
     return trained.logits(trained.x_test).argmax(-1).numpy()
 
 
-test_predictions.__test__ = False  # keeps pytest from collecting this function as a test
+test_predictions.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting this function as a test
 
 
-def arrays(run, found=None):
+def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[Any, Any]:
     """Return the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
@@ -253,7 +257,7 @@ def arrays(run, found=None):
     return out
 
 
-def stage_confusions(run):
+def stage_confusions(run: "Run") -> list[Any]:
     """Return [(stage, counts (C, C))] of true against working labels at the start of each stage."""
     if "label_confusion" not in run.records:
         return []
@@ -261,6 +265,6 @@ def stage_confusions(run):
     return [(run.history[r]["stage"], v) for r, v in zip(rounds.tolist(), values, strict=True)]
 
 
-def weights_digest(run):
+def weights_digest(run: "Run") -> str:
     """Return the SHA-256 of the model's bytes, to compare runs."""
     return hashlib.sha256(run.weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -5,6 +5,7 @@ import io
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,10 +20,14 @@ from fnlkit.datasets.features import open_embeddings
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+
+
 FORMATS = (".onnx", ".pt2", ".pt")
 
 
-def probabilities(run, path=None, *, unlabeled=False):
+def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = False) -> tuple[list[Any], Any]:
     """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
 
     Parameters
@@ -73,7 +78,7 @@ def probabilities(run, path=None, *, unlabeled=False):
     return names, torch.softmax(logits.double(), -1).numpy()
 
 
-def describe_samples(run):
+def describe_samples(run: "Run"):
     """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")
@@ -94,11 +99,11 @@ class Deployed(nn.Module):
             for name in ("mean", "std"):
                 self.register_buffer(name, torch.tensor(about[name], dtype=torch.float32)[sides])
 
-    def forward(self, x):
-        return self.module((x - self.mean) / self.std if self.scaled else x)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module((x - self.mean) / self.std if self.scaled else x)  # type: ignore[operator]
 
 
-def export(run, target):
+def export(run: "Run", target: str) -> float | None:
     """Write a run's model as ONNX, as a torch.export program or as a state dictionary, by the file extension.
 
     The first two include the normalization and accept any number of images (n, C, H, W) of values in [0, 1], or vectors.

@@ -1,9 +1,16 @@
 """Group many runs into one table by chosen columns, and compare each group with a baseline."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.tables import Table, Value
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+
 
 # Each number of a run's row: column, factor to its unit, digits.
 MEASURES = {
@@ -55,7 +62,7 @@ LEGEND = (
 USUAL = "fedavg"
 
 
-def flatten_scores(found):
+def flatten_scores(found) -> dict[str, Any]:
     """Return the findings of `fnlkit.results.measured.measure_run` as numbers of a run's row.
 
     Returns
@@ -65,7 +72,7 @@ def flatten_scores(found):
         client_accuracy_worst_tenth and client_accuracy_spread over clients (client_agreement_* for unverified labels).
         Numbers without samples are missing.
     """
-    out = {}
+    out: dict[str, Any] = {}
     for name, part in found.items():
         if name == "reviewed":  # few samples of some sites
             continue
@@ -78,7 +85,7 @@ def flatten_scores(found):
     return out
 
 
-def baseline_among(names, wanted=None, *, methods=True):
+def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: bool = True) -> str:
     """Return the baseline among the names of compared groups, as written there.
 
     Parameters
@@ -116,7 +123,9 @@ def _spec(text):
         return text
 
 
-def groups(runs, rows, by=None, baseline=None):
+def groups(
+    runs: "list[Run]", rows: list[dict[str, Any]], by: Sequence[str] | None = None, baseline: str | None = None
+) -> list[Any]:
     """Return one dict for each group of finished runs, in order of appearance.
 
     Parameters
@@ -153,7 +162,7 @@ def groups(runs, rows, by=None, baseline=None):
         names = {name: name for name in evaluation.distinct([run for run, _ in done])[0]}
     else:
         names = {word: full_name(word, decided) for word in by}
-    found = {}
+    found: dict[tuple[str, ...], list[Any]] = {}
     for (_, row), facts in zip(done, decided, strict=True):
         found.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
     out = [_group(members, names) for members in found.values()]
@@ -161,7 +170,7 @@ def groups(runs, rows, by=None, baseline=None):
     return out
 
 
-def full_name(word, decided, option="--by"):
+def full_name(word: str, decided: list[dict[str, Any]], option: str = "--by"):
     """Return the full name for a short word, such as ``inject-noise --noise`` for ``noise``.
 
     Parameters
@@ -223,7 +232,7 @@ def _beside_the_baseline(found, wanted):
     compared = "method" if "method" in words else words[0]
     name = baseline_among([str(one["group"][compared]) for one in found], wanted, methods=compared == "method")
 
-    def setting(one):
+    def setting(one: dict[str, Any]) -> tuple[str, ...]:
         return tuple(str(value) for word, value in one["group"].items() if word != compared)
 
     bases = {setting(one): one for one in found if str(one["group"][compared]) == name}
@@ -242,7 +251,7 @@ def _beside_the_baseline(found, wanted):
         del one["values"]
 
 
-def table(found, title="runs", measures=tuple(MEASURES)):
+def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
     """Return groups as a `fnlkit.results.tables.Table`, with the selected numbers that any group has."""
     names = dict.fromkeys(word for one in found for word in one["group"])
     shown = [name for name in measures if any(name in one["measures"] for one in found)]
@@ -256,12 +265,12 @@ def table(found, title="runs", measures=tuple(MEASURES)):
     reached = any("reached" in one for one in found) and any(name.startswith("target_") for name in measures)
     rows = []
     for one in found:
-        row = ["" if one["group"][name] is None else str(one["group"][name]) for name in names] + [str(one["runs"])]
+        row: list[Any] = ["" if one["group"][name] is None else str(one["group"][name]) for name in names] + [str(one["runs"])]
         for name in shown:
             _, factor, digits = MEASURES[name]
             value = one["measures"].get(name, {"mean": None, "spread": None})
-            numbers = (v if v is None else factor * v for v in (value["mean"], value["spread"]))
-            row.append(Value(*numbers, digits, bold=(id(one), name) in leading))
+            mean, spread = (v if v is None else factor * v for v in (value["mean"], value["spread"]))
+            row.append(Value(mean, spread, digits, bold=(id(one), name) in leading))
             if name in compared:
                 row += [_ahead(one["ahead"].get(name), factor, digits), _p(one["ahead"].get(name))]
         rows.append(row + ([f"{one['reached']} of {one['runs']}"] if reached else []))
@@ -296,7 +305,7 @@ def _leading(found, shown):
     return out
 
 
-def pivot(found, word, measure="late"):
+def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Table:
     """Return groups as a Table with a row per method, a column per value of `word`, and counts of wins.
 
     Parameters
@@ -327,15 +336,16 @@ def pivot(found, word, measure="late"):
     leading, rows = _leading(found, [number]), []
     _, factor, digits = MEASURES[number]
     for name in dict.fromkeys(str(one["group"][rest[0]]) for one in found):
-        row, best, ahead, behind = [name], 0, 0, 0
+        row: list[Any] = [name]
+        best = ahead = behind = 0
         for column in columns:
             one = cells.get((name, column))
             value = {} if one is None else one["measures"].get(number, {})
-            difference = None if one is None else one["ahead"].get(number)
+            difference: Any = None if one is None else one["ahead"].get(number)
             clear = bool(difference and statistics.significant(difference["holm"]))
             bold = one is not None and (id(one), number) in leading
-            numbers = (None if value.get(part) is None else factor * value[part] for part in ("mean", "spread"))
-            row.append(Value(*numbers, digits, star=clear, bold=bold))
+            mean, spread = (None if value.get(part) is None else factor * value[part] for part in ("mean", "spread"))
+            row.append(Value(mean, spread, digits, star=clear, bold=bold))
             best += bold
             ahead, behind = ahead + (clear and difference["mean"] > 0), behind + (clear and difference["mean"] < 0)
         rows.append([*row, str(best), f"{ahead}, {behind}"])

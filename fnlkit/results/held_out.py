@@ -1,6 +1,6 @@
 """Compare models on the same held-out labels if their runs were tested on different labels."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,10 @@ from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import load_trained
 from fnlkit.results.evaluation import score_name
 from fnlkit.results.measured import predictions
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
 
 
 class Shared(NamedTuple):
@@ -27,19 +31,19 @@ class Shared(NamedTuple):
     reviewed: np.ndarray
 
     @property
-    def differ(self):
+    def differ(self) -> int:
         """Number of samples whose two labels differ."""
         return int((self.received != self.reviewed).sum())
 
 
-def differing(runs):
+def differing(runs: "list[Run]") -> dict[str, Any]:
     """Return {dataset checksum: indices of its runs} for runs that measured agreement with different labels of a sample.
 
     Parameters
     ----------
     runs : list of fnlkit.artifacts.run.Run
     """
-    groups = {}
+    groups: dict[str, list[int]] = {}
     for place, run in enumerate(runs):
         if score_name(run) == "agreement" and "held_out" in run.traffic.sent:
             groups.setdefault(run.meta["dataset_checksum"], []).append(place)
@@ -57,7 +61,7 @@ def _conflict(runs):
     return False
 
 
-def find_shared_samples(runs, names):
+def find_shared_samples(runs: "list[Run]", names: list[str]) -> Shared:
     """Return the Shared samples of runs whose held-out labels differ by a review.
 
     Parameters
@@ -92,7 +96,7 @@ def find_shared_samples(runs, names):
     return Shared(common, received[0], reviewed)
 
 
-def agreements(run, dataset, samples):
+def agreements(run: "Run", dataset: "Dataset", samples: Shared) -> dict[str, float]:
     """Return {``agreement_received``, ``agreement_reviewed``}: the shares of both labels that the last model predicts.
 
     Parameters

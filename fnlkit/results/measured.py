@@ -6,20 +6,27 @@ most sites share.  *Accuracy* requires verified
 labels: a data set's declared truth, simulated noise, or gold samples.
 """
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.experiment.network import load_trained
+from fnlkit.experiment.network import Trained, load_trained
 from fnlkit.kernels.scores import confusion
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.run import Run
 
-def measure_run(run, dataset):
+
+def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
     """Return the scores of a run's model on test, held-out and verified samples, as plain values by name.
 
     Parameters
@@ -71,7 +78,9 @@ def measure_run(run, dataset):
     return out
 
 
-def summarize_counts(counts, interval, called, names=None):
+def summarize_counts(
+    counts: np.ndarray, interval: Callable[..., Any], called: str, names: list[str] | None = None
+) -> dict[str, Any]:
     """Return shares of counts (N, C, C) by label and prediction, as plain values.
 
     Parameters
@@ -88,7 +97,7 @@ def summarize_counts(counts, interval, called, names=None):
     low, high = interval(hits.sum(), counts.sum())
     sites = []
     for k, each in enumerate(counts if names else []):
-        if each.sum():
+        if names and each.sum():
             a, b = interval(hits[k], each.sum())
             own = figures(each)
             sites.append({
@@ -102,7 +111,7 @@ def summarize_counts(counts, interval, called, names=None):
     }  # fmt: skip
 
 
-def estimate_agreement(run, counts, names):
+def estimate_agreement(run: "Run", counts: np.ndarray, names: Sequence[str]) -> dict[str, Any] | None:
     """Return the agreement with the other sites' labels, estimated from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
     if not all(name in run.truth for name in needed):
@@ -122,7 +131,9 @@ def estimate_agreement(run, counts, names):
     }
 
 
-def by_reviews(federation, positions, predicted, owner):
+def by_reviews(
+    federation: "Federation", positions: np.ndarray, predicted: np.ndarray, owner: np.ndarray
+) -> dict[str, Any] | None:
     """Return the accuracy on true labels of the held-out samples of reviewed sites, from random reviews; None without any.
 
     Parameters
@@ -167,13 +178,13 @@ def _to_range(one):
     return dict(zip(("share", "low", "high"), one, strict=True))
 
 
-def predictions(trained, positions):
+def predictions(trained: Trained, positions: np.ndarray) -> np.ndarray:
     """Return predicted classes (m,) of training samples by position."""
     with torch.inference_mode():
         return trained.logits(Chosen(trained.x_train, positions)).argmax(-1).numpy()
 
 
-def by_site(labels, predicted, owner, sites, classes):
+def by_site(labels: np.ndarray, predicted: np.ndarray, owner: np.ndarray, sites: int, classes: int) -> np.ndarray:
     """Return counts (N, C, C) of samples by site, label and prediction."""
     cell = (np.asarray(owner) * classes + labels) * classes + predicted
     return np.bincount(cell, minlength=sites * classes**2).reshape(sites, classes, classes)

@@ -2,15 +2,20 @@
 
 import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+
 
 FILE = "rows.json"
 _MAX_BYTES = 2**26
 
 
-def record_names(folder, rows):
+def record_names(folder: str, rows: dict[str, dict[str, Any]]) -> None:
     """Record the names of runs in a folder; earlier names of other runs are kept.
 
     Parameters
@@ -27,7 +32,7 @@ def record_names(folder, rows):
     saving.write_bytes([(json.dumps(before | rows, indent=0) + "\n").encode()], os.path.join(folder, FILE))
 
 
-def read_names(folder):
+def read_names(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the names of the runs in a folder as `record_names` takes them, {} without a recipe.
 
     Raises
@@ -46,13 +51,13 @@ def read_names(folder):
         raise InputError(f"{path}: not the names of a recipe's rows; remove it and start the recipe again") from error
 
 
-def name_of(path):
+def name_of(path: str | os.PathLike[str]):
     """Return the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
     folder, file = os.path.split(os.path.abspath(path))
     return read_names(folder).get(file.removesuffix(".pt"), {})
 
 
-def attach(run, row):
+def attach(run: "Run", row: dict[str, Any]) -> "Run":
     """Record the regime and the name of a recipe's row in a run, and return the run.
 
     A name that equals the method's text is left out.
@@ -63,7 +68,7 @@ def attach(run, row):
     return run
 
 
-def is_of_search(path):
+def is_of_search(path: str) -> bool:
     """Return whether a file is a run of a recipe's search, which is no row of the recipe's tables."""
     folder, file = os.path.split(path)
     return file.startswith("search-") and os.path.isfile(os.path.join(folder, FILE))

@@ -1,6 +1,7 @@
 """Test the own model of each client on the client's held-out samples: personalized accuracy."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +12,11 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.server.optimizers.fedbn import normalizers
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
+
+
 # Entry of a client's memory -> weights of the client's model, from the common model and the entry.
 _MODELS = {
     "own": lambda network, common, entry: entry,
@@ -19,7 +25,7 @@ _MODELS = {
 }
 
 
-def personal(run, dataset):
+def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     """Return the shares of each client's held-out labels that its own model and the common model predict.
 
     ``local``, Ditto and FedBN train own models.  A client that was never visited has the common model.

@@ -2,9 +2,10 @@
 
 import math
 from statistics import mean
+from typing import Any
 
 
-def ranking(rows, *, by="late_mean"):
+def ranking(rows: list[dict[str, Any]], *, by: str = "late_mean") -> dict[str, Any]:
     """Return ranks of methods over the regimes of a recipe in which all of them ran.
 
     The best method has rank 1; methods that tie share the mean of their ranks.
@@ -30,12 +31,12 @@ def ranking(rows, *, by="late_mean"):
     Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", section 3.2.2: two methods differ if
     their mean ranks differ by at least q sqrt(k (k + 1) / (6 N)), for k methods over N data sets, here regimes.
     """
-    table = {}
+    table: dict[str, dict[str, Any]] = {}
     for row in rows:
         table.setdefault(row["regime"], {})[row["method"]] = row
     methods = list(dict.fromkeys(row["method"] for row in rows))
     whole = [regime for regime, found in table.items() if len(found) == len(methods)]
-    ranks = {method: [] for method in methods}
+    ranks: dict[str, list[float]] = {method: [] for method in methods}
     for regime in whole:
         for method, rank in zip(methods, _ranks([table[regime][method][by] for method in methods]), strict=True):
             ranks[method].append(rank)

@@ -1,7 +1,9 @@
 """Means, spreads and intervals of few runs, for every table of fnlkit."""
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
+from typing import Any
 
 LEVEL = 0.95
 # The note on intervals below a table.
@@ -11,13 +13,13 @@ METHOD = (
 )
 
 
-def spread(values):
+def spread(values: Collection[float]) -> float | None:
     """Return the sample standard deviation, None for fewer than two values."""
     values = list(values)
     return stdev(values) if len(values) > 1 else None
 
 
-def half_width(values, level=LEVEL):
+def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
     """Return half the width of Student's confidence interval for the mean of values, None for fewer than two.
 
     Parameters
@@ -38,7 +40,7 @@ def half_width(values, level=LEVEL):
     return float(t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
-def compare_pairs(ours, theirs):
+def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dict[str, Any] | None:
     """Return the mean difference of ours and theirs over common seeds; None without common seeds.
 
     The seed also determines noise and partition, so that two runs with the same seed differ only in other settings.
@@ -71,7 +73,7 @@ def compare_pairs(ours, theirs):
     }
 
 
-def p_value(differences):
+def p_value(differences: list[Any]) -> float | None:
     """Return the two-sided p-value of a one-sample t-test that the mean is 0, None for fewer than two differences.
 
     Examples
@@ -90,7 +92,7 @@ def p_value(differences):
     return float(2 * t.sf(abs(mean(differences)) / error, len(differences) - 1))
 
 
-def holm(values):
+def holm(values: list[Any]) -> list[Any]:
     """Return p-values after Holm's step-down correction for multiple tests.
 
     Holm. A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6, 1979.
@@ -113,12 +115,12 @@ def holm(values):
     return out
 
 
-def significant(corrected):
+def significant(corrected: float | None) -> bool:
     """Return whether a corrected p-value is below 0.05; None is no test and not significant."""
     return corrected is not None and corrected < 1 - LEVEL
 
 
-def worst_tenth(values):
+def worst_tenth(values: Sequence[float]) -> float:
     """Return the mean of the lowest tenth of values, at least one value.
 
     Examples
@@ -130,7 +132,7 @@ def worst_tenth(values):
     return mean(ordered[: max(1, len(ordered) // 10)])
 
 
-def verdict(measured, published, spread=None):
+def verdict(measured: float | None, published: float, spread: float | None = None) -> str | None:
     """Return "within", "above" or "below": a measured mean against published ± spread; None without a spread.
 
     The published interval is the mean and one standard deviation to either side, because the papers print these.

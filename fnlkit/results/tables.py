@@ -3,6 +3,7 @@
 import csv
 import io
 from dataclasses import dataclass
+from typing import Any
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
@@ -36,7 +37,7 @@ class Value:
     star: bool = False
     bold: bool = False
 
-    def text(self, between=" ± "):
+    def text(self, between: str = " ± ") -> str:
         if self.mean is None:
             return ""
         out = f"{self.mean:{'+' if self.signed else ''},.{self.digits}f}"
@@ -44,7 +45,7 @@ class Value:
             out += f"{between}{self.spread:,.{self.digits}f}"
         return out + (" *" if self.star else "")
 
-    def latex(self):
+    def latex(self) -> str:
         text = self.text(r" \pm ").replace(",", "{,}").replace(" *", "^{*}")
         text = rf"\mathbf{{{text}}}" if self.bold and text else text
         return f"${text}$" if text else ""
@@ -64,15 +65,15 @@ class Table:
     """
 
     title: str
-    columns: list
-    rows: list
-    notes: list
+    columns: list[str]
+    rows: list[Any]
+    notes: list[str]
 
-    def texts(self):
+    def texts(self) -> list[list[str]]:
         """Return the rows as plain texts for a terminal."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
-    def csv(self):
+    def csv(self) -> str:
         """Return the table as CSV; a number and its spread are two columns, at full precision."""
         wide = [any(isinstance(row[i], Value) for row in self.rows) for i in range(len(self.columns))]
         out = io.StringIO()
@@ -85,7 +86,7 @@ class Table:
             lines.writerow(["" if cell is None else cell for cell in cells])
         return out.getvalue()
 
-    def latex(self):
+    def latex(self) -> str:
         """Return the table as a LaTeX tabular with rules of booktabs."""
         lines = [rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}", r"\toprule"]
         lines.append(" & ".join(map(latex, self.columns)) + r" \\")
@@ -96,14 +97,14 @@ class Table:
         lines += [r"\bottomrule", r"\end{tabular}"]
         return "\n".join(["% " + line for line in map(_one_line, [self.title, *self.notes])] + lines) + "\n"
 
-    def markdown(self):
+    def markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
         head = ["| " + " | ".join(map(markdown, self.columns)) + " |", "|" + "---|" * len(self.columns)]
         body = ["| " + " | ".join(map(_format_cell, row)) + " |" for row in self.rows]
         return "\n".join([*head, *body, "", *map(markdown, [self.title, *self.notes])]) + "\n"
 
 
-def latex(text):
+def latex(text: str) -> str:
     """Escape text for LaTeX.
 
     Examples
@@ -114,7 +115,7 @@ def latex(text):
     return "".join(_LATEX.get(c, c) for c in _one_line(text)).replace("±", r"$\pm$")
 
 
-def markdown(text):
+def markdown(text: str) -> str:
     """Escape text for Markdown.
 
     Examples

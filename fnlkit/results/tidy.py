@@ -3,13 +3,19 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.shown import frame
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+
 
 EACH = ("run", "evaluation")
 FORMATS = (".csv", ".parquet")
@@ -27,7 +33,7 @@ _EVALUATION = {
 _PLAIN = ("rounds", "bytes_down", "rejected", "peak_bytes", "labels_changed", "chosen_round")
 
 
-def rows(runs, numbers, each="run"):
+def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") -> list[dict[str, Any]]:
     """Return one flat dict per run or per evaluation; all dicts have the same keys.
 
     Parameters
@@ -91,7 +97,7 @@ def _of_evaluations(run):
             yield about | {column: factor * row[key] for key, (column, factor) in known if key in row}
 
 
-def write_tidy(found, target):
+def write_tidy(found, target: str | os.PathLike[str]) -> None:
     """Write tidy rows as .csv or .parquet.
 
     Raises

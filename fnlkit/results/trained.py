@@ -10,11 +10,11 @@ class TrainedRun(Run):
     """A run with methods for evaluation; it is accepted wherever a `fnlkit.artifacts.run.Run` is."""
 
     @classmethod
-    def of(cls, run):
+    def of(cls, run: Run) -> "TrainedRun":
         """Return a Run as a TrainedRun that shares its arrays."""
         return cls(**vars(run))
 
-    def summary(self, *, target=None):
+    def summary(self, *, target: float | None = None) -> Facts:
         """Return the run's numbers without its data set, as a dict that displays as a table.
 
         Parameters

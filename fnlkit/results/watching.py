@@ -4,6 +4,8 @@ import json
 import math
 import os
 import stat
+from collections.abc import Sequence
+from typing import Any
 
 from fnlkit.errors import InputError
 
@@ -44,7 +46,7 @@ class Metrics:
         self.path, self.rows, self._at, self._rest = path, [], 0, b""
 
     @property
-    def running(self):
+    def running(self) -> bool:
         """Return whether a training process writes to the file: such a process locks the file until it ends."""
         from filelock import FileLock, Timeout
 
@@ -59,7 +61,7 @@ class Metrics:
         except OSError:
             return False
 
-    def update(self):
+    def update(self) -> list[Any]:
         """Read and return the rows added since the last call.
 
         Raises
@@ -96,7 +98,7 @@ class Metrics:
         return row
 
 
-def sparkline(values, width=60):
+def sparkline(values: Sequence[float], width: int = 60) -> str:
     """Return values as a line of bars, each the mean of a range of values; an empty text without finite values.
 
     Examples
@@ -116,7 +118,7 @@ def sparkline(values, width=60):
     return "".join(BARS[int((mean - low) / (high - low) * (len(BARS) - 1) + 0.5)] for mean in means)
 
 
-def summary(rows):
+def summary(rows: list[dict[str, Any]]) -> tuple[str, list[Any]]:
     """Return (the rows as a line, scores so far)."""
     if not rows:
         return "no round yet", []

@@ -1,8 +1,10 @@
 """Figures of runs and federations, one family per file; `KINDS` lists them with their inputs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from fnlkit.artifacts.federation import must_support
 from fnlkit.errors import InputError, nearest
@@ -46,7 +48,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def plot(things, kind, target, *, size=None, **options):
+def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, float] | None = None, **options: Any) -> None:
     """Draw one figure and write it to a file.
 
     Parameters
@@ -78,7 +80,7 @@ def plot(things, kind, target, *, size=None, **options):
         style.save(figure, target)
 
 
-def draw(things, kind, **options):
+def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
     """Return the figure that `plot` writes."""
     for _, thing in things:
         if hasattr(thing, "task"):
@@ -95,7 +97,7 @@ def draw(things, kind, **options):
     return getattr(import_module(f"{__name__}.{module}"), name)(given, **options)
 
 
-def find_kind(kind):
+def find_kind(kind: str):
     """Return the Kind of a name; raise InputError if it is unknown."""
     if kind not in KINDS:
         raise InputError(f"plot {kind}: unknown kind{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")

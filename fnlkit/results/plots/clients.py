@@ -1,5 +1,7 @@
 """Figures of clients: LID scores and noise levels, estimated and true."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fnlkit.artifacts.names import client_names
@@ -7,10 +9,17 @@ from fnlkit.errors import InputError
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, place_legend_right, short
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.run import Run
+
+
 _HATCHES = ("", "////")
 
 
-def lid(run):
+def lid(run: "Run") -> "Figure":
     """Draw a histogram of cumulative LID scores with the fitted mixture.
 
     Clean and noisy clients are drawn separately if they are known.
@@ -47,14 +56,16 @@ def _find_record(run, name):
     return run.records[name][1]
 
 
-def noise(thing):
+def noise(thing: "Run | Federation") -> "Figure":
     """Draw estimated against true noise level of each client, with the sampling range if the estimate has one."""
-    federation, found = comparison.federation(thing), []
+    federation = comparison.federation(thing)
+    found: list[Any] = []
     if federation.true is None:
         raise InputError("no true labels are known; plot noise requires injected noise, plot estimates does not")
     if "noise_level" in getattr(thing, "records", {}):
-        levels = evaluation.first_levels(thing)
-        found.append((thing.settings["method"].partition("(")[0], federation.wrong_share(), levels, None))
+        levels = evaluation.first_levels(thing)  # type: ignore[arg-type]
+        method = thing.settings["method"].partition("(")[0]  # type: ignore[union-attr]
+        found.append((method, federation.wrong_share(), levels, None))
     if "estimate_client_level" in federation.extra:
         judged = federation.extra.get("estimate_judged_label", federation.given)
         found.append(("estimate-noise", federation.wrong_share(judged), *_ranges(federation)))
@@ -82,7 +93,7 @@ def _ranges(federation):
     return level, None if any(end is None for end in ends) else np.abs(np.stack(ends) - level)
 
 
-def estimates(thing):
+def estimates(thing: "Run | Federation") -> "Figure":
     """Draw the result of estimate-noise or audit: each client's level with its range, and the transition."""
     federation = comparison.federation(thing)
     extra = federation.extra

@@ -1,6 +1,8 @@
 """Curves over training: accuracy over client-rounds or bytes, memorization, the prestopping round."""
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -8,6 +10,12 @@ from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.held_out import differing
 from fnlkit.results.plots.style import COLORS, STYLES, data_set, look, panels, place_legend_right
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fnlkit.artifacts.run import Run
+
 
 # The folder in the name of a user's method.
 _SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\s]+)')
@@ -20,7 +28,7 @@ _NARROW = 1.6
 _LONG = 24
 
 
-def accuracy(runs, *, facet=None, wide=None):
+def accuracy(runs: "list[Run]", *, facet: str | None = None, wide: float | None = None) -> "Figure":
     """Draw accuracy over client-rounds: mean and standard deviation over runs that differ only by the seed.
 
     Parameters
@@ -35,7 +43,7 @@ def accuracy(runs, *, facet=None, wide=None):
     return _curves(runs, "client-rounds", _client_rounds, facet, wide, stages=True)
 
 
-def traffic(runs, *, facet=None, wide=None):
+def traffic(runs: "Sequence[Run]", *, facet: str | None = None, wide: float | None = None) -> "Figure":
     """Draw accuracy over the megabytes sent up and down; parameters as for `accuracy`."""
     return _curves(runs, "MB sent up and down", _megabytes, facet, wide)
 
@@ -166,7 +174,7 @@ def _mark(axis, runs, middle, place, number, *, named):
                       fontsize="x-small", color=color)  # fmt: skip
 
 
-def legend_of(group, groups):
+def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]):
     """Return the legend of runs: the method and the settings that distinguish them."""
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(("code of ", "file "))]
@@ -185,7 +193,7 @@ def _without_folders(text):
     return _SHORT.sub(lambda found: found[1] or found[2], text)
 
 
-def memorization(run):
+def memorization(run: "Run") -> "Figure":
     """Draw the shares of mislabeled samples predicted as the true label, as the given wrong label, or as another class."""
     rows = [row for row in run.history if "global_noisy_memorized" in row]
     if not rows:
@@ -203,7 +211,7 @@ def memorization(run):
     return figure
 
 
-def prestopping(run):
+def prestopping(run: "Run") -> "Figure":
     """Draw the share of noisy labels that models predict (FedEFC's criterion), the test accuracy, and the prestopping round."""
     watched = np.array(
         [(row["round"] + 1, 100 * row["estimated_accuracy"]) for row in run.history if "estimated_accuracy" in row]

@@ -1,5 +1,7 @@
 """Figures of labels: bubbles of a partition, transitions, confusions at each stage."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.errors import InputError
@@ -8,11 +10,18 @@ from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, short, side
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.run import Run
+
+
 # With more clients, a bubble is smaller than a point in print.
 CLIENTS = 100
 
 
-def labels(run):
+def labels(run: "Run") -> "Figure":
     """Draw true against working labels at the start of each stage and at the end: shares of each true class."""
     if "true" not in run.labels:
         raise InputError("the run has no true labels; plot labels requires a federation with injected noise")
@@ -23,7 +32,7 @@ def labels(run):
     return _matrices([*stages, ("end", last)], classes_of(run.meta, run.meta["classes"]), "working label", title)
 
 
-def transition(thing):
+def transition(thing: "Run | Federation") -> "Figure":
     """Draw the requested transition, the transition of the labels and the estimate, as far as they exist."""
     federation = comparison.federation(thing)
     found = {}
@@ -37,7 +46,7 @@ def transition(thing):
         found["estimated"] = federation.extra["estimate_transition"]
     records = getattr(thing, "records", {})
     if "transition" in records:
-        method = thing.settings["method"].partition("(")[0]
+        method = thing.settings["method"].partition("(")[0]  # type: ignore[union-attr]
         found[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
     if not found:
         raise InputError("no transition of these labels is known; estimate it with `fnlkit estimate-noise`")
@@ -57,7 +66,7 @@ def _matrices(found, names, across, title):
     return figure
 
 
-def partition(thing):
+def partition(thing: "Run | Federation") -> "Figure":
     """Draw each client's number of samples per class as bubble areas; of true labels if they are known."""
     federation = comparison.federation(thing)
     if not len(federation):

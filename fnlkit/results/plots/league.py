@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,8 +11,11 @@ from fnlkit.errors import InputError
 from fnlkit.results.plots.style import COLORS, panels, short
 from fnlkit.results.ranking import ranking
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def read_league(path):
+
+def read_league(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the rows of a league from a file, or from lines of text, as `fnlkit reproduce league --json` prints them.
 
     Raises
@@ -38,7 +43,7 @@ def read_league(path):
     return rows
 
 
-def league(rows):
+def league(rows: list[dict[str, Any]]) -> "Figure":
     """Draw mean ranks with the rank in each regime, the critical difference, and late accuracy in each regime.
 
     The layout is Demsar's critical difference diagram, drawn vertically. Methods within the band do not differ significantly

@@ -1,5 +1,7 @@
 """Figures of samples: separation of wrong and right labels by issue scores, and suspects among other samples."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.errors import InputError
@@ -8,6 +10,13 @@ from fnlkit.kernels.streams import stream
 from fnlkit.results import comparison
 from fnlkit.results.plots.style import COLORS, NAMED, below, classes_of, data_set, panels, place_legend_right
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.run import Run
+
+
 # At most this many points are drawn: more points cover each other, and t-SNE takes minutes.
 POINTS = 2_000
 _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
@@ -15,7 +24,7 @@ _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "ma
 _CLOUDS = tuple("#999999" if color == "#000000" else color for color in COLORS)
 
 
-def issues(thing):
+def issues(thing: "Run | Federation") -> "Figure":
     """Draw a histogram of issue scores and, if true labels are known, ROC and precision over recall.
 
     The point of the flags is marked on the curves.
@@ -89,7 +98,7 @@ def _precision(axis, issue, wrong, flagged):
     below(axis)
 
 
-def embeddings(thing, *, vectors, projection="pca", seed=0):
+def embeddings(thing: "Federation | Run", *, vectors: np.ndarray, projection: str = "pca", seed: int = 0) -> "Figure":
     """Draw samples in two dimensions: classes by color and name, flagged samples as crosses.
 
     Parameters

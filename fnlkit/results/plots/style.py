@@ -1,16 +1,24 @@
 """Common style of all figures: a style sheet, colors for color-blind readers, lines that differ in gray."""
 
 import io
+import os
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.names import class_names
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 # Okabe and Ito's colors without yellow, which is hardly visible on paper. Seven colors and four line styles have no common
 # divisor, so 28 curves differ. Among the first eight curves, those with the same line style differ in gray by a tenth of the
@@ -23,7 +31,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 @contextmanager
-def sheet():
+def sheet() -> Iterator[None]:
     """Draw and save in fnlkit's style, independent of the session's settings.
 
     Raises
@@ -44,7 +52,7 @@ def sheet():
         yield
 
 
-def panels(width, height, rows=1, columns=1, **more):
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more) -> "tuple[Figure, Any]":
     """Return a figure outside any window or session, and its axes (rows, columns); sides in inches.
 
     A legend next to single axes enlarges the picture; the axes keep their size.
@@ -55,7 +63,7 @@ def panels(width, height, rows=1, columns=1, **more):
     return figure, figure.subplots(rows, columns, squeeze=False, **more)
 
 
-def fit(figure, size):
+def fit(figure: "Figure", size: tuple[float, float]) -> None:
     """Give a figure a size in inches that includes legends and labels; it is saved without trimming.
 
     If labels or a legend need more room, the legend moves below the axes and fonts shrink, to 6 points at least.
@@ -117,7 +125,7 @@ def _fits(figure):
     return inside and apart and all(axis.get_window_extent().height >= 0.4 * figure.dpi for axis in shown)
 
 
-def save(figure, target):
+def save(figure: "Figure", target: str | os.PathLike[str]) -> None:
     """Write a figure to a .png, .svg or .pdf file atomically; equal figures give equal files."""
     form = Path(target).suffix[1:]
     dated = {"svg": "Date", "pdf": "CreationDate"}.get(form)
@@ -129,42 +137,42 @@ def save(figure, target):
         raise InputError(f"-o {target}: {error.strerror}; choose a folder that exists and can be written") from error
 
 
-def look(number):
+def look(number: int) -> dict[str, Any]:
     """Return color and line style of a curve by its number; the first 28 all differ."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
-def place_legend_right(axis, **more):
+def place_legend_right(axis: "Axes", **more) -> None:
     """Put the legend to the right of the axes."""
     axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **more)
 
 
-def below(axis):
+def below(axis: "Axes") -> None:
     """Put the legend below the axes."""
     axis.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
 
 
-def data_set(name):
+def data_set(name: str) -> str:
     """Return a data set's short name for titles; see `fnlkit.artifacts.shown.data_set`."""
     return shown.data_set(name)
 
 
-def short(names, length=14):
+def short(names: Sequence[str], length: int = 14) -> list[Any]:
     """Return names, truncated if they would fill the figure."""
     return [name if len(name) <= length else f"{name[: length - 1]}…" for name in names]
 
 
-def classes_of(meta, classes):
+def classes_of(meta: dict[str, Any], classes: int) -> list[Any]:
     """Return the truncated names of the classes."""
     return short(class_names(meta, classes))
 
 
-def upright(names):
+def upright(names: Sequence[str]) -> int:
     """Return the rotation of names below an axis: long names are vertical."""
     return 90 if max(map(len, names)) > 2 else 0
 
 
-def matrix(axis, shares, names):
+def matrix(axis: "Axes", shares: np.ndarray, names: Sequence[str]) -> None:
     """Draw a matrix of shares in [0, 1] with names and numbers in percent.
 
     Numbers are white on dark cells.
@@ -182,6 +190,6 @@ def matrix(axis, shares, names):
         axis.text(j, i, f"{100 * shares[i, j]:.0f}", ha="center", va="center", fontsize=6.5, color=color)
 
 
-def side(names):
+def side(names: Sequence[str]) -> float:
     """Return the side in inches of a matrix with this number of classes."""
     return float(np.clip(0.32 * len(names) + 1, 2.8, 5.4)) if len(names) <= NAMED else 4.5
