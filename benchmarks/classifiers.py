@@ -30,7 +30,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.scaling import Moments, pool_moments, reply_moments
-from fnlkit.estimators.em import softmax
+from fnlkit.estimators.em import NORMAL, softmax
 from fnlkit.review import quick, rounding, summaries
 
 TABLES = "breast_cancer", "wine"
@@ -174,7 +174,7 @@ def group_lines(first):
         yield line_of(f"{len(part)} {title} sites, audit", true, *audit)
         for name in ("exact", "rounded"):
             level, deviation = np.array([row[2][name] for row in part]).T
-            ends = np.maximum(level - summaries.NORMAL * deviation, 0), level + summaries.NORMAL * deviation
+            ends = np.maximum(level - NORMAL * deviation, 0), level + NORMAL * deviation
             yield line_of(f"{len(part)} {title} sites, score groups, {name}", true, level, *ends)
 
 

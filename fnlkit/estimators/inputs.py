@@ -15,6 +15,8 @@ from fnlkit.estimators.warmup import fold_of
 from fnlkit.experiment.scale import scale_of, statistics_bytes
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.experiment.scale import Scale
 
 
@@ -126,7 +128,7 @@ class EstimatorInputs:
         """Warn if the guessed labels (m,) agree with the given labels only by chance."""
         self.weigh_counts(np.bincount(guess * self.classes + self.labels, minlength=self.classes**2), what)
 
-    def weigh_counts(self, counts: np.ndarray, what: str) -> None:
+    def weigh_counts(self, counts: "np.ndarray | torch.Tensor", what: str) -> None:
         """Warn as `weigh` does, from counts of samples by guessed and given label, (C, C) or flat."""
         counts = np.asarray(counts).reshape(self.classes, self.classes)
         total = counts.sum()

@@ -127,7 +127,7 @@ def _probabilities(outcomes, drawn, grid, size):
     """Return the hypergeometric probabilities (grid, outcomes)."""
     wrong, x = grid[:, None], outcomes[None]
 
-    def log_choose(n: np.ndarray, k: int) -> np.ndarray:
+    def log_choose(n: np.ndarray | int, k: np.ndarray | int) -> np.ndarray:
         inner = np.clip(k, 0, n)
         return np.where(inner == k, gammaln(n + 1) - gammaln(inner + 1) - gammaln(n - inner + 1), -np.inf)
 

@@ -1,6 +1,6 @@
 """The plan of a run: the components of its settings, read from the registry and bound once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -60,7 +60,7 @@ class BoundMethod:
         """Whether the method defines the loss of all local training."""
         return registry.brings_loss(self.run)
 
-    def list_replies(self) -> Iterator[tuple[str, dict[str, Sent] | None]]:
+    def list_replies(self) -> Iterator[tuple[str, Mapping[str, Sent] | None]]:
         """Yield (name, {reply: Sent}) of each stage; None instead of a dict if the stage has no declaration."""
         for stage in self.stages:
             yield getattr(stage, "func", stage).__name__.replace("_", "-"), declaration(stage).sends

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.artifacts.federation import Federation, must_support
 from fnlkit.components.spec import Spec, bind, find, parse
@@ -28,7 +29,9 @@ MODELS = {
 }
 
 
-def inject(federation: Federation, noise: str | Spec, *, seed: int, x: Callable[..., Any] | None = None) -> Federation:
+def inject(
+    federation: Federation, noise: str | Spec, *, seed: int, x: ArrayLike | Callable[[], ArrayLike] | None = None
+) -> Federation:
     """Return a federation with given labels corrupted by a noise model.
 
     True labels and clients stay unchanged.  Noise can be injected before or after `partition`, and repeatedly: each call

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit import kernels
 from fnlkit.artifacts import ledger
@@ -76,7 +76,7 @@ def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: "
     return kernels.randomized_response(labels, keep_probability(epsilon, classes), draws, classes)
 
 
-def debias(counts: np.ndarray, epsilon: float) -> np.ndarray:
+def debias(counts: ArrayLike, epsilon: float) -> np.ndarray:
     """Estimate the label distribution (K,) from counts of randomized responses.
 
     The estimate is (T_DP^T)^-1 p in closed form: q_j = ((e^eps + K - 1) p_j - 1) / (e^eps - 1).  It sums to 1 and is unbiased,
@@ -91,15 +91,15 @@ def debias(counts: np.ndarray, epsilon: float) -> np.ndarray:
     -----
     Source: FedDPCont (Di 2024), Algorithm 1, line 9.
     """
-    counts = np.asarray(counts, np.float64)
-    if not counts.sum() > 0:
+    numbers = np.asarray(counts, np.float64)
+    if not numbers.sum() > 0:
         raise InputError("no label was released, so that the distribution cannot be estimated")
-    p = counts / counts.sum()
+    p = numbers / numbers.sum()
     # Equivalent form with e^-eps, which does not overflow for large epsilon.
-    return p + (len(counts) * p - 1) * math.exp(-epsilon) / -math.expm1(-epsilon)
+    return p + (len(numbers) * p - 1) * math.exp(-epsilon) / -math.expm1(-epsilon)
 
 
-def to_simplex(values: np.ndarray, *, how: str = "project") -> NDArray[np.floating[Any]] | np.ndarray:
+def to_simplex(values: ArrayLike, *, how: str = "project") -> NDArray[np.floating[Any]]:
     """Project values (K,) that sum to 1 and can be negative to a distribution (K,).
 
     Parameters
@@ -107,13 +107,13 @@ def to_simplex(values: np.ndarray, *, how: str = "project") -> NDArray[np.floati
     how : "project" or "clip"
         The exact Euclidean projection; or negative entries set to 0 and the rest scaled to sum to 1.
     """
-    values = np.asarray(values, np.float64)
+    numbers = np.asarray(values, np.float64)
     if how == "clip":
-        clipped = values.clip(0)
+        clipped = numbers.clip(0)
         return clipped / clipped.sum()
     if how != "project":
         raise InputError(f"simplex is {how!r}; write project or clip")
-    return kernels.project_to_simplex(values)
+    return kernels.project_to_simplex(numbers)
 
 
 # ---- what releases cost
