@@ -18,6 +18,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets
 from fnlkit.components.spec import data_files, parse, rename_components
 from fnlkit.datasets.partitioning import federation
+from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings, option
@@ -101,7 +102,7 @@ def must_belong_together(all_jobs, folders):
     folders : sequence of str or Path
         Folders that do not exist are skipped.
     """
-    same, checksum = {}, functools.cache(functools.partial(_checksum, folders[0]))
+    same, checksums = {}, functools.cache(functools.partial(_checksums, folders[0]))
     for job in all_jobs:
         for path in _paths(job, folders):
             if not job.train:
@@ -112,7 +113,7 @@ def must_belong_together(all_jobs, folders):
                 raise InputError(f"{path}: {found}")
             source = next(word for word in job.prepare[0][0] if word.startswith("--dataset="))
             _must_agree(same, ("data set", source), run.meta["dataset_checksum"], path)
-            if checksum(source) not in (None, run.meta["dataset_checksum"]):
+            if (known := checksums(source)) and run.meta["dataset_checksum"] not in known:
                 raise InputError(f"{path}: made from another data set than {source.partition('=')[2]}, which the recipe names")
             pooled = "pooled" in BoundMethod.of(job.method).needs  # a different federation, derived from the same one
             _must_agree(same, ("federation", job.prepare[-1], pooled), run.meta.get("federation"), path)
@@ -131,13 +132,17 @@ def _must_agree(same, what, value, path):
         raise InputError(f"{path}: made from another {what[0]} than {first}; they do not belong in one table")
 
 
-def _checksum(folder, source):
-    """Return the checksum of the data set in ``--dataset=NAME``, relative to a folder; None if it is not on this machine."""
+def _checksums(folder, source):
+    """Return the checksums that runs on ``--dataset=NAME`` can have, relative to a folder; none if it is not on this machine.
+
+    A data set with votes has a second checksum, because the scheme `annotators` makes a row of each vote.
+    """
     try:
         with contextlib.chdir(folder) if os.path.isdir(folder) else contextlib.nullcontext():
-            return datasets.load(source.partition("=")[2]).checksum
+            data = datasets.load(source.partition("=")[2])
+            return [data.checksum, *([by_vote(data).checksum] if data.votes is not None and data.sample_of is None else [])]
     except InputError:
-        return None
+        return []
 
 
 def _paths(job, folders):
