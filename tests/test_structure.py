@@ -121,6 +121,24 @@ def test_no_cycle_of_files():
     assert not left, f"in a cycle, or importing one: {sorted(left)}"
 
 
+def test_functions_are_named_by_verbs_and_nouns_and_few_names_are_shared():
+    """At most 4 % of the functions begin with a participle; the first words in docs/architecture.md are used."""
+    homes, names = {}, []
+    for file in sorted([*(ROOT / "fnlkit").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(file)
+        names += [n.name.lstrip("_") for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and not n.name.startswith("__")]
+    # `embed` and `reseed` are verbs, `fused` is the name of an engine and of its kernels.
+    participles = [name for name in names if re.match(r"(?!embed|reseed|need|fused)[a-z]{3,}ed(_|$)", name)]
+    assert len(participles) <= 0.04 * len(names), participles
+    assert not {name: files for name, files in homes.items() if len(files) > 5 and name != "command"}
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## Names")[1]
+    for word in re.findall(r"`(\w+_)`", page):
+        assert sum(name.startswith(word) for name in names) >= 3, f"docs/architecture.md: {word} begins fewer than three names"
+
+
 def test_paths_in_the_architecture_page_exist():
     named = re.findall(r"`((?:fnlkit|cli)/[\w/.]*)`", (ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
     assert named and [name for name in named if not (ROOT / name).exists()] == []
