@@ -12,7 +12,8 @@ import argparse
 import json
 import subprocess
 
-from benchmarks.league import CELLS, ROOT, SEARCH
+from benchmarks.league import CELLS, SEARCH
+from benchmarks.league_cells import ROOT
 from fnlkit.artifacts import saving
 from fnlkit.reproduce import recipe, reproduce, search
 

@@ -195,8 +195,9 @@ def report(cell, sites, repetitions):
               flush=True)  # fmt: skip
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def report_cells(report, title):
+    """Call report(cell, sites, repetitions) for each cell of the command line; shared with benchmarks.guarantee_limits."""
+    parser = argparse.ArgumentParser(description=title.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with jira/, labelme/ and yoruba/")
     parser.add_argument("--cache", type=Path, required=True, help="folder for the scores of finished audits")
     parser.add_argument("--only", default=",".join(CELLS))
@@ -208,4 +209,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    report_cells(report, __doc__)

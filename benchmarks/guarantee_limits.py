@@ -14,16 +14,12 @@ Data and scores are those of benchmarks.guarantee.  Printed for each cell:
   the best probability; beside it the width for uniform reviews.  An exact range is wider.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from benchmarks.guarantee import BUDGET, Q, best_prefix, candidates_of, interval
-from benchmarks.guarantee_cells import CELLS, sites_of
+from benchmarks.guarantee import BUDGET, Q, best_prefix, candidates_of, interval, report_cells
 from fnlkit.kernels.streams import stream
 from fnlkit.review.guarantees import update_scores
 
@@ -110,16 +106,5 @@ def report(cell, sites, repetitions):
     print(f"  narrowest range, normal:      uniform {uniform:.1f}; best reviews {best:.1f}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with jira/, labelme/ and yoruba/")
-    parser.add_argument("--cache", type=Path, required=True, help="folder for the scores of finished audits")
-    parser.add_argument("--only", default=",".join(CELLS))
-    parser.add_argument("--repetitions", type=int, default=200)
-    options = parser.parse_args()
-    for cell in options.only.split(","):
-        report(cell, sites_of(cell, options.data, options.cache), options.repetitions)
-
-
 if __name__ == "__main__":
-    main()
+    report_cells(report, __doc__)

@@ -10,7 +10,7 @@ chosen on the worlds of the first part and frozen in a commit before the runs of
 from functools import cache
 from statistics import mean, median
 
-from benchmarks.league import ROOT, League, world_of
+from benchmarks.league_cells import ROOT, League, world_of
 from fnlkit.reproduce import stored
 
 CELLS = ROOT / "data/cells/league-real.jsonl"

@@ -5,19 +5,17 @@ import pytest
 from benchmarks import again
 from benchmarks.league import (
     CHANGED,
-    DEVELOPED,
     KINDS,
     NEWER,
-    League,
     development_table,
     first_league,
     recommendations,
     settings_of_fedem,
     statements,
     stored_league,
-    world_of,
     world_table,
 )
+from benchmarks.league_cells import DEVELOPED, League, world_of
 
 
 def cell(regime, method, *scores):

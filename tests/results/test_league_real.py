@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import league_real
-from benchmarks.league import League, world_of
+from benchmarks.league_cells import League, world_of
 from fnlkit.reproduce import recipe
 
 
