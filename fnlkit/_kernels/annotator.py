@@ -20,11 +20,11 @@ def _shrink(counts, common, strength, matrix):
 
 
 @kernel
-def expect(p, labels, counted, common, strength, steps, before, after, columns, q):
+def expect(p, labels, common, strength, steps, before, after, columns, q):
     """Do `steps` + 1 times: compute q with the matrix of the counts `before`, and the counts `after` from q.
 
     `columns` (C, C) receives the last matrix with rows and columns exchanged, so that a label selects a row.  Counts after a
-    step are the counts before the next step.  `counted` has length 0 if all samples count.
+    step are the counts before the next step.
     """
     classes, matrix = common.shape[0], np.empty_like(common)
     for step in range(steps + 1):
@@ -44,6 +44,5 @@ def expect(p, labels, counted, common, strength, steps, before, after, columns, 
             total = max(total, _LEAST)
             for c in range(classes):
                 q[i, c] /= total
-            if counted.size == 0 or counted[i]:
-                for c in range(classes):
-                    after[c, y] += q[i, c]
+            for c in range(classes):
+                after[c, y] += q[i, c]

@@ -27,7 +27,7 @@ class Annotator(NamedTuple):
     counts: np.ndarray
 
 
-def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None, counted=None):
+def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None):
     """Infer true classes, q(z) ~ p(z|x) T[z, y], with a matrix T that follows from counts of q.
 
     T has rows ``counts + strength * common``, scaled to sum to 1: the mean of a Dirichlet distribution.
@@ -45,8 +45,6 @@ def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None
         Updates of T before the last q.
     counts : (C, C)
         Initial counts. Default: zero.
-    counted : (n,) bool
-        Samples that count. Default: all.
 
     Raises
     ------
@@ -75,9 +73,6 @@ def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < len(common):
         raise InputError(f"`labels` must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}")
-    counted = np.zeros(0, bool) if counted is None else np.ascontiguousarray(counted, bool)
-    if counted.shape not in ((0,), labels.shape):
-        raise InputError(f"`counted` must have shape {labels.shape}, found {counted.shape}")
     after, columns, q = np.zeros_like(before), np.zeros_like(before), np.empty_like(p)
-    expect(p, labels, counted, common, float(strength), int(steps), before, after, columns, q)
+    expect(p, labels, common, float(strength), int(steps), before, after, columns, q)
     return Annotator(q, columns.T.copy(), before, after)

@@ -15,7 +15,16 @@ from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fedem import PRIOR, SENDS, _infer_labels, gaussian_head, keep_given, normalize_rows, symmetric
+from fnlkit.methods.fedem import (
+    PRIOR,
+    SENDS,
+    _infer_labels,
+    can_keep_features,
+    gaussian_head,
+    keep_given,
+    normalize_rows,
+    symmetric,
+)
 from fnlkit.methods.flr import local_training
 
 if TYPE_CHECKING:
@@ -32,7 +41,7 @@ PASSES, STEPS, RIGHT = 4, 3, 0.6  # as in fedem
 # ---- on the client
 # A private name: a server of real sites must not request these sums (fnlkit.deploy.allowed).
 def _infer_apart(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, ridge: float, last: bool
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, ridge: float, last: bool, keep: bool
 ) -> "dict[str, torch.Tensor]":
     """Infer labels as `fedem` does, with the classifier of the other clients, and reply the sums of `fedem`.
 
@@ -45,7 +54,7 @@ def _infer_apart(
         if own[0] is not None and received["included"] and received["counts"].sum() - own[-1].sum() >= 1:
             sums = [total - part for total, part in zip(sums, own, strict=True)]
         received = received | {"head": gaussian_head(symmetric(sums[0]), sums[1], sums[2].sum(1), ridge)}
-    reply = _infer_labels(client, model, received, steps=STEPS, last=last, keep=not last)
+    reply = _infer_labels(client, model, received, steps=STEPS, last=last, keep=keep)
     if not last:
         client.state |= {f"own_{name}": value.double() for name, value in reply.items()}
     return reply
@@ -61,11 +70,15 @@ def infer_apart(clients: "Clients", model: "Model", *, strength: float, ridge: f
         Common transition matrix, and the estimated share of wrong labels.
     """
     classes, included = clients.classes, torch.zeros(len(clients), dtype=torch.bool)
+    small = can_keep_features(clients, model)
     common = RIGHT * torch.eye(classes, dtype=torch.float64) + (1 - RIGHT) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
     for i in range(PASSES + 1):
         last = i == PASSES
-        infer, expect = partial(_infer_apart, ridge=ridge, last=last), ("counts",) if last else tuple(SENDS)
+        infer, expect = (
+            partial(_infer_apart, ridge=ridge, last=last, keep=small and not last),
+            ("counts",) if last else tuple(SENDS),
+        )
         replies = clients.round(
             range(len(clients)), model, infer, expect=expect, broadcast=told, scatter={"included": included.double()}
         )

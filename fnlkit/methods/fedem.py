@@ -50,23 +50,20 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     on the given label and the common matrix alone.  The `last` pass replies counts only.  With `keep`, the next pass with the
     same weights uses these features.
     """
-    # The labels of held-back samples are only for comparisons (auto).
-    counted = ~client.rows["held_back"] if "held_back" in client.rows else torch.ones(len(client), dtype=torch.bool)
     features, p, settings = features_of(client, model, keep), torch.ones(len(client), client.classes), {"steps": 0}
     if "head" in received:
         head = received["head"].double().cpu()
         p = (features @ head[:-1] + head[-1]).softmax(-1)
         settings: dict[str, Any] = {"steps": steps, "counts": client.state.get("inferred_counts")}
     common, strength = received["common"].cpu(), float(received["strength"])
-    found = fit_annotator(p, client.y.cpu(), common, strength=strength, counted=counted, **settings)
+    found = fit_annotator(p, client.y.cpu(), common, strength=strength, **settings)
     if "head" in received:
         client.state["inferred_counts"] = torch.from_numpy(found.before)
         client.state["transition"] = torch.from_numpy(found.transition)
     q, reply = torch.from_numpy(found.inferred), {"counts": torch.from_numpy(found.counts)}
     client.rows["inferred"] = q.to(model.weights.dtype)
     if not last:
-        features = features[counted]
-        reply |= {"products": triangle(features.T @ features).float(), "class_features": q[counted].T @ features}
+        reply |= {"products": triangle(features.T @ features).float(), "class_features": q.T @ features}
     return reply
 
 
@@ -211,20 +208,24 @@ def fedem(
     return model
 
 
+def can_keep_features(clients: "Clients", model: "Model") -> bool:
+    """Return whether the features of all clients need at most `MOST` bytes, so that a pass can keep them for the next one."""
+    width = getattr(model.network.module, "width", float("inf"))  # a network of a user may not state it
+    return float(clients.sizes.sum()) * width * model.network.dtype.itemsize <= MOST
+
+
 def infer_all(
     clients: "Clients",
     model: "Model",
-    *before,
+    *,
     passes: int = 4,
     steps: int = 3,
     right: float = 0.6,
     strength: float = 3.0,
     ridge: float = 0.1,
 ) -> "torch.Tensor":
-    """Let all clients infer their labels, after other steps in each pass, and return the common matrix (C, C)."""
-    classes, network = clients.classes, model.network
-    width = getattr(network.module, "width", float("inf"))  # a network of a user may not state it
-    small = float(clients.sizes.sum()) * width * network.dtype.itemsize <= MOST
+    """Let all clients infer their labels in passes without training, and return the common matrix (C, C)."""
+    classes, small = clients.classes, can_keep_features(clients, model)
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
 
@@ -232,7 +233,7 @@ def infer_all(
         last = i == passes
         infer = partial(_infer_labels, steps=steps, last=last, keep=small and not last)
         expect = ("counts",) if last else tuple(SENDS)
-        replies = clients.round(range(len(clients)), model, *before, infer, expect=expect, broadcast=told)
+        replies = clients.round(range(len(clients)), model, infer, expect=expect, broadcast=told)
         counts = replies["counts"].sum(0)
         if "head" in told:
             told["common"] = normalize_rows(counts + PRIOR * torch.eye(classes) + 0.01)

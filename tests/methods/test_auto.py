@@ -34,7 +34,7 @@ def passes(clients, model, included):
             client.begin_round(int(last), 0)
             local = LocalModel(clients.network, model.weights, model.weights, client.inputs)
             received = {name: value.double() for name, value in told.items()} | {"included": torch.tensor(float(counted))}
-            replies.append(auto._infer_apart(client, local, received, ridge=0.1, last=last))
+            replies.append(auto._infer_apart(client, local, received, ridge=0.1, last=last, keep=not last))
             features += [] if last else [local.features(client.x).double()]
         inferred.append([client.rows["inferred"].double() for client in clients.members])
         if not last:
