@@ -284,14 +284,15 @@ def images_table():
 
 def gate_table():
     """Yield the requests that a site answers in a project with the default settings: images, fedavg, estimator em."""
-    from fnlkit.deploy import gate, scale, terms
+    from fnlkit.deploy import gate_table as rows_of_sites
+    from fnlkit.deploy import scale, terms
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
 
-    yield f"| {' | '.join(gate.TITLES)} |"
-    yield "|---" * len(gate.TITLES) + "|"
+    yield f"| {' | '.join(rows_of_sites.TITLES)} |"
+    yield "|---" * len(rows_of_sites.TITLES) + "|"
     for name in (*terms.TASKS, scale.TASK):
-        for row in gate.table(
+        for row in rows_of_sites.table(
             Plan.of(Settings()), terms.Task(sites=5, kind="image", shape=(8, 8, 1), classes=("a", "b"), name=name)
         ):
             yield f"| {' | '.join(row.cells)} |"

@@ -53,7 +53,7 @@ def check(data, folder, leave_out, as_json):
     Example:
       fnlkit site check ours.csv --project from-coordinator
     """
-    from fnlkit.deploy import checking, gate, handover
+    from fnlkit.deploy import checking, gate_table, handover
 
     site = handover.read_site(folder)
     found = checking.describe_data(data, site["agreed"])
@@ -74,7 +74,7 @@ def check(data, folder, leave_out, as_json):
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
     console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
     console().print(table)
-    table = Table(*gate.TITLES)
+    table = Table(*gate_table.TITLES)
     for row in requests:
         table.add_row(*row.cells)
     console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")

@@ -10,7 +10,7 @@ from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
-from fnlkit.deploy import gate, opening, replies, terms
+from fnlkit.deploy import gate_table, opening, replies, terms
 from fnlkit.deploy.agreement import config_of, load_for_task, samples_like, table_like
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import Plan
@@ -136,7 +136,7 @@ def leaving_of(text, path, leave_out="", memory=""):
         declared = replies.replies_of(task, plan)
         arrays = replies.declared_arrays(declared, **sizes, size=network.size, dtype=dtype)
         most = replies.open_sides(task)
-        permitted = {reply for row in gate.table(plan, task) for reply in row.replies}
+        permitted = {reply for row in gate_table.table(plan, task) for reply in row.replies}
         for reply, (kind, sides) in arrays.items():
             if reply not in permitted:
                 continue
@@ -149,7 +149,7 @@ def leaving_of(text, path, leave_out="", memory=""):
 
 
 def requests_of(path):
-    """Return the Rows of all agreed tasks, fnlkit.deploy.gate.Row, that a site answers.
+    """Return the Rows of all agreed tasks, fnlkit.deploy.gate_table.Row, that a site answers.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def requests_of(path):
     rows = []
     for name in first.judging.tasks:
         settings, task = read_agreed_task(path, name)
-        rows += gate.table(Plan.of(settings), task)
+        rows += gate_table.table(Plan.of(settings), task)
     return rows
 
 

@@ -26,7 +26,7 @@ from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy import apps, checking, gate, opening, terms  # noqa: E402
+from fnlkit.deploy import apps, checking, gate, gate_limits, gate_table, opening, terms  # noqa: E402
 from fnlkit.engines.flower import wire  # noqa: E402
 
 audited = pytest.fixture(scope="module")(test_tasks.place.__wrapped__)
@@ -55,7 +55,7 @@ REFUSED = [
     ("evaluate", [federated.reply_predicted], {}),
     ("evaluate", [site.describe], {}),
     ("evaluate", [Fit(loss=testing.reply_tested)], {}),
-    ("evaluate", [testing.reply_tested] * (gate.RUNS + 1), {}),
+    ("evaluate", [testing.reply_tested] * (gate_table.RUNS + 1), {}),
     # A score of each sample, under the name of a reply with an open side.
     ("audit", [partial(na_fedavg.score_samples, name="columns", score="energy")], {}),
     ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
@@ -142,7 +142,7 @@ def test_scattered_values_are_part_of_the_masks(place, tmp_path):  # noqa: F811
 
 def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch):
     """A counter of predictions is a threshold on a value: with enough models, it gave the value and label of all samples."""
-    monkeypatch.setattr(gate, "RUNS", 3)
+    monkeypatch.setattr(gate_table, "RUNS", 3)
     deployed = test_tasks.Deployed(audited, tmp_path, "evaluate")
     runs = [f"{number:016x}" for number in range(5)]
     assert [ask(deployed, testing.reply_tested, run=run) for run in runs] == [["tested", "wrong"]] * 3 + ["request"] * 2
@@ -164,10 +164,10 @@ def test_a_site_describes_its_inputs_for_few_sets_of_received_values(audited, tm
     deployed = test_tasks.Deployed(audited, tmp_path, "audit")
     step = partial(shifts.describe_inputs, changes=CHANGES, width=4, seed=0)
     answers = []
-    for number in range(gate.DIFFERENT + 2):
-        tone = {"tone": torch.tensor([0.1 * min(number, gate.DIFFERENT), 1.0], dtype=torch.float64)}
+    for number in range(gate_table.DIFFERENT + 2):
+        tone = {"tone": torch.tensor([0.1 * min(number, gate_table.DIFFERENT), 1.0], dtype=torch.float64)}
         answers.append(ask(deployed, step, received=tone, run=f"{number:016x}"))
-    assert answers == [["class_means", "covariances"]] * gate.DIFFERENT + ["request"] * 2
+    assert answers == [["class_means", "covariances"]] * gate_table.DIFFERENT + ["request"] * 2
     assert "different models or values" in lines(deployed)[-1]["told"]["refused"]
     known = {"tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}
     assert ask(deployed, step, received=known, run="f" * 16) == answers[0]  # an audit again
@@ -177,10 +177,10 @@ def test_a_site_evaluates_few_models(audited, tmp_path):
     """The range of wrong predictions is a threshold on a value; 20 models located one value at each large site."""
     deployed, answers = test_tasks.Deployed(audited, tmp_path, "evaluate"), []
     flat = request(deployed)["weights"]
-    for number in range(gate.MODELS + 2):
-        weights = flat + min(number, gate.MODELS)
+    for number in range(gate_table.MODELS + 2):
+        weights = flat + min(number, gate_table.MODELS)
         answers.append(ask(deployed, testing.reply_tested, weights=weights, run=f"{number:016x}"))
-    assert answers == [["tested", "wrong"]] * gate.MODELS + ["request"] * 2
+    assert answers == [["tested", "wrong"]] * gate_table.MODELS + ["request"] * 2
     assert ask(deployed, testing.reply_tested, weights=flat, run="f" * 16) == answers[0]
 
 
@@ -197,13 +197,15 @@ def test_a_site_judges_its_labels_by_few_models(audited, tmp_path):
     deployed = test_tasks.Deployed(audited, tmp_path, "audit")
     flat, received, answers = request(deployed)["weights"], judging(), []
     steps = [partial(site.try_changes, changes=CHANGES), site.choose_change, partial(site.judge_labels, prior=1.0, seed=0)]
-    for number in range(gate.DIFFERENT + 2):
-        more = {"weights": flat + min(number, gate.DIFFERENT), "run": f"{number:016x}"}
+    for number in range(gate_table.DIFFERENT + 2):
+        more = {"weights": flat + min(number, gate_table.DIFFERENT), "run": f"{number:016x}"}
         answers.append(ask(deployed, *steps, received=received, **more))
     replied = ["agreeing", "counts", "high", "low", "predicted"]
-    assert [each if isinstance(each, str) else sorted(each) for each in answers] == [replied] * gate.DIFFERENT + ["request"] * 2
+    assert [each if isinstance(each, str) else sorted(each) for each in answers] == [replied] * gate_table.DIFFERENT + [
+        "request"
+    ] * 2
     assert ask(deployed, *steps, received=received, weights=flat, run="f" * 16) == answers[0]  # an audit again
-    assert "different models or values" in lines(deployed)[gate.DIFFERENT]["told"]["refused"]
+    assert "different models or values" in lines(deployed)[gate_table.DIFFERENT]["told"]["refused"]
 
 
 def test_the_memory_of_an_earlier_step_makes_a_request_different(audited, tmp_path):
@@ -211,7 +213,7 @@ def test_the_memory_of_an_earlier_step_makes_a_request_different(audited, tmp_pa
     deployed = test_tasks.Deployed(audited, tmp_path, "audit")
     flat, received = request(deployed)["weights"], judging()
     first, second = partial(site.try_changes, changes=CHANGES), {"round": 1}
-    for number in range(gate.DIFFERENT):
+    for number in range(gate_table.DIFFERENT):
         run = f"{number:016x}"
         ask(deployed, first, received=received, weights=flat + number, run=run)
         message = request(deployed, site.choose_change, broadcast=received, visits=[[1, 0, -1, {}]], run=run, **second)
@@ -373,14 +375,17 @@ def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, mon
     from tests import toy
 
     settings = Settings(method=method, optimizer=optimizer, rounds=6, epochs=2, lr=0.1, batch_size=8)
-    rows = {row.step: row for row in gate.table(Plan.of(settings), terms.Task(3, "image", (8, 8, 1), ("a", "b"), name="train"))}
+    rows = {
+        row.step: row
+        for row in gate_table.table(Plan.of(settings), terms.Task(3, "image", (8, 8, 1), ("a", "b"), name="train"))
+    }
     plain, checked = Clients.round, set()
 
     def round(self, ids, model, *given, **more):
         for step in given:
-            for part in gate.parts_of(step):
-                gate._must_fit(rows[gate.name_of(part)], part, {})
-                checked.add(gate.name_of(part))
+            for part in gate_table.parts_of(step):
+                gate_limits.must_fit(rows[gate_table.name_of(part)], part, {})
+                checked.add(gate_table.name_of(part))
         return plain(self, ids, model, *given, **more)
 
     monkeypatch.setattr(Clients, "round", round)
@@ -400,7 +405,7 @@ def test_every_step_of_a_method_is_in_its_table(monkeypatch):
     def round(self, ids, model, *given, **more):
         for step in given:
             parts = [step.loss, *step.corrections] if isinstance(step, Fit) else [step]
-            asked.update(gate.name_of(part) for part in parts)
+            asked.update(gate_table.name_of(part) for part in parts)
         return plain(self, ids, model, *given, **more)
 
     monkeypatch.setattr(Clients, "round", round)
@@ -408,11 +413,11 @@ def test_every_step_of_a_method_is_in_its_table(monkeypatch):
     for method in ("flr-plus", "na-fedavg", "forward", "fedelc", "dividemix", "fedrn"):
         asked.clear()
         toy.train(method=method, rounds=6)
-        rows = gate.reachable(*gate.components(Plan.of(Settings(method=method))))
+        rows = gate_table.reachable(*gate_table.components(Plan.of(Settings(method=method))))
         missing[method] = asked - rows
         assert asked & rows and len(rows) < 12
     for optimizer in ("feddyn", "scaffold", "ditto"):
         asked.clear()
         toy.train(optimizer=optimizer, rounds=2)
-        missing[optimizer] = asked - gate.reachable(*gate.components(Plan.of(Settings(optimizer=optimizer))))
+        missing[optimizer] = asked - gate_table.reachable(*gate_table.components(Plan.of(Settings(optimizer=optimizer))))
     assert not any(missing.values()), missing
