@@ -8,6 +8,7 @@ Trainable parameters for CIFAR-10 input (3, 32, 32) and 10 classes, audio for lo
     ==========  ==========  ====================================================================
     mlp            635,710  hidden layers of 200 and 100
     lenet5          62,006  LeCun 1998, as used by FedCorr
+    cnn2         2,156,490  McMahan 2017 (FedAvg), two convolutions and 512 hidden units
     cnn9         4,434,570  Han 2018 (Co-teaching), FedEFC's network for MNIST
     vgg11        9,231,114  Simonyan 2015, configuration A with batch norm and one linear layer
     resnet18    11,173,962  He 2016 with a 3x3 stem and no max-pool
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
     "lenet5": "fnlkit.models.lenet:lenet5",
+    "cnn2": "fnlkit.models.cnn2:cnn2",
     "cnn9": "fnlkit.models.cnn9:cnn9",
     "vgg11": "fnlkit.models.vgg:vgg11",
     "resnet18": "fnlkit.models.resnet:resnet18",

@@ -23,6 +23,7 @@ SMALL = {
     "resnet18": ("resnet18(base=4)", (3, 9, 9)),
     "resnet34": ("resnet34(base=2)", (1, 8, 8)),
     "resnet20": ("resnet20(base=4)", (3, 10, 10)),
+    "cnn2": ("cnn2(base=2)", (3, 9, 10)),
     "cnn9": ("cnn9(base=8)", (1, 28, 28)),
     "vgg11": ("vgg11(base=2)", (3, 28, 28)),
     "convmixer": ("convmixer(dim=6, depth=2)", (3, 8, 8)),
@@ -125,6 +126,11 @@ def test_the_docstring_states_the_counts():
     rows = re.findall(r"^    (\w+) +([\d,]+)  ", models.__doc__, re.M)
     stated = {name: int(count.replace(",", "")) for name, count in rows}
     assert stated == {name: row[2] for name, row in models.tabulate_networks().items()}
+
+
+def test_cnn2_has_the_parameters_of_the_fedavg_paper():
+    network = models.build("cnn2", input_shape=(1, 28, 28), classes=10)
+    assert sum(p.numel() for p in network.parameters()) == 1_663_370  # McMahan 2017, section 3
 
 
 def test_lenet_has_fedcorrs_parameters_in_order():
