@@ -1,6 +1,7 @@
 """FedELR: early-learning regularization with targets from local models.
 
 Pu, Yu, Zhan, Xu, Zhou, Ling, Wang. FedELR: When federated learning meets learning with noisy labels. Neural Networks 2025.
+Source: the algorithm `FedAvgELR` of the public code AllenPu/FedELR_CTR, commit cd82bcd.
 """
 
 from collections.abc import Callable, Generator
@@ -39,15 +40,19 @@ def fedelr(
     ----------
     rounds : int
     strength, momentum : float
-        Weight of the regularizer, and the share of the old target in t <- momentum t + (1 - momentum) p.  The defaults 2 and
-        0.1 are from code of the first author that has the method's name.
+        elr_lamb and elr_beta of the public code: weight of the regularizer, and the share of the old target in
+        t <- momentum t + (1 - momentum) p.
     warmup : int >= 0, or -1
         Rounds of plain cross entropy first.
 
     Notes
     -----
-    The paper was not available to us; its highlights state only that ELR is applied in each client's local training.
-    `elr` is the same method with the settings of FLR's comparison.
+    Losses, gradients and targets equal the public code's `ELR_reg` (tests/golden/fedelr.npz).  Targets start at zero, stay on
+    the client between its visits, and use predictions clamped to [1e-4, 1 - 1e-4].  The server averages as FedAvg.
+
+    Only the public code and the highlights of the paper were available, not its text: settings for single data sets are
+    unknown.  The code trains with its regularizer in its warm-up too, and has no warm-up by default.  `elr` is the same method
+    with the settings of ELR's public code.
     """
     fixed = {"alpha": 0.0, "beta": 0.0, "gamma": momentum, "rates": "constant", "start": "zero", "clamp": 1e-4}
     return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, warmup=warmup, **fixed))

@@ -8,7 +8,7 @@ import torch
 
 from fnlkit.client.client import Batch, Client
 from fnlkit.client.inputs import Inputs
-from fnlkit.client.losses import cross_entropy, forward_corrected
+from fnlkit.client.losses import cross_entropy, forward_corrected, label_mixture
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.kernels import count_matrix
@@ -209,6 +209,24 @@ def test_fedexp_takes_the_step_of_the_public_benchmark():
     assert extrapolation(updates, merged, 1e-3).item() == pytest.approx(g["fedexp_eta"].item(), rel=1e-9)
     # Their step is exact, but they take it in single precision.
     assert extrapolate(updates, merged, epsilon=1e-3).numpy() == pytest.approx(g["fedexp"], rel=1e-5)
+
+
+def test_fedelr_equals_its_public_code():
+    """A sample that is not visited keeps its target, and the first target is 0.9 of the first prediction."""
+    g = golden("fedelr")
+    n, classes = g["logits"].shape[1:]
+    memory = torch.zeros(n, classes, dtype=torch.float64)
+    fixed = {"strength": 2.0, "alpha": 0.0, "beta": 0.0, "gamma": 0.1, "clamp": 1e-4}  # as `fedelr` passes to `flr`
+    for visit, index in enumerate((range(n), range(0, n, 2), range(n))):
+        index = torch.tensor(index)
+        logits = torch.from_numpy(g["logits"][visit])[index].requires_grad_()
+        rows = {"mixture_local": memory[index], "mixture_seen": torch.ones(len(index), dtype=torch.bool)}
+        values, rows = label_mixture(logits, Batch(y=torch.from_numpy(g["labels"])[index], rows=rows), **fixed)
+        values.mean().backward()
+        memory[index] = rows["mixture_local"]
+        assert values.mean().item() == pytest.approx(g["loss"][visit], rel=1e-12)
+        assert logits.grad.numpy() == pytest.approx(g["gradient"][visit][index], rel=1e-10, abs=1e-15)
+        assert memory.numpy() == pytest.approx(g["average"][visit], rel=1e-12)
 
 
 # ---- aggregation

@@ -237,3 +237,5 @@ def test_fedelr_is_elr_with_other_numbers():
         train(method=m, rounds=4)[1].weights for m in ("fedelr(strength=3, momentum=0.5)", "elr(strength=3, momentum=0.5)")
     ]
     assert torch.equal(*weights)
+    weights = [train(method=m, rounds=2)[1].weights for m in ("fedelr", "elr(strength=2, momentum=0.1)")]
+    assert torch.equal(*weights)  # the defaults of its public code
