@@ -251,8 +251,8 @@ def _outside(deployed):
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
     from fnlkit.deploy import leaving
+    from fnlkit.deploy.flower import wire
     from fnlkit.deploy.opening import open_site
-    from fnlkit.engines.flower import wire
 
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
@@ -366,7 +366,7 @@ def changed_records(records, rng, folder, loud=False):
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
     from flwr.proto.recorddict_pb2 import RecordDict
 
-    from fnlkit.engines.flower import wire
+    from fnlkit.deploy.flower import wire
     from fnlkit.errors import InputError
 
     masked, what = "secaggplus_configs" in records.config_records, rng.random()

@@ -19,8 +19,8 @@ import torch
 
 from fnlkit.client import scaling, testing
 from fnlkit.client.training import Fit
+from fnlkit.deploy.flower import visits, wire
 from fnlkit.engines import travel
-from fnlkit.engines.flower import visits, wire
 from fnlkit.estimators import em, federated
 from fnlkit.methods import fedcorr, feddpcont, na_fedavg
 from fnlkit.review import cells, copies, shifts, site

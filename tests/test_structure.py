@@ -27,9 +27,9 @@ HOMES = {
     "faiss": ("fnlkit/kernels/neighbors.py",),
     "torchvision": ("fnlkit/models/vision.py",),
     "torchaudio": ("fnlkit/models/vision.py",),
-    "flwr": ("fnlkit/engines/flower/api.py",),
+    "flwr": ("fnlkit/deploy/flower/api.py",),
     "nvflare": ("fnlkit/deploy/nvflare.py",),
-    "ray": ("fnlkit/engines/flower/",),
+    "ray": ("fnlkit/deploy/flower/",),
     "tensorboard": ("fnlkit/experiment/tracking.py",),
     "mlflow": ("fnlkit/experiment/tracking.py",),
     "wandb": ("fnlkit/experiment/tracking.py",),
@@ -110,6 +110,40 @@ def test_every_package_is_listed_once_and_imports_only_from_lower_lines():
     assert rooms == set(level), f"docs/architecture.md lacks {rooms - set(level)}"
     for (start, end), example in arrows().items():
         assert level[start] > level[end], f"{example}: in docs/architecture.md {end} is not below {start}"
+
+
+def parts():
+    """Return {part: (packages, parts that it may import)} of docs/architecture.md; the core has all other packages."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## The parts")[1].split("##")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")][2:]
+    table = {name: (re.findall(r"`(\w+)`", packages), imported.split(", ")) for name, packages, imported in rows}
+    others = {package for packages, _ in table.values() for package in packages}
+    table["core"] = (sorted({room(path) for path in ROOMED} - others), table["core"][1])
+    return table
+
+
+def test_parts_import_only_the_parts_that_the_page_names():
+    """The core can be read, installed and changed without the audit, the sites and the recipes."""
+    table = parts()
+    assert table["core"][1] == ["core"] and set(table) == {"core", "audit", "sites", "recipes", "commands"}
+    part_of = {package: part for part, (packages, _) in table.items() for package in packages}
+    for (start, end), example in arrows().items():
+        allowed = {part_of[start], *table[part_of[start]][1]}
+        assert part_of[end] in allowed, f"{example}: {part_of[start]} must not import {part_of[end]}"
+
+
+def test_the_core_names_no_module_of_another_part_but_the_engine():
+    """Registries import by name, which the imports of the syntax trees do not show."""
+    core = parts()["core"][0]
+    others = {room(path) for path in ROOMED} - {*core}
+    named = {
+        node.value
+        for path in ROOMED
+        if room(path) in core
+        for node in nodes(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"fnlkit\.\w+[.:\w]*$", node.value)
+    }
+    assert {name for name in named if re.split("[.:]", name)[1] in others} == {"fnlkit.deploy.flower.engine:Flower"}
 
 
 def test_no_cycle_of_files():

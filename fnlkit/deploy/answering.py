@@ -8,7 +8,7 @@ import torch._dynamo  # noqa: F401 - by the first step of training
 
 from fnlkit.deploy import apps, opening
 from fnlkit.deploy.allowed import functions
-from fnlkit.engines.flower import api
+from fnlkit.deploy.flower import api
 from fnlkit.kernels import neighbors
 
 __all__ = ["apps", "neighbors", "opening"]

@@ -7,7 +7,7 @@ the work itself.  Here the processes are forked from one that imports this modul
 import multiprocessing
 import os
 
-from fnlkit.engines.flower import disable_telemetry
+from fnlkit.deploy.flower import disable_telemetry
 
 _MODULE = "fnlkit.deploy.answering"
 
@@ -20,7 +20,7 @@ def superexec(arguments):
     arguments : sequence of str
     """
     disable_telemetry()
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     os.environ["PYTHONSAFEPATH"] = "1"  # no module is taken from the folder of the site
     context = multiprocessing.get_context("forkserver")
@@ -36,6 +36,6 @@ def superexec(arguments):
 def answer(words):
     """Answer a message as the command line `words` (flwr-clientapp and options) does."""
     disable_telemetry()
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     api.clientapp(words)

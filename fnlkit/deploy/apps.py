@@ -7,13 +7,13 @@ from functools import lru_cache, partial
 from fnlkit.client.failure import failure, log_failures
 from fnlkit.deploy import leaving
 from fnlkit.deploy.agreement import NotAgreed
+from fnlkit.deploy.flower import disable_telemetry, secret, wire
+from fnlkit.deploy.flower.notebook import Notebook
+from fnlkit.deploy.flower.visits import answer, check_request
 from fnlkit.deploy.gate import must_be_small
 from fnlkit.deploy.leaving import Undeclared
 from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.time_limit import cpu_limit
-from fnlkit.engines.flower import disable_telemetry, secret, wire
-from fnlkit.engines.flower.notebook import Notebook
-from fnlkit.engines.flower.visits import answer, check_request
 from fnlkit.errors import InputError
 
 disable_telemetry()
@@ -29,7 +29,7 @@ def server_app(conduct):
     conduct : callable (grid, config dict) -> None
         Function that trains. Any exception marks the run as failed.
     """
-    from fnlkit.engines.flower.api import ServerApp
+    from fnlkit.deploy.flower.api import ServerApp
 
     app = ServerApp()
 
@@ -48,7 +48,7 @@ def client_app(open_site):
     open_site : callable (run config dict, node config dict) -> (NodeObjects, Declared, folder)
         Function that opens the site. `folder` contains the memory of clients and the ledger of the replies.
     """
-    from fnlkit.engines.flower.api import ClientApp, Message
+    from fnlkit.deploy.flower.api import ClientApp, Message
 
     opened = lru_cache(maxsize=1)(lambda config, node: open_site(dict(config), dict(node)))
 
@@ -131,7 +131,7 @@ def _about(message):
 
 def _open(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a visit whose reply is sent unmasked."""
-    from fnlkit.engines.flower.api import Message
+    from fnlkit.deploy.flower.api import Message
 
     said = declared.reply(wire.decode(call_next(message, context).content), run)
     return Message(wire.encode(said), reply_to=message), said
@@ -173,7 +173,7 @@ def _reply_with_failure(message, error, declared, round):
 
     The message of the failure is written only to the site's log.
     """
-    from fnlkit.engines.flower.api import Error, Message
+    from fnlkit.deploy.flower.api import Error, Message
 
     if isinstance(error, secret.Failed):
         code, name = error.args

@@ -66,7 +66,7 @@ class Gate:
         Parameters
         ----------
         request : dict
-            As returned by fnlkit.engines.flower.visits.check_request.
+            As returned by fnlkit.deploy.flower.visits.check_request.
         remembered : callable returning str
             Digest of the memory with which the visit begins; called for a row with `different`.
 

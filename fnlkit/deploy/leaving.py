@@ -18,8 +18,8 @@ from filelock import FileLock
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import display_path
+from fnlkit.deploy.flower.secret import Terms
 from fnlkit.deploy.releases import Releases
-from fnlkit.engines.flower.secret import Terms
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.left/1"
@@ -46,7 +46,7 @@ class Declared:
     arrays : dict of str to (dtype, shape)
         NumPy's name of the type and the shape, by the name of the reply.  A text among the sides allows 0 to `MOST_SIDE`
         entries, or as many as the site has samples.
-    secret : fnlkit.engines.flower.secret.Terms or None
+    secret : fnlkit.deploy.flower.secret.Terms or None
         Terms of masked updates. None if replies are not masked.
     releases : Releases
         Labels that can be released.

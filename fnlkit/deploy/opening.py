@@ -16,6 +16,8 @@ from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.embed import embed
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import load_for_task, read_agreed_config
+from fnlkit.deploy.flower.secret import Terms
+from fnlkit.deploy.flower.visits import NodeObjects
 from fnlkit.deploy.gate import gate_of
 from fnlkit.deploy.held_out_labels import held_out_labels
 from fnlkit.deploy.labels import keep_judgment, labels_of
@@ -23,8 +25,6 @@ from fnlkit.deploy.leaving import Declared
 from fnlkit.deploy.releases import Releases, digest
 from fnlkit.deploy.replies import declared_arrays, replies_of
 from fnlkit.deploy.terms import read_config
-from fnlkit.engines.flower.secret import Terms
-from fnlkit.engines.flower.visits import NodeObjects
 from fnlkit.errors import InputError
 from fnlkit.estimators.inputs import MOST_PIXELS
 from fnlkit.experiment.network import build_network

@@ -7,8 +7,8 @@ from importlib import metadata
 
 from fnlkit.artifacts.shown import plain
 from fnlkit.client.failure import CODES, Failure
-from fnlkit.engines.flower import wire
-from fnlkit.engines.flower.engine import LATE, exchange
+from fnlkit.deploy.flower import wire
+from fnlkit.deploy.flower.engine import LATE, exchange
 from fnlkit.errors import WorkStopped
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.

@@ -11,7 +11,7 @@ ENGINES = {
     "stacked": "fnlkit.engines.devices:make_stacked",
     "workers": "fnlkit.engines.workers:Workers",
     "fused": "fnlkit.engines.fused:Fused",
-    "flower": "fnlkit.engines.flower.engine:Flower",
+    "flower": "fnlkit.deploy.flower.engine:Flower",
 }
 
 # Options that only some engines accept. 0 lets the engine choose.

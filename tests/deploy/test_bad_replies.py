@@ -10,7 +10,7 @@ from fnlkit import datasets
 from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
 from fnlkit.deploy import scale, terms
-from fnlkit.engines.flower import wire
+from fnlkit.deploy.flower import wire
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site

@@ -27,7 +27,7 @@ from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from fnlkit.deploy import apps, checking, gate, gate_limits, gate_table, opening, terms  # noqa: E402
-from fnlkit.engines.flower import wire  # noqa: E402
+from fnlkit.deploy.flower import wire  # noqa: E402
 
 audited = pytest.fixture(scope="module")(test_tasks.place.__wrapped__)
 
@@ -132,7 +132,7 @@ def test_a_reply_that_is_refused_after_the_visit_leaves_no_memory(place, tmp_pat
 
 
 def test_scattered_values_are_part_of_the_masks(place, tmp_path):  # noqa: F811
-    from fnlkit.engines.flower import secret
+    from fnlkit.deploy.flower import secret
 
     deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
     one, other = (request(deployed, visits=[[1, -1, -1, {"x": torch.tensor(v)}]]) for v in (0.0, 1.0))

@@ -25,7 +25,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit
 
 from fnlkit.client.failure import CODES  # noqa: E402
 from fnlkit.deploy import leaving, sites
-from fnlkit.engines.flower import secret, visits, wire  # noqa: E402
+from fnlkit.deploy.flower import secret, visits, wire  # noqa: E402
 from fnlkit.methods.feddpcont import release_labels  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 

@@ -401,7 +401,7 @@ def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch
     import flwr.supercore.cli
     from flwr.supercore.superexec.executor import subprocess_executor
 
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr(subprocess_executor, "subprocess", subprocess_executor.subprocess)  # restored after the test
@@ -419,7 +419,7 @@ def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
     from flwr.supercore.superexec.executor import subprocess_executor
     from flwr.supercore.superexec.executor.types import ExecutionSpec
 
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     forked, started = [], []
 

@@ -435,8 +435,8 @@ def _broken(secrets):
 def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch, capsys):
     """Secrets in labels, paths, ids, metadata and texts of errors, over all tasks."""
     from fnlkit.deploy.agreement import load_for_task
-    from fnlkit.engines.flower import wire
-    from fnlkit.engines.flower.api import Message
+    from fnlkit.deploy.flower import wire
+    from fnlkit.deploy.flower.api import Message
 
     rng = np.random.default_rng(0)
     drawn = (f"Canary{rng.bytes(8).hex()}" for _ in itertools.count())

@@ -14,7 +14,7 @@ from tests.experiment.test_experiment import problem
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from fnlkit.deploy import leaving
-from fnlkit.engines.flower import secret, wire  # noqa: E402
+from fnlkit.deploy.flower import secret, wire  # noqa: E402
 from fnlkit.server.clients import TooManyLost  # noqa: E402
 from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401 - a fixture
 from tests.engines.here import Grid  # noqa: E402

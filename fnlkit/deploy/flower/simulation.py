@@ -25,9 +25,9 @@ from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, log, show_log
 from fnlkit.client.network import Network
 from fnlkit.components import own
-from fnlkit.engines.flower import wire
-from fnlkit.engines.flower.notebook import NEVER, Memory, Notebook
-from fnlkit.engines.flower.visits import NodeObjects, answer
+from fnlkit.deploy.flower import wire
+from fnlkit.deploy.flower.notebook import NEVER, Memory, Notebook
+from fnlkit.deploy.flower.visits import NodeObjects, answer
 from fnlkit.errors import InputError, WorkStopped
 
 _START_SECONDS = 120
@@ -86,7 +86,7 @@ class Simulation:
         for name in os.listdir(os.path.join(self.home, "actors")):  # files of an earlier Ray
             os.unlink(os.path.join(self.home, "actors", name))
         _home_for_flower()
-        from fnlkit.engines.flower import api
+        from fnlkit.deploy.flower import api
 
         api.simulator()  # because the import sets the level of logging
         if self.address:
@@ -135,7 +135,7 @@ class Simulation:
         self.count = self.count or int(ray.cluster_resources().get("CPU", 0)) or 1
 
     def _runs(self, given):
-        from fnlkit.engines.flower import api
+        from fnlkit.deploy.flower import api
 
         server = api.ServerApp()
 
@@ -346,7 +346,7 @@ def _node(home):
 
 
 def _visit(message, context, *, home):
-    from fnlkit.engines.flower.api import Message
+    from fnlkit.deploy.flower.api import Message
 
     node = _node(home)
     reply = Message(wire.encode(answer(node, wire.decode(message.content))), reply_to=message)
@@ -357,7 +357,7 @@ def _visit(message, context, *, home):
 
 
 def _app(home):
-    from fnlkit.engines.flower.api import ClientApp
+    from fnlkit.deploy.flower.api import ClientApp
 
     app = ClientApp()
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.failure import CODES, Failure
-from fnlkit.engines.flower import wire
+from fnlkit.deploy.flower import wire
 from fnlkit.kernels.streams import stream
 
 STEPS, MODULUS = 2**22, 2**32  # levels of a quantized entry; modulus of the sums
@@ -120,7 +120,7 @@ def answer(message, context, update, terms):
     Refused
         If a step would reveal more than the protocol permits.
     """
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     if _CONFIGS not in message.content.config_records:
         raise Refused("the server requests an update that is not masked")
@@ -188,14 +188,14 @@ class _Round:
     """Context, strategy and client manager for Flower's workflow."""
 
     def __init__(self, nodes, round):
-        from fnlkit.engines.flower.api import ArrayRecord, ConfigRecord, RecordDict
+        from fnlkit.deploy.flower.api import ArrayRecord, ConfigRecord, RecordDict
 
         about = {"config": ConfigRecord({"current_round": round}), "parameters": ArrayRecord()}
         self.nodes, self.state, self.mean, self.counted = nodes, RecordDict(about), None, []
         self.strategy = self.client_manager = self
 
     def configure_fit(self, server_round, parameters, client_manager):
-        from fnlkit.engines.flower.api import FitIns
+        from fnlkit.deploy.flower.api import FitIns
 
         return [(SimpleNamespace(node_id=node), FitIns(parameters, {})) for node in self.nodes]
 
@@ -203,7 +203,7 @@ class _Round:
         return len(self.nodes)
 
     def aggregate_fit(self, server_round, results, failures):
-        from fnlkit.engines.flower.api import parameters_to_ndarrays
+        from fnlkit.deploy.flower.api import parameters_to_ndarrays
 
         self.counted = [proxy.node_id for proxy, _ in results]
         self.mean = parameters_to_ndarrays(results[0][1].parameters)[0]
@@ -252,7 +252,7 @@ def gather_sum(grid, requests, *, largest, clip, limit, round):
     ----------
     grid : flwr.serverapp.Grid
     requests : dict of node to request
-        Requests as returned by fnlkit.engines.flower.visits.request. They differ only in the visits.
+        Requests as returned by fnlkit.deploy.flower.visits.request. They differ only in the visits.
     largest : float
         Largest weight that a site can have, as agreed by the sites.
     clip : float
@@ -261,7 +261,7 @@ def gather_sum(grid, requests, *, largest, clip, limit, round):
         Time limit of each of the four steps in seconds.
     round : int
     """
-    from fnlkit.engines.flower import api
+    from fnlkit.deploy.flower import api
 
     request = common(next(iter(requests.values())))
     flower = _strengthen(api.secagg_workflow(), request)

@@ -32,7 +32,7 @@ def encode(value):
     InputError
         If the value cannot be sent.
     """
-    from fnlkit.engines.flower.api import ArrayRecord, ConfigRecord, RecordDict
+    from fnlkit.deploy.flower.api import ArrayRecord, ConfigRecord, RecordDict
 
     arrays = {}
     text = json.dumps(_tree(value, arrays))
@@ -54,7 +54,7 @@ def decode(records):
 
 def array(values):
     """Return Flower's Array of a Tensor or NumPy array, with only type, shape and bytes."""
-    from fnlkit.engines.flower.api import Array
+    from fnlkit.deploy.flower.api import Array
 
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -71,7 +71,7 @@ def numbers(record):
     Unreadable
         If it does not have the format that `array` writes.
     """
-    from fnlkit.engines.flower.api import Array
+    from fnlkit.deploy.flower.api import Array
 
     if not isinstance(record, Array):
         raise Unreadable("record")

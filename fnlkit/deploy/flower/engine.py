@@ -9,10 +9,10 @@ import numpy as np
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.client.failure import Failure
+from fnlkit.deploy.flower import disable_telemetry, secret, visits, wire
+from fnlkit.deploy.flower.notebook import last_counted_rounds
+from fnlkit.deploy.flower.simulation import Simulation
 from fnlkit.engines.engine import Engine
-from fnlkit.engines.flower import disable_telemetry, secret, visits, wire
-from fnlkit.engines.flower.notebook import last_counted_rounds
-from fnlkit.engines.flower.simulation import Simulation
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
 from fnlkit.server.clients import nbytes
@@ -197,7 +197,7 @@ def exchange(runtime, contents, limit, kind="train"):
     kind : str
         Flower's type of the messages.
     """
-    from fnlkit.engines.flower.api import Message
+    from fnlkit.deploy.flower.api import Message
 
     messages = [Message(content, node, kind) for node, content in contents.items()]
     numbers = list(runtime.grid.push_messages(messages))

@@ -9,7 +9,7 @@ import torch
 from fnlkit.client.failure import CODES, Failure, failure
 from fnlkit.client.network import nothing
 from fnlkit.client.training import Fit
-from fnlkit.engines.flower.notebook import NEVER, Lost, Memory
+from fnlkit.deploy.flower.notebook import NEVER, Lost, Memory
 from fnlkit.engines.sequential import one_thread, reply_of
 from fnlkit.engines.travel import unpack
 from fnlkit.errors import InputError
@@ -25,7 +25,7 @@ class NodeObjects:
     network : fnlkit.client.network.Network
     clients : sequence of fnlkit.client.client.Client
         Clients by number. Only the clients of this node can be visited.
-    notebook : callable (number) -> fnlkit.engines.flower.notebook.Notebook
+    notebook : callable (number) -> fnlkit.deploy.flower.notebook.Notebook
     allowed : callable (module, name) -> bool, or None
         Selects the functions that a message can name. None allows every function that `travel.unpack` finds.
     accept : callable (number, {name: Tensor}) or None
