@@ -52,7 +52,7 @@ class Federation:
     given : (n,) int64
         Given label of every position of the training set; (n, C) int8 of 0 and 1 for multilabel, (n,) float64 for regression.
     true : (n,) int64 or None
-        True label, before any noise; None if unknown.
+        True label, before any noise, -1 for a sample of no class; None if unknown.
     noise_client_level : (N,) float64 or None
         Share of each client's samples with a given label that differs from the true label: achieved, not requested.
     noise_client_noisy : (N,) bool or None
@@ -61,7 +61,7 @@ class Federation:
         The requested transition matrix, T[true, given]; rows sum to 1.
     extra : dict of str to array
         Other arrays: ``holdout_client`` (n,), the client of a held-out sample (-1: none); ``gold_label`` (n,), a verified label
-        (-1: none); unknown arrays are copied unchanged.
+        (-1: none); ``no_class`` (n,), samples of no class, which are never held out; unknown arrays are copied unchanged.
     meta : dict
         Plain JSON values; ``provenance`` lists the commands that created the file.
 
@@ -99,7 +99,7 @@ class Federation:
 
     def facts(self):
         """Summarize data set, clients, labels, noise and estimates in short texts."""
-        held = self.client_indices if len(self) else np.arange(len(self.given))
+        held = self.client_indices if len(self) else np.setdiff1d(np.arange(len(self.given)), self.spare)
         many = f"{self.classes:,} classes" if self.task in ("classification", "tokens") else f"the task {self.task}"
         out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
         if len(self):
@@ -111,6 +111,8 @@ class Federation:
             out["labels"] = "as received; true labels unknown"
         else:
             out["labels"] = f"{100 * np.mean(self.given[held] != self.true[held]):.2f} % wrong"
+            if (nothing := int((self.true[held] < 0).sum())) and len(self):
+                out["labels"] += f", among them {nothing:,} samples of no class"
         models = [step["model"] for step in self.meta.get("noise", []) if isinstance(step, dict) and "model" in step]
         if models:
             out["noise"] = " + ".join(map(shown.plain, models))
@@ -205,10 +207,17 @@ class Federation:
             return None
         return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
 
+    @property
+    def spare(self):
+        """Positions (s,) of samples of no class that no client has."""
+        free = np.array(self.extra.get("no_class", np.zeros(len(self.given), bool)))
+        free[self.client_indices] = False
+        return np.flatnonzero(free)
+
     def achieved_transition(self):
         """Return the transition matrix T (C, C) from true to given labels.
 
-        All clients' samples count, or all samples before `partition`.  The row of a class without
+        All clients' samples count, or all samples before `partition`, except samples of no class.  The row of a class without
         samples is that of the identity matrix.
         """
         seen = self.client_indices if len(self) else slice(None)
@@ -230,7 +239,7 @@ class Federation:
         if self.classes > _FEW_CLASSES and least == 2:
             must_be_dense(self.classes, len(np.unique(self.given)))
         if self.true is not None:
-            self.true = _labels(self.true, "true", self.classes)
+            self.true = _labels(self.true, "true", self.classes, least=-1)
             if len(self.true) != size:
                 raise InputError(f"`true` has {len(self.true):,} labels but `given` {size:,}")
         self.client_offsets = _whole(self.client_offsets, "client_offsets")
@@ -238,10 +247,12 @@ class Federation:
         self._check_clients(size)
         self._check_meta()
         self._check_held_out(size)
+        self._check_no_class(size)
         self._check_noise()
         self._check_estimates()
         for name, kind, what in (
             ("reviewed", "b", "boolean"),
+            ("no_class", "b", "boolean"),
             ("review_part", "iu", "part of a review"),
             ("sample_id", "U", "text"),
             ("sample_path", "U", "text"),
@@ -305,6 +316,13 @@ class Federation:
             raise InputError("`holdout_client` contains samples that clients train on; create the file again with `partition`")
         if gold is not None and (gold[self.client_indices] >= 0).any():
             raise InputError("`gold_label` contains samples that clients train on; create the file again with `partition`")
+
+    def _check_no_class(self, size):
+        """Raise InputError if a sample of no class is held out: evaluations compare predictions with classes."""
+        nothing = np.zeros(size, bool) if self.true is None else self.true < 0
+        held_out = np.concatenate([np.zeros(0, np.int64), *self.held_out])
+        if nothing[held_out].any():
+            raise InputError("`true` is -1, no class, for a held-out sample; create the file again with `partition`")
 
     def _check_noise(self):
         shape = (len(self),)
@@ -486,12 +504,12 @@ def _whole(values, name):
     return values.astype(np.int64, copy=False)
 
 
-def _labels(values, name, classes):
+def _labels(values, name, classes, least=0):
     values = _whole(values, name)
     if not len(values):
         raise InputError(f"`{name}` is empty; expected a label for every training sample")
-    if values.min() < 0 or values.max() >= classes:
-        wrong = values[(values < 0) | (values >= classes)][0]
+    if values.min() < least or values.max() >= classes:
+        wrong = values[(values < least) | (values >= classes)][0]
         raise InputError(f"`{name}` contains label {wrong}; expected 0 to {classes - 1}")
     return values
 

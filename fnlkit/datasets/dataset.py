@@ -88,6 +88,9 @@ class Dataset:
     in_files : bool
         Whether each sample is a separate file.  All files are read when the samples are first used, so that one message can
         list every unusable file.
+    no_class : (n,) bool or None
+        Training samples of no class (fnlkit.datasets.open_set).  Their entry in `y_train` has no meaning, and `partition` gives
+        them to no client; the noise model ``openset-inputs`` does.
     task : str
         Kind of the labels, one of fnlkit.artifacts.federation.TASKS.
     layout : str
@@ -122,6 +125,7 @@ class Dataset:
     sample_of: np.ndarray = None
     notes: list = field(default_factory=list)
     in_files: bool = False
+    no_class: np.ndarray = None
     task: str = "classification"
     layout: str = ""
     remember: Any = field(default=lambda name, compute: compute(), repr=False)
@@ -133,10 +137,9 @@ class Dataset:
 
     @property
     def truth(self):
-        """True labels (n,) of the training samples, or None if they are unknown."""
-        if self.y_train_true is not None:
-            return self.y_train_true
-        return None if self.observed else self.y_train
+        """True labels (n,) of the training samples, -1 for a sample of no class, or None if they are unknown."""
+        true = self.y_train_true if self.y_train_true is not None else None if self.observed else self.y_train
+        return true if true is None or self.no_class is None else np.where(self.no_class, -1, true)
 
     @property
     def test_verified(self):

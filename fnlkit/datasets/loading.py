@@ -10,6 +10,7 @@ from importlib import resources
 
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
+from fnlkit.components.parameters import Natural
 from fnlkit.components.spec import FileText, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
@@ -51,6 +52,10 @@ _KNOWN = {
     "medmnist": ("fnlkit.datasets.medmnist:medmnist", "any of eleven sets of medical images: medmnist(name=bloodmnist)"),
     "openml": ("fnlkit.datasets.hubs:openml", "any table of OpenML by its number: openml(id=61)"),
     "hf": ("fnlkit.datasets.hubs:hf", 'any images or table of Hugging Face\'s hub: hf(name="ylecun/mnist")'),
+    "open-set": (
+        "fnlkit.datasets.loading:open_set",
+        "any data set with inputs of no class: open-set(data=digits, source=shuffled)",
+    ),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
 }
 
@@ -175,7 +180,41 @@ def votes(*, data, where, download=False):
     """
     from fnlkit.datasets.votes import by_vote
 
-    return by_vote(load(str(data), cache=where, download=download))
+    return by_vote(load(_text_of(data), cache=where, download=download))
+
+
+def open_set(*, data, where, source="", classes=(), size: Natural = 0, number: Natural = 0, download=False):
+    """Return a data set with inputs of no class; see fnlkit.datasets.open_set.
+
+    Parameters
+    ----------
+    data : str
+        A data set.
+    source : str
+        A data set of the same form whose training samples are the inputs, or ``shuffled``.
+    classes : list of str
+        Instead of `source`: names of classes of `data` that are held out.
+    size : int
+        Number of inputs.  Default: 0, all of `source`.
+    number : int
+        Another number draws other inputs.
+    """
+    from fnlkit.datasets.open_set import add_inputs, hold_out
+
+    def load_other(name):
+        return load(name, cache=where, download=download)
+
+    dataset = load_other(_text_of(data))
+    if bool(source) == bool(classes):
+        raise InputError("open-set: give `source`, a data set or shuffled, or `classes`, a list of classes that are held out")
+    if classes:
+        return hold_out(dataset, list(classes) if isinstance(classes, (list, tuple)) else [classes])
+    return add_inputs(dataset, _text_of(source), load_other, size=size, number=number)
+
+
+def _text_of(value):
+    """Return the text of a data set in a spec; a text from a file stays a text from a file."""
+    return value if isinstance(value, str) else str(value)
 
 
 def sibling_path(name, suffix, *, cache=None):

@@ -170,7 +170,7 @@ def federation(
     if dataset.task not in PLAIN:
         _must_fit_task(dataset.task, spec, labels=labels, holdout=holdout, gold=gold, public=public)
         given, classes = np.zeros(size, np.int64), 1
-    parts = partition(given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples, fields=dataset.fields)
+    parts = _split(dataset, given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples)
     if public:
         parts = _without_public(parts, np.arange(size) if dataset.sample_of is None else dataset.sample_of, public, seed)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
@@ -189,6 +189,15 @@ def federation(
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
+
+
+def _split(dataset, given, classes, scheme, **options):
+    """Return the positions of each client's samples; samples of no class belong to no client."""
+    if dataset.no_class is None:
+        return partition(given, classes, scheme, fields=dataset.fields, **options)
+    eligible = np.flatnonzero(~dataset.no_class)
+    fields = {name: values[eligible] for name, values in dataset.fields.items()}
+    return [eligible[part] for part in partition(given[eligible], classes, scheme, fields=fields, **options)]
 
 
 def _must_fit_task(task, spec, **options):
@@ -248,10 +257,14 @@ def empty(dataset, labels="auto"):
     if labels not in LABELS:
         raise InputError(f"--labels is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
     truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels] if dataset.task in PLAIN else None
+    if truth is not None and dataset.no_class is not None:
+        truth = np.where(dataset.no_class, -1, truth)
     sentences = {"sentence": np.asarray(dataset.fields["sentence"], np.int64)} if dataset.task == "tokens" else {}
     named = {"sample_id": dataset.ids, "sample_path": None if dataset.paths is dataset.ids else dataset.paths}
     extra = {name: np.asarray(texts, np.str_) for name, texts in named.items() if texts is not None}
-    extra |= sentences | {name: values for name in ("votes", "sample_of") if (values := getattr(dataset, name)) is not None}
+    extra |= sentences | {
+        name: values for name in ("votes", "sample_of", "no_class") if (values := getattr(dataset, name)) is not None
+    }
     if dataset.sample_of is not None:
         extra["annotator"] = np.asarray(dataset.fields["annotator"], np.str_)
     meta = {"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []}

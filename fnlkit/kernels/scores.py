@@ -9,9 +9,13 @@ def confusion(true, other, classes):
     Parameters
     ----------
     true, other : int (n,)
+        Samples with a negative true label, which have no class, are not counted.
     classes : int
     """
-    flat = np.asarray(true, np.int64) * classes + np.asarray(other, np.int64)
+    true, other = np.asarray(true, np.int64), np.asarray(other, np.int64)
+    if len(true) and true.min() < 0:
+        true, other = true[true >= 0], other[true >= 0]
+    flat = true * classes + other
     return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
 
 

@@ -1,6 +1,6 @@
 """The input and the output of a noise model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ class Ground:
     x : callable
         Returns the training samples. Only instance-dependent noise calls it.
     dataset : str
+    training : list of (n_k,) int64
+        As `clients`, without held-out samples.
+    spare : (s,) int64
+        Positions of samples of no class that belong to no client; see `fnlkit.noise.open_set`.
     """
 
     labels: np.ndarray
@@ -33,6 +37,8 @@ class Ground:
     rng: Any
     x: Any
     dataset: str
+    training: list[Any] = field(default_factory=list)
+    spare: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass
@@ -49,12 +55,15 @@ class Corruption:
     simulated : bool
         True if the model created the wrong labels, so that the previous labels count as true unless the data set declares
         true labels.
+    exchanged : ((m,) int64, (m,) int64) or None
+        Positions of clients' samples, and positions of the spare samples of no class that replace them.
     """
 
     labels: np.ndarray
     transition: np.ndarray | None = None
     noisy: np.ndarray | None = None
     simulated: bool = True
+    exchanged: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def draw_labels(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:

@@ -323,6 +323,8 @@ def suspects(run, dataset, most=SAMPLES):
 
 
 def _class(names, label):
+    if label < 0:
+        return "no class"
     return plain(names[label]) if len(names) > label else str(int(label))
 
 
