@@ -77,6 +77,8 @@ def prepare(folder, commit):
     (folder / cache).mkdir()
     for path in (ROOT / cache).glob("*.kernel"):
         shutil.copy(path, folder / cache)
+    for name in ("cli", "data"):  # packages of fnlkit that lie beside it: an editable installation would find its own
+        (folder / "fnlkit" / name).symlink_to(f"../{name}")
     if commit:
         shutil.rmtree(folder / "tests")
         tests = subprocess.run(["git", "archive", commit, "tests"], cwd=ROOT, capture_output=True, check=True).stdout

@@ -1,0 +1,24 @@
+"""A copy of the repository for a mutant imports its own packages, so that a change in any folder is noticed."""
+
+import os
+import subprocess
+import sys
+
+from benchmarks import mutants
+
+
+def test_a_copy_imports_its_own_packages(tmp_path):
+    mutants.prepare(tmp_path / "copy", None)
+    code = "import fnlkit.cli, fnlkit.data; print(fnlkit.__file__, fnlkit.cli.__file__, fnlkit.data.__file__)"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "copy")}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert all(path.startswith(str(tmp_path / "copy")) for path in done.stdout.split())
+
+
+def test_mutants_are_drawn_by_the_seed_and_change_the_text():
+    first, again, other = (mutants.draw("fnlkit/errors.py", 3, seed) for seed in (0, 0, 1))
+    assert first == again != other
+    for path, line, change, text in first:
+        before, after = change.split("  ->  ")
+        assert before != after and text != (mutants.ROOT / path).read_text(encoding="utf-8") and line > 0
