@@ -91,6 +91,21 @@ def fnlkit(line, folder, *, stdin=b"", terminal=False, columns=200, encoding="ut
     return Done(code, shown.decode(), said.getvalue().decode())
 
 
+def succeed(line, folder, **options):
+    """Run a command line that must end with exit code 0; return the `Done`."""
+    done = fnlkit(line, folder, **options)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def refuse(line, folder, *words, **options):
+    """Run a command line that must end with exit code 2 and one error on stderr, which has all words; return the `Done`."""
+    done = fnlkit(line, folder, **options)
+    errors = [each for each in done.stderr.splitlines() if each.startswith("fnlkit: error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and all(word in done.stderr for word in words), done.stderr
+    return done
+
+
 def _run(arguments, folder, given, said, kind, columns):
     """Exit code and stdout of one command; what it says is added to `said`."""
     out, before, handler = io.BytesIO(), (sys.stdin, sys.stdout, sys.stderr), signal.getsignal(signal.SIGTERM)

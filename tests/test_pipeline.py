@@ -12,6 +12,7 @@ import torch
 import fnlkit
 from fnlkit.artifacts import files
 from tests.commands import fnlkit as command
+from tests.commands import succeed
 
 pytestmark = pytest.mark.smoke
 
@@ -43,8 +44,7 @@ def by_commands(tmp_path_factory):
         "partition whole.npz --clients 5 -o split.npz",
     ]
     for line in lines:
-        done = command(f"fnlkit {line}", folder)
-        assert done.returncode == 0, done.stderr
+        succeed(f"fnlkit {line}", folder)
     return folder
 
 

@@ -10,8 +10,7 @@ import pytest
 
 import fnlkit
 from fnlkit.artifacts.run import Run
-from tests.commands import ENVIRONMENT, LIMIT
-from tests.commands import fnlkit as command
+from tests.commands import ENVIRONMENT, LIMIT, succeed
 
 ROOT = Path(__file__).parent.parent
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1"
@@ -54,8 +53,7 @@ def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_refuses_the
     done = without_posix(*lines, lines[1], "reproduce small.toml --jobs 1 -o results", refused, folder=folder)
     assert done.returncode == 2 and b"--engine sequential" in done.stderr and b"Traceback" not in done.stderr, done.stderr
     for line in lines:
-        usual = command(f"fnlkit {line}".replace("knn(k=5)", "'knn(k=5)'"), folder / "usual")
-        assert usual.returncode == 0, usual.stderr
+        succeed(f"fnlkit {line}".replace("knn(k=5)", "'knn(k=5)'"), folder / "usual")
     for name in ("clean.npz", "noisy.npz", "judged.npz"):
         assert (folder / name).read_bytes() == (folder / "usual" / name).read_bytes(), name
     weights = [Run.read(folder / place / "run.pt").weights for place in ("", "usual")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fnlkit.cli import COMMANDS, group
-from tests.commands import fnlkit, shell
+from tests.commands import shell, succeed
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,8 +20,7 @@ def test_fedcorr_is_ahead_of_fedavg_with_the_first_seed_of_the_quickstart(tmp_pa
     made, trained = re.search(r"do (fnlkit partition .*?) for method .*? do (fnlkit train .*?) done", script).groups()
     lines = [made, *(trained.replace("$method", name) for name in ("fedavg", "fedcorr"))]
     line = f"{' && '.join(lines)} && fnlkit evaluate fedavg-0.pt fedcorr-0.pt --json"
-    done = fnlkit(line.replace("$folder/", "").replace("$seed", "0"), tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(line.replace("$folder/", "").replace("$seed", "0"), tmp_path)
     plain, corrected = (json.loads(row)["accuracy_last"] for row in done.stdout.splitlines())
     assert corrected > plain + 0.02
 
@@ -39,8 +38,7 @@ def test_the_first_pipe_relabels_and_trains_on_the_new_labels(tmp_path):
     line = re.search(r"^```sh\n(fnlkit .*)$", README, re.MULTILINE)[1]
     short = line.replace("--apply relabel", "--apply relabel --rounds 4 --epochs 2").replace("train ", "train --rounds 4 ")
     assert line.count(" | ") == 3 and short.count("--rounds 4") == 2
-    done = fnlkit(f"{short} --json", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"{short} --json", tmp_path)
     facts = json.loads(done.stdout)
     assert facts["estimate_label_accuracy"] + 0.05 < facts["label_accuracy_given"] == facts["estimate_suggested_accuracy"]
     assert facts["accuracy_best"] > 0.3 and facts["client_rounds"] == 8

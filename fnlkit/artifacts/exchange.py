@@ -1,15 +1,11 @@
 """Exchange log: requests to clients, replies and traffic; a run can be replayed."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 
 @dataclass
@@ -29,35 +25,35 @@ class Traffic:
     bytes_down: int = 0
     bytes_up: int = 0
     client_rounds: int = 0
-    sent: dict[str, int] = field(default_factory=dict)
+    sent: dict = field(default_factory=dict)
 
-    def broadcast(self, size: int, clients: int = 1) -> None:
+    def broadcast(self, size, clients=1):
         """Count `size` bytes sent to each of some clients."""
         self.bytes_down += size * clients
 
-    def received(self, name: str, size: int) -> None:
+    def received(self, name, size):
         """Count `size` bytes that clients sent under a name."""
         self.bytes_up += size
         self.sent[name] = self.sent.get(name, 0) + size
 
-    def trained(self, clients: int) -> None:
+    def trained(self, clients):
         """Count clients that trained in a round."""
         self.client_rounds += clients
 
-    def add(self, other: Traffic) -> None:
+    def add(self, other):
         """Add the traffic of another session."""
         for name, size in other.sent.items():
             self.received(name, size)
         self.broadcast(other.bytes_down)
         self.trained(other.client_rounds)
 
-    def since(self, earlier: Traffic) -> Traffic:
+    def since(self, earlier):
         """Return the traffic since an earlier copy."""
         sent = {name: size - earlier.sent.get(name, 0) for name, size in self.sent.items()}
         down, up = self.bytes_down - earlier.bytes_down, self.bytes_up - earlier.bytes_up
         return Traffic(down, up, self.client_rounds - earlier.client_rounds, sent)
 
-    def copy(self) -> Traffic:
+    def copy(self):
         """Return a copy that later traffic does not change."""
         return replace(self, sent=dict(self.sent))
 
@@ -72,7 +68,7 @@ class Exchange(NamedTuple):
 
     asked: np.ndarray
     kept: np.ndarray
-    values: dict[str, Any]
+    values: dict
     norms: np.ndarray = np.zeros(0)
 
 
@@ -86,7 +82,7 @@ class Result(NamedTuple):
     value: np.ndarray = np.zeros(0)
 
 
-def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[list[list[Any]], list[list[Any]], torch.Tensor]:
+def pack_log(log, results=()):
     """Pack all arrays into one buffer; return (log index, results index, bytes).
 
     An index contains the dtype, shape and position of each array.
@@ -98,7 +94,7 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
     """
     buffer, index = io.BytesIO(), []
 
-    def put(array: ArrayLike) -> list[Any]:
+    def put(array):
         array = np.asarray(array)  # np.ascontiguousarray would convert a scalar to an array (1,)
         start = buffer.tell()
         buffer.write(array.tobytes())
@@ -111,9 +107,7 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
     return index, placed, torch.frombuffer(bytearray(buffer.getvalue() or b"\0"), dtype=torch.uint8)
 
 
-def unpack_log(
-    index: Iterable[Sequence[Any]], placed: Iterable[Sequence[Any]], data: torch.Tensor
-) -> tuple[list[Exchange], list[Result]]:
+def unpack_log(index, placed, data):
     """Unpack (log, results) from the output of `pack_log`.
 
     Raises
@@ -123,7 +117,7 @@ def unpack_log(
     """
     raw = data.numpy().tobytes()
 
-    def get(place: Sequence[Any]) -> np.ndarray:
+    def get(place):
         dtype, shape, start = place
         dtype = np.dtype(dtype)
         if dtype.kind not in "biuf":

@@ -1,7 +1,5 @@
 """Read arrays that are too large for memory row by row from their file."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import hashlib
@@ -9,9 +7,7 @@ import math
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +19,8 @@ from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.files import Artifact
-
-
 # Arrays that were decompressed into files since the start of `discard_on_error`.
-_new: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("new", default=None)
+_new = contextvars.ContextVar("new", default=None)
 SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
 
@@ -43,10 +35,10 @@ class Head(NamedTuple):
     """
 
     dtype: np.dtype
-    shape: tuple[int, ...]
+    shape: tuple
 
 
-def heads(path: str | os.PathLike[str], *, small: int = SMALL) -> tuple[Artifact, str]:
+def heads(path, *, small=SMALL):
     """Return (Artifact, SHA-256) of an npz of any size, or of a .pt, without importing torch.
 
     Arrays above `small` bytes of an npz are not read; they become a Head.  The SHA-256 is copied from the file without
@@ -98,9 +90,9 @@ def _head(raw, place, small):
 
 
 @contextlib.contextmanager
-def discard_on_error() -> Iterator[None]:
+def discard_on_error():
     """Remove the files into which arrays were decompressed inside the context if it raises InputError."""
-    new: list[Path] = []
+    new = []
     token = _new.set(new)
     try:
         yield
@@ -114,7 +106,7 @@ def discard_on_error() -> Iterator[None]:
         before += new
 
 
-def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMALL) -> Mapping[str, np.ndarray | Stored]:
+def open_arrays(path, *, decoded, small=SMALL):
     """Return the arrays of a user's npz or npy; large arrays stay on disk.
 
     Arrays above `small` bytes are read by rows.  If such an array is compressed, it is decompressed into a file once, up to
@@ -167,9 +159,7 @@ def _grows(path, small):
     return False
 
 
-def open_artifact(
-    path: str | os.PathLike[str], *, kinds: Sequence[str], decoded: Path, remember: Callable[[str, Callable[[], str]], str]
-) -> Artifact:
+def open_artifact(path, *, kinds, decoded, remember):
     """Return the artifact in an npz as `read` does, with arrays above 64 MiB on disk.
 
     Parameters
@@ -183,12 +173,12 @@ def open_artifact(
     """
     if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
         return files.read(path, kinds=kinds)
-    arrays = dict(open_arrays(path, decoded=decoded))
+    arrays = open_arrays(path, decoded=decoded)
     with one_line(display_path(path)):
         missing = [key for key in files.RESERVED if key not in arrays]
         if missing:
             raise InputError(f"not an npz of fnlkit: {missing[0]!r} is missing")
-        kind, text, digest = (files_npz.text(np.asarray(arrays.pop(key)), key) for key in files.RESERVED)
+        kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
         files.check_kind(kind, kinds)
         if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")

@@ -1,16 +1,12 @@
 """Provenance: one record for each command that has processed a file."""
 
-from __future__ import annotations
-
 import platform
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 from fnlkit.components.spec import digests
 
 
-def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict[str, Any]:
+def provenance(command, seed=None, **parameters):
     """Return the provenance record of one command.
 
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
@@ -26,6 +22,6 @@ def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict
     }
 
 
-def with_record(meta: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+def with_record(meta, record):
     """Return a copy of a file's metadata with another provenance record."""
     return {**meta, "provenance": [*meta.get("provenance", []), record]}

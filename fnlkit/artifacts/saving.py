@@ -1,7 +1,5 @@
 """Write files atomically: after a failure, the previous file is unchanged."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -12,22 +10,16 @@ import sys
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-from collections.abc import Iterable
-from typing import TypeVar
+    fcntl = None
 
 from fnlkit.artifacts.paths import display_path
 from fnlkit.errors import InputError
-
-Place = TypeVar("Place", bound="str | os.PathLike[str]")
-
 
 _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 60
 
 
-def write_bytes(chunks: Iterable[bytes | memoryview], target: str | os.PathLike[str], *, mode: int | None = None) -> None:
+def write_bytes(chunks, target, *, mode=None):
     """Write buffers to a path atomically; ``-`` is stdout.
 
     A reader finds either the old file or the complete new file.
@@ -134,7 +126,7 @@ def _sweep(folder):
                     os.unlink(entry.path)
 
 
-def private_folder(path: Place) -> Place:
+def private_folder(path):
     """Create a folder that only its owner can read, with its parents, and return `path`; an existing folder is made private.
 
     Files that `write_bytes` creates there are private too.

@@ -1,24 +1,17 @@
 """Tables for users: CSV files without executable formulas, and data frames."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
 import re
-from typing import TYPE_CHECKING
 
 from fnlkit.artifacts import saving, shown
-
-if TYPE_CHECKING:
-    import pandas
-
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def guard(cell: object) -> str:
+def guard(cell):
     """Return a cell as text; a formula gets a leading apostrophe as protection.
 
     Numbers such as ``-1.5`` are unchanged.  `unguard` returns the original text.  The review page uses the same rule.
@@ -27,7 +20,7 @@ def guard(cell: object) -> str:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def unguard(text: str) -> str:
+def unguard(text):
     """Return the original text of a cell that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
@@ -55,7 +48,7 @@ class Sheet:
     def __len__(self):
         return len(self.rows)
 
-    def csv(self) -> str:
+    def csv(self):
         """Return the table as CSV.
 
         None becomes an empty cell, booleans become yes and no, and formulas are guarded.
@@ -66,11 +59,11 @@ class Sheet:
         writer.writerows([_cell(value) for value in row] for row in self.rows)
         return text.getvalue()
 
-    def write(self, target: str | os.PathLike[str]) -> None:
+    def write(self, target):
         """Write the table as CSV (UTF-8) to a path, or to stdout if `target` is ``-``."""
         saving.write_bytes([self.csv().encode()], os.fspath(target))
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self):
         """Return the table as a pandas.DataFrame.
 
         Raises

@@ -1,25 +1,16 @@
 """Display facts as aligned text, HTML tables in a notebook, or data frames."""
 
-from __future__ import annotations
-
-import os
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas
-
 
 _PLACES = ("path", "file")
 _CELL = "text-align:left;padding:1px 1em 1px 0"
 
 
-class Facts(dict[str, Any]):
+class Facts(dict):
     """A dict of facts that is displayed as a table.
 
     Parameters
@@ -41,7 +32,7 @@ class Facts(dict[str, Any]):
         return html_table(self.title, None, [(str(name).replace("_", " "), plain(value)) for name, value in self.items()])
 
 
-def plain(value: object) -> str:
+def plain(value):
     """Format a value as one line of printable text.
 
     Numbers have four decimals or separators between thousands, and None becomes a dash.
@@ -55,7 +46,7 @@ def plain(value: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 
 
-def data_set(name: str | os.PathLike[str]) -> str:
+def data_set(name):
     """Return a short name of a data set: the end of a path, or the name of a spec.
 
     Examples
@@ -73,7 +64,7 @@ def data_set(name: str | os.PathLike[str]) -> str:
     return plain(Path(str(name)).name or name)
 
 
-def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> str:
+def html_table(title, header, rows):
     """Return a table as HTML with all texts escaped.
 
     Parameters
@@ -90,7 +81,7 @@ def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence
     return "\n".join([*lines, "</table>"])
 
 
-def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pandas.DataFrame:
+def frame(rows):
     """Return a list of dicts as a pandas.DataFrame.
 
     Raises

@@ -21,8 +21,6 @@ it.  Calls of components:
     ==========  ======================================================  ============================================
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib
@@ -32,9 +30,6 @@ import linecache
 import os
 import sys
 import traceback
-import types
-from collections.abc import Callable
-from typing import Any
 
 from fnlkit.errors import InputError, nearest
 
@@ -56,17 +51,17 @@ CALLS = {
 FUNCTIONS = {"data set": ((), ()), "measure": (("scores", "labels"), ())}
 _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
 _LONGEST_PATH = 4096
-_FILES: dict[str, str] = {}  # name in sys.modules -> path, of modules imported from a FILE.py
-_SOURCES: set[str] = set()  # paths of all files that a user named
-_CONTENTS: dict[str, tuple[tuple[int, ...], str]] = {}  # path of a data file -> (size and times, SHA-256)
-_DIGESTS: dict[str, str] = {}  # absolute path of a source -> its digest at import
+_FILES = {}  # name in sys.modules -> path, of modules imported from a FILE.py
+_SOURCES = set()  # paths of all files that a user named
+_CONTENTS = {}  # path of a data file -> (size and times, SHA-256)
+_DIGESTS = {}  # absolute path of a source -> its digest at import
 
 
 class MistakeInPart(InputError):
     """An error in a user's component; the message contains file, line and function."""
 
 
-def load_function(target: str, what: str) -> Callable[..., Any]:
+def load_function(target, what):
     """Return the function that ``FILE.py:NAME`` or ``module:NAME`` names.
 
     Parameters
@@ -85,7 +80,7 @@ def load_function(target: str, what: str) -> Callable[..., Any]:
     return component
 
 
-def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
+def kinds(target):
     """Return [(kind, function)] of all kinds of components that a user's name fits.
 
     If a kind's arguments have exactly the function's names, only such kinds are returned; a loss is (logits, batch), an
@@ -134,7 +129,7 @@ def _import_named(target, where):
         raise InputError(f"{where}: {place} has no {name!r}{nearest(name, names)}") from None
 
 
-def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
+def file_module(path):
     """Return the module of a Python file, imported once.
 
     The folder of the file is appended to sys.path, so that the file can import its neighbors.
@@ -145,7 +140,6 @@ def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
     if name not in sys.modules:
         _reach(os.path.dirname(path))
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None  # a path that ends in .py has a loader
         module = importlib.util.module_from_spec(spec)
         _FILES[name] = path
         _SOURCES.add(path)
@@ -161,7 +155,7 @@ def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
     return sys.modules[name]
 
 
-def files() -> list[str]:
+def files():
     """Return the paths of all files imported by `file_module`.
 
     Another process that imports these files can use the same names.
@@ -169,7 +163,7 @@ def files() -> list[str]:
     return list(_FILES.values())
 
 
-def digest(target: str) -> str | None:
+def digest(target):
     """Return the SHA-256 of the current code behind a component's name.
 
     None is returned if there is no file.
@@ -186,7 +180,7 @@ def digest(target: str) -> str | None:
     return None if path is None or not os.path.isfile(path) else _digest(path)
 
 
-def data_digest(target: str, name: str) -> str | None:
+def data_digest(target, name):
     """Return the SHA-256 of a file that a parameter of a component names, or None if it names no regular file.
 
     Parameters
@@ -204,7 +198,7 @@ def data_digest(target: str, name: str) -> str | None:
     return next((_content(path) for path in map(os.path.abspath, [*paths, name]) if os.path.isfile(path)), None)
 
 
-def digest_at_import(target: str) -> str | None:
+def digest_at_import(target):
     """Return the `digest` of a component's files when this process imported them, or None if it did not."""
     place = target.rpartition(":")[0]
     if place.endswith(".py"):
@@ -311,12 +305,12 @@ def _forget(path):
     importlib.invalidate_caches()
 
 
-def path_of(function: object) -> str | None:
+def path_of(function):
     """Return the path of the FILE.py that a function came from, or None."""
-    return _FILES.get(getattr(function, "__module__", None) or "")
+    return _FILES.get(getattr(function, "__module__", None))
 
 
-def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | None:
+def mistake(error, *, quoting=True):
     """Return a MistakeInPart with the place of an error in a user's component, or None.
 
     None is returned if the exception arose elsewhere.
@@ -337,7 +331,7 @@ def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | No
         return None
     last = frames[-1]
     inside = "" if last.name == "<module>" else f", in {last.name}"
-    chosen = linecache.getline(last.filename, last.lineno or 0).lstrip().startswith(("raise", "assert"))
+    chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
     shown = quoting or (type(error) in _ABOUT_CODE and not chosen) or _is_written(error, last)
     text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
     return MistakeInPart(f"{_display_path(last.filename)}, line {last.lineno}{inside}: {text}")
@@ -350,7 +344,7 @@ def _is_written(error, frame):
     return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")
 
 
-def describe_place(function: Any) -> str:
+def describe_place(function):
     """Return the place of a function for messages.
 
     For example ``mine.py, line 3, in my_loss``, or the name of the component if the location is unknown.

@@ -7,12 +7,11 @@ A spec is checked before a run starts (`fnlkit.components.spec.bind`), and a cal
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from math import inf
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 from fnlkit.errors import InputError
 
@@ -61,7 +60,7 @@ Rounds = Annotated[int, Range(), Automatic()]
 Patience = Annotated[int, Range(1), Automatic()]
 
 
-def check(function: Callable[..., Any], values: Mapping[str, object], where: str) -> None:
+def check(function, values, where):
     """Raise if a value does not fit the function's annotations.
 
     Parameters without annotations are not checked.
@@ -90,7 +89,7 @@ def check(function: Callable[..., Any], values: Mapping[str, object], where: str
         raise InputError(f"{where}: parameter {name!r} {fault}")
 
 
-def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def faults(function, values):
     """Yield (parameter, fault) of every value that does not fit its annotation.
 
     A fault is, for example, ``is 2; write a number from 0 to 1``.
@@ -100,13 +99,13 @@ def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterat
             yield name, f"is {values[name]!r}; write {describe_kind(kind)}"
 
 
-def kinds(function: Callable[..., Any]) -> dict[str, Any]:
+def kinds(function):
     """Return the annotations with allowed values by parameter: words or ranges."""
     annotations = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
     return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
-def describe_kind(kind: Any) -> str:
+def describe_kind(kind):
     """Describe the allowed values of an annotation.
 
     For example ``a whole number at least 0, or -1``.
@@ -130,30 +129,30 @@ def _fits(value, kind):
     return right and (value in limits or value in [mark.value for mark in spare])
 
 
-def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+def check_arguments(function):
     """Return the function with a check of its keyword arguments at each call."""
 
     @wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments, **keywords):
         check(function, keywords, function.__name__.replace("_", "-"))
         return function(*arguments, **keywords)
 
     return call
 
 
-def select_accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def select_accepted(function, values):
     """Return the entries of a dict whose names a function has as parameters."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in values.items() if name in known}
 
 
-def arguments_of(function: Callable[..., Any]) -> dict[str, Any]:
+def arguments_of(function):
     """Return the keyword-only parameters of a function and their values, bound ones before defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
 
 
-def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
+def passes_on(inner, *names):
     """Return a decorator that adds the parameters of `inner` to a function's signature.
 
     The function passes ``**keywords`` to `inner`.
@@ -179,7 +178,7 @@ def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
     3
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function):
         own = inspect.signature(function)
         # Keywords of another such decorator pass through, because only the outermost decorator has the full list.
         plain = function.__wrapped__ if getattr(function, "passer", None) is function else function
@@ -189,11 +188,11 @@ def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
         shown = own.replace(parameters=mine + passed)
 
         @wraps(function)
-        def call(*arguments: Any, **keywords: Any) -> Any:
+        def call(*arguments, **keywords):
             shown.bind(*arguments, **keywords)  # report an unknown keyword of a generator at the call, too
             return plain(*arguments, **keywords)
 
-        vars(call).update(__signature__=shown, passer=call, inner=inner)
+        call.__signature__, call.passer, call.inner = shown, call, inner
         return call
 
     return decorate

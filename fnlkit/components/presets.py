@@ -1,10 +1,8 @@
 """Published settings of the papers, by method/dataset."""
 
 import tomllib
-from collections.abc import Collection
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from fnlkit.components.parameters import Patience, Rounds, kinds
 from fnlkit.components.registry import METHODS
@@ -17,12 +15,12 @@ def _table():
     return tomllib.loads(resources.files("fnlkit.data").joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
-def names() -> list[str]:
+def names():
     """Return the names of all presets."""
     return list(_table())
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe(name):
     """Return the contents of a preset.
 
     Parameters
@@ -47,7 +45,7 @@ def describe(name: str) -> dict[str, Any]:
     return table[name]
 
 
-def load_preset(name: str) -> dict[str, Any]:
+def load_preset(name):
     """Return the options of `fnlkit train` that a preset sets, by name.
 
     Parameters
@@ -68,7 +66,7 @@ def load_preset(name: str) -> dict[str, Any]:
     return dict(describe(name)["train"])
 
 
-def remaining_options(name: str, given: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+def remaining_options(name, given):
     """Return the preset's remaining options and the method parameters left out.
 
     Numbers of rounds in a method's parameters (all parameters with the default -1) are parts of the preset's budget.  With
@@ -101,7 +99,7 @@ def remaining_options(name: str, given: Collection[str]) -> tuple[dict[str, Any]
     return options, left_out
 
 
-def of_any_budget(method: str) -> tuple[str, list[str]]:
+def of_any_budget(method):
     """Return (method without numbers of rounds, parameters left out).
 
     The result is valid for any budget.  The numbers of rounds of a nested method (`usual`) are removed as well.

@@ -1,12 +1,6 @@
 """Names of components and their modules, which are imported on first use."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
-
-from fnlkit.components.declarations import Sent, declaration, resolve
+from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import Spec, bind, find, format_value, parse
 from fnlkit.errors import InputError, nearest
@@ -115,7 +109,7 @@ _PART_PARAMETERS = {
 _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
-def method(spec: str | Spec) -> partial[Any]:
+def method(spec):
     """Return a method with bound parameters.
 
     It is called as (clients, model, opt, select, *, rounds) and returns a generator of Round.
@@ -147,7 +141,7 @@ def method(spec: str | Spec) -> partial[Any]:
     return bound
 
 
-def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def walk_stages(spec):
     """Yield a method with bound parameters, then the methods that it runs as a stage (parameter `usual`).
 
     Parameters
@@ -161,7 +155,7 @@ def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[...,
         bound = arguments_of(bound).get("usual")
 
 
-def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
+def needs(spec):
     """Return the set of inputs that a run must provide for a method, names in `fnlkit.components.declarations.NEEDS`.
 
     Parameters
@@ -172,7 +166,7 @@ def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
     return set().union(*(declaration(each).find_needs(arguments_of(each)) for each in walk_stages(spec)))
 
 
-def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
+def of_budget(spec, rounds):
     """Return the part of a method's schedule that depends on `rounds`.
 
     A run can be resumed with another budget only if this part is unchanged.
@@ -186,7 +180,7 @@ def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
     return [resolve(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in walk_stages(spec)]
 
 
-def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
+def sends(spec):
     """Return {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
 
     If two components declare the same name, the outer declaration takes precedence.
@@ -196,7 +190,7 @@ def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
     spec : str, Spec or callable
         As in `walk_stages`; a method without a declaration contributes no replies.
     """
-    out: dict[str, Sent] = {}
+    out = {}
     for each in walk_stages(spec):
         parts = [each, *(part for name, part in arguments_of(each).items() if name in _PART_PARAMETERS)]
         for part in parts:
@@ -204,7 +198,7 @@ def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
     return out
 
 
-def loss(spec: str | Spec) -> Callable[..., Any]:
+def loss(spec):
     """Return the loss for a spec such as ``gce(q=0.7)``.
 
     Local training uses it if the method does not define the loss.
@@ -223,7 +217,7 @@ def loss(spec: str | Spec) -> Callable[..., Any]:
     return bound if bound.keywords else bound.func
 
 
-def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
+def brings_loss(spec):
     """Return whether a method, or the nested method that decides about the loss, defines the loss of all local training.
 
     Parameters
@@ -237,13 +231,13 @@ def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
     return False
 
 
-def bind_optimizer(spec: str | Spec) -> Callable[..., Any]:
+def bind_optimizer(spec):
     """Return the function (fit, **settings) -> FedOpt for a spec such as ``fedprox(mu=0.001)``."""
     spec = parse(spec, "--optimizer")
     return bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")
 
 
-def check_optimizer(made: object, spec: str | Spec) -> object:
+def check_optimizer(made, spec):
     """Return the result of an optimizer's function, after checking that it is a FedOpt.
 
     Raises
@@ -256,18 +250,18 @@ def check_optimizer(made: object, spec: str | Spec) -> object:
     return made
 
 
-def optimizer(spec: str | Spec, fit: Any, **settings: Any) -> object:
+def optimizer(spec, fit, **settings):
     """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
     return check_optimizer(bind_optimizer(spec)(fit, **settings), spec)
 
 
-def aggregator(spec: str | Spec) -> Callable[..., Any]:
+def aggregator(spec):
     """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
     spec = parse(spec, "--aggregator")
     return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
-def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
+def protection(spec, cohort=1.0):
     """Return the protection of updates for a spec.
 
     The result is a Protection for ``dp(clip=1, noise=1.1)``, a Secret for ``secagg``, and None for ``none``.
@@ -292,13 +286,13 @@ def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 
-def bind_selector(spec: str | Spec) -> Callable[..., Any]:
+def bind_selector(spec):
     """Return the function (*, fraction) -> selector for a spec such as ``power-of-choice(d=30)``."""
     spec = parse(spec, "--selector")
     return bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))
 
 
-def check_selector(made: object, spec: str | Spec) -> object:
+def check_selector(made, spec):
     """Return the result of a selector's function, after checking that it is a selector.
 
     Raises
@@ -314,6 +308,6 @@ def check_selector(made: object, spec: str | Spec) -> object:
     return made
 
 
-def selector(spec: str | Spec, fraction: float) -> object:
+def selector(spec, fraction):
     """Return a selector for a spec such as ``power-of-choice(d=30)``."""
     return check_selector(bind_selector(spec)(fraction=fraction), spec)

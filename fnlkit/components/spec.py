@@ -4,9 +4,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
 
 from fnlkit.components import own
 from fnlkit.components.parameters import SpecText, Text, check
@@ -37,7 +35,7 @@ class MessageText(FileText):
     __slots__ = ()
 
 
-def from_file(value: object) -> Any:
+def from_file(value):
     """Return a copy of a plain value with every text as a `FileText`.
 
     Parameters
@@ -68,7 +66,7 @@ class Spec:
     """
 
     name: str
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict = field(default_factory=dict)
     origin: type = field(default=str, compare=False, repr=False)
 
     def __str__(self):
@@ -79,7 +77,7 @@ class Spec:
         return self.origin(f"{name}({', '.join(f'{key}={format_value(value)}' for key, value in self.parameters.items())})")
 
 
-def format_value(value: object) -> str:
+def format_value(value):
     """Return the text of a parameter's value in a spec."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(format_value, value))}]"
@@ -90,7 +88,7 @@ def format_value(value: object) -> str:
     return str(value)
 
 
-def parse(text: str | Spec, option: str = "spec") -> Spec:
+def parse(text, option="spec"):
     """Parse `text` and return the Spec.
 
     Parameters
@@ -119,7 +117,7 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
         match = _TOKEN.match(text, at)
         if not match:
             raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
-        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
+        tokens.append((match.lastgroup, match.group(match.lastgroup)))
         at = match.end()
     reader = _Reader(tokens, text, option)
     spec = reader.value(top=True)
@@ -133,19 +131,19 @@ class _Reader:
         self.tokens, self.text, self.option = tokens[::-1], text, option
         self.origin = type(text) if isinstance(text, FileText) else str
 
-    def fail(self) -> NoReturn:
+    def fail(self):
         rest = self.tokens[-1][1] if self.tokens else "the end"
         raise InputError(f"{self.option}: cannot read {self.text!r} at {rest!r}; write name(key=value, ...)")
 
-    def take(self, mark: str | None = None) -> tuple[str, str]:
+    def take(self, mark=None):
         if not self.tokens or (mark and self.tokens[-1] != ("mark", mark)):
             self.fail()
         return self.tokens.pop()
 
-    def at(self, mark: str) -> bool:
+    def at(self, mark):
         return bool(self.tokens) and self.tokens[-1] == ("mark", mark)
 
-    def value(self, top: bool = False) -> Any:
+    def value(self, top=False):
         if self.at("["):
             return self.items()
         kind, word = self.take()
@@ -161,10 +159,10 @@ class _Reader:
             return _CONSTANTS[word.lower()]
         return self.spec(word)
 
-    def spec(self, name: str) -> Spec:
+    def spec(self, name):
         return Spec(name, self.arguments() if self.at("(") else {}, self.origin)
 
-    def items(self) -> list[Any]:
+    def items(self):
         self.take("[")
         out = []
         while not self.at("]"):
@@ -174,7 +172,7 @@ class _Reader:
         self.take("]")
         return out
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self):
         self.take("(")
         out = {}
         while not self.at(")"):
@@ -190,7 +188,7 @@ class _Reader:
         return out
 
 
-def own_names(text: str | Spec) -> list[str]:
+def own_names(text):
     """Return the names of a user's components in a spec, without duplicates.
 
     Names have the form ``FILE.py:NAME`` or ``module:NAME``.
@@ -221,7 +219,7 @@ def _own_specs(text):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
 
 
-def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str, str]:
+def data_files(text, names=None):
     """Return {name: SHA-256} of the data files that parameters of a user's components name.
 
     A name is relative to the folder of the component's file, else to the current folder. Names of other files are left out.
@@ -242,7 +240,7 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
     return out
 
 
-def digests(specs: Iterable[object]) -> dict[str, str]:
+def digests(specs):
     """Return {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
 
     Code counts as it was when this process imported it.
@@ -252,12 +250,12 @@ def digests(specs: Iterable[object]) -> dict[str, str]:
     specs : iterable of object
         Values other than texts are skipped, and so are components that this process did not import.
     """
-    texts = [text for text in specs if isinstance(text, str) and ":" in text]
-    code = {name: digest for text in texts for name in own_names(text) if (digest := own.digest_at_import(name))}
-    return {name: digest for text in texts for name, digest in data_files(text, code).items()} | code
+    specs = [text for text in specs if isinstance(text, str) and ":" in text]
+    code = {name: digest for text in specs for name in own_names(text) if (digest := own.digest_at_import(name))}
+    return {name: digest for text in specs for name, digest in data_files(text, code).items()} | code
 
 
-def rename_components(text: str, name_of: Callable[[str], str]) -> str:
+def rename_components(text, name_of):
     """Return a spec's text with other names for a user's components.
 
     Every other text is unchanged.
@@ -268,7 +266,7 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
     name_of : callable (name) -> str
     """
 
-    def rename_value(value: Any) -> Any:
+    def rename_value(value):
         if isinstance(value, Spec):
             name = name_of(value.name) if ":" in value.name else value.name
             return Spec(name, {key: rename_value(inner) for key, inner in value.parameters.items()}, value.origin)
@@ -279,7 +277,7 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
     return str(rename_value(parse(text))) if own_names(text) else text
 
 
-def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[..., Any]:
+def find(spec, table, what):
     """Return the function that a spec names, from a table or from a user's file.
 
     A user's file is used only if the user wrote the spec.
@@ -319,7 +317,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
     return own.load_function(name, what)
 
 
-def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collection[str] = ()) -> functools.partial[Any]:
+def bind(spec, function, what, *, given=()):
     """Return `function` with the spec's parameters bound by keyword.
 
     Each value is checked against the signature.
@@ -384,7 +382,7 @@ def _convert(value, default, where):
     return value
 
 
-def write_spec(name: str, function: Callable[..., Any], given: Collection[str] = ()) -> str:
+def write_spec(name, function, given=()):
     """Return the spec of a component with all parameters and defaults.
 
     For example ``dirichlet(alpha=0.5)``.

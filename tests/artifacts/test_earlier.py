@@ -13,7 +13,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import succeed
 
 OLD = Path(__file__).parent / "old"
 
@@ -28,8 +28,7 @@ def test_a_run_is_resumed_with_todays_names(tmp_path):
     assert Run.read(OLD / "run.pt").settings["standardize"] == "always"
     options = "--standardize always --fraction 1 --epochs 1 --model 'mlp(hidden=[4])' --engine sequential --dataset old.csv"
     method = "--method 'dividemix(unlabeled=10, warmup=1)'"
-    done = fnlkit(f"fnlkit train federation.npz --resume run.pt --rounds 3 {method} {options} -o new.pt", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(f"fnlkit train federation.npz --resume run.pt --rounds 3 {method} {options} -o new.pt", tmp_path)
     assert len(Run.read(tmp_path / "new.pt").history) == 3
 
 
@@ -52,8 +51,7 @@ def test_memory_of_clients_has_todays_names():
 def test_column_names_of_sites(column, tmp_path):
     table = (OLD / "old.csv").read_text().replace("centre", column)
     (tmp_path / "table.csv").write_text(table)
-    done = fnlkit("fnlkit partition --dataset table.csv --scheme sites -o fed.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit partition --dataset table.csv --scheme sites -o fed.npz", tmp_path)
     assert Federation.read(tmp_path / "fed.npz").meta["client_names"] == ["Basel", "Bern", "Chur"]
 
 

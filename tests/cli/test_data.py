@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts.federation import Federation
-from tests.commands import fnlkit, shell
+from tests.commands import fnlkit, shell, succeed
 
 BIN = Path(sys.executable).parent
 
 
-def good(command, folder):
-    done = fnlkit(command, folder)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    return done
-
-
 def test_the_pipe_of_partition_and_noise(tmp_path):
-    done = good("fnlkit partition | fnlkit inject-noise -o noisy.npz && fnlkit info noisy.npz --json", tmp_path)
+    done = succeed("fnlkit partition | fnlkit inject-noise -o noisy.npz && fnlkit info noisy.npz --json", tmp_path)
     facts = json.loads(done.stdout)
     assert facts["kind"] == "fnlkit.federation/1" and facts["clients"] == 20 and facts["dataset"] == "digits"
     assert sum(facts["client_sizes"]) == 1438 and abs(facts["noise"]["wrong_share"] - facts["noise"]["requested_share"]) < 0.05
@@ -33,7 +27,7 @@ def test_the_pipe_of_partition_and_noise(tmp_path):
 def test_equal_seeds_give_equal_bytes(tmp_path):
     command = "fnlkit partition --seed {0} | fnlkit inject-noise --seed {0} -o {1}"
     for seed, name in ((1, "a.npz"), (1, "b.npz"), (2, "c.npz")):
-        good(command.format(seed, name), tmp_path)
+        succeed(command.format(seed, name), tmp_path)
     a, b, c = ((tmp_path / name).read_bytes() for name in ("a.npz", "b.npz", "c.npz"))
     assert a == b != c
 
@@ -54,8 +48,8 @@ def test_noise_before_partition(tmp_path):
 
 
 def test_noise_before_partition_needs_no_further_option(tmp_path):
-    done = fnlkit("fnlkit inject-noise --dataset digits | fnlkit partition - -o fed.npz", tmp_path)
-    assert done.returncode == 0 and "noise symmetric(eta=0.4)" in done.stderr, done.stderr
+    done = succeed("fnlkit inject-noise --dataset digits | fnlkit partition - -o fed.npz", tmp_path)
+    assert "noise symmetric(eta=0.4)" in done.stderr
     fed = Federation.read(tmp_path / "fed.npz")
     assert len(fed) == 20 and 0.35 < (fed.given != fed.true).mean() < 0.45
 
@@ -69,10 +63,10 @@ def test_data_of_the_user(tmp_path):
     np.savez(folder / "my data.npz", **arrays, speaker_train=np.array(["ann", "bob"] * 20))
     command = "fnlkit partition --dataset 'my data.npz' --scheme 'field(name=speaker)'"
     command += " | fnlkit inject-noise --noise instance -o 'a b.npz'"
-    good(command, folder)
+    succeed(command, folder)
     fed = Federation.read(folder / "a b.npz")
     assert fed.dataset == str(folder / "my data.npz") and len(fed) == 2 and (fed.given != fed.true).any()
-    good(command.replace("'my data.npz'", f"'{folder}/my data.npz'").replace("a b", "c"), tmp_path)
+    succeed(command.replace("'my data.npz'", f"'{folder}/my data.npz'").replace("a b", "c"), tmp_path)
     assert (tmp_path / "c.npz").read_bytes()[-200:] == (folder / "a b.npz").read_bytes()[-200:]
 
 
@@ -140,16 +134,16 @@ def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
         "noise": [{"model": "\x1b[1mx"}],
     }
     files.write(fed.to_artifact(), tmp_path / "x.npz")
-    done = good("fnlkit info x.npz && fnlkit info x.npz --json", tmp_path)
+    done = succeed("fnlkit info x.npz && fnlkit info x.npz --json", tmp_path)
     assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "[red]x" in done.stdout
 
 
 def test_data_list_get_and_info(tmp_path):
-    rows = [json.loads(line) for line in good("fnlkit data list --json", tmp_path).stdout.splitlines()]
+    rows = [json.loads(line) for line in succeed("fnlkit data list --json", tmp_path).stdout.splitlines()]
     assert {"name", "description", "here"} == set(rows[0]) and rows[0]["name"] == "digits" and rows[0]["here"]
-    assert "cifar10" in good("fnlkit data list", tmp_path).stdout
-    assert "1,438" in good("fnlkit data get digits", tmp_path).stdout
-    facts = json.loads(good("fnlkit data info digits --json", tmp_path).stdout)
+    assert "cifar10" in succeed("fnlkit data list", tmp_path).stdout
+    assert "1,438" in succeed("fnlkit data get digits", tmp_path).stdout
+    facts = json.loads(succeed("fnlkit data info digits --json", tmp_path).stdout)
     assert (facts["train"], facts["test"], facts["shape"], facts["classes"]) == (1438, 359, [8, 8, 1], 10)
-    assert "**Source.**" in good("fnlkit data info eurosat", tmp_path).stdout
-    assert json.loads(good("fnlkit data info eurosat --json", tmp_path).stdout) == {"name": "eurosat", "here": False}
+    assert "**Source.**" in succeed("fnlkit data info eurosat", tmp_path).stdout
+    assert json.loads(succeed("fnlkit data info eurosat --json", tmp_path).stdout) == {"name": "eurosat", "here": False}

@@ -13,14 +13,13 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
-    done = fnlkit("fnlkit partition --clients 8 | fnlkit inject-noise -o noisy.npz", folder)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit partition --clients 8 | fnlkit inject-noise -o noisy.npz", folder)
     return folder
 
 
@@ -28,8 +27,8 @@ def test_unknown_arrays_are_passed_on(folder):
     before = Federation.read(str(folder / "noisy.npz"))
     before.extra["color_of_the_sky"] = np.arange(3)
     before.write(folder / "more.npz")
-    done = fnlkit("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
-    assert done.returncode == 0 and "against the truth" in done.stderr, done.stderr
+    done = succeed("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
+    assert "against the truth" in done.stderr
     after = Federation.read(str(folder / "judged.npz"))
     assert (after.given == before.given).all() and (after.extra["color_of_the_sky"] == np.arange(3)).all()
     assert after.extra["estimate_client_transition"].shape == (8, 10, 10)
@@ -39,15 +38,15 @@ def test_unknown_arrays_are_passed_on(folder):
 
 
 def test_the_embedding_in_use_is_printed(folder):
-    done = fnlkit("fnlkit estimate-noise noisy.npz -o out.npz", folder)
-    assert done.returncode == 0 and not done.stdout
+    done = succeed("fnlkit estimate-noise noisy.npz -o out.npz", folder)
+    assert not done.stdout
     (line,) = [line for line in done.stderr.splitlines() if "no --embeddings" in line]
     assert "pixels of digits" in line
 
 
 def test_json_is_one_line_on_stdout(folder):
-    done = fnlkit("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
-    assert done.returncode == 0 and not done.stderr
+    done = succeed("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
+    assert not done.stderr
     facts = json.loads(done.stdout)
     assert facts["clients"] == 8 and facts["sample_auc"] > 0.8 and facts["notes"]
 
@@ -59,8 +58,7 @@ def test_sampling_ranges_are_not_called_intervals(folder):
 
 def test_the_same_command_gives_the_same_bytes(folder):
     command = "fnlkit estimate-noise noisy.npz --seed 3 -o"
-    done = fnlkit(f"{command} a.npz && {command} b.npz", folder)
-    assert done.returncode == 0, done.stderr
+    succeed(f"{command} a.npz && {command} b.npz", folder)
     assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
 
 
@@ -70,23 +68,21 @@ def test_probabilities_and_embeddings_from_files(folder):
     probs = rng.dirichlet(np.ones(10), len(given))
     np.save(folder / "p.npy", probs)
     np.savez(folder / "p.npz", probs=probs, index=np.arange(len(given)))
-    done = fnlkit(
+    done = succeed(
         "fnlkit embed noisy.npz --backbone 'pca(dim=8)' -o emb.npz && "
         "fnlkit estimate-noise noisy.npz --embeddings emb.npz -o knn.npz && "
         "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npy --json -o a.npz && "
         "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npz --json -o b.npz",
         folder,
     )
-    assert done.returncode == 0 and "no --embeddings" not in done.stderr, done.stderr
+    assert "no --embeddings" not in done.stderr
     a, b = (Federation.read(str(folder / name)).extra for name in ("a.npz", "b.npz"))
     assert (a["estimate_issue_score"] == b["estimate_issue_score"]).all()
 
 
 def test_a_run_replaces_the_warm_up(folder):
-    done = fnlkit("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
-    assert done.returncode == 0, done.stderr
-    done = fnlkit("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
+    done = succeed("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
     assert json.loads(done.stdout)["sample_auc"] > 0.9
     federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
     for name in ("confident", "loss", "energy", "lid(iterations=1)"):
@@ -100,8 +96,7 @@ def test_a_run_replaces_the_warm_up(folder):
 
 def test_relabel_writes_labels_and_keeps_the_old_ones(folder):
     command = "fnlkit estimate-noise noisy.npz --estimator 'knn(across=true)' --apply relabel"
-    done = fnlkit(f"{command} -o clean.npz && fnlkit info clean.npz", folder)
-    assert done.returncode == 0, done.stderr
+    succeed(f"{command} -o clean.npz && fnlkit info clean.npz", folder)
     before, after = (Federation.read(str(folder / name)) for name in ("noisy.npz", "clean.npz"))
     assert (after.extra["received"] == before.given).all()
     assert (after.given == after.true).mean() > (before.given == before.true).mean()
@@ -147,7 +142,8 @@ def test_a_mistake_is_one_line_and_exit_2(options, says, folder):
 
 
 def test_a_federation_without_clients_is_refused(folder):
-    done = fnlkit(
-        "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.2)' | fnlkit estimate-noise -o never.npz", folder
+    refuse(
+        "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.2)' | fnlkit estimate-noise -o never.npz",
+        folder,
+        "the federation has no clients yet",
     )
-    assert done.returncode == 2 and "the federation has no clients yet" in done.stderr

@@ -1,6 +1,5 @@
 """Training on frozen features, and what becomes of a trained model: predictions and files for other programs."""
 
-import csv
 import json
 from functools import partial
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
 from fnlkit.results.evaluation import test_predictions
 from fnlkit.results.export import Deployed, describe_samples, export, probabilities
+from tests.tables import parse_csv
 
 
 def call(*arguments):
@@ -81,7 +81,7 @@ def test_features_are_scaled_on_request(made, capsys):
     assert call("evaluate", target, "--json") == 0
     assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"] > 0.5
     assert call("predict", target, made / "emb.npz", "--all", "-o", made / "scaled.csv") == 0
-    rows = list(csv.DictReader((made / "scaled.csv").read_text().splitlines()))
+    rows = parse_csv(made / "scaled.csv")
     data = datasets.load("digits")
     expected = test_predictions(run, with_features(data, str(made / "emb.npz")))
     assert [int(row["class"]) for row in rows] == expected[: len(rows)].tolist()
@@ -194,7 +194,7 @@ def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkey
 def test_predictions_are_those_of_the_evaluation(made, which, tmp_path, capsys):
     data = "emb.npz" if which == "head" else "new.npz"
     assert call("predict", made / f"{which}.pt", made / data, "--all", "-o", tmp_path / "p.csv") == 0
-    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    rows = parse_csv(tmp_path / "p.csv")
     expected = test_predictions(Run.read(made / f"{which}.pt"), datasets.load("digits"))[:7]
     assert [int(row["class"]) for row in rows] == expected.tolist() and rows[3]["name"] == str(expected[3])
     assert all(abs(sum(float(row[str(c)]) for c in range(10)) - 1) < 1e-4 for row in rows)

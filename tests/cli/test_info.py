@@ -11,7 +11,7 @@ import pytest
 
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.safe import zip as files_zip
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 ROWS, WIDTH = 1_200_000, 1280  # 6.1 GB
 
@@ -84,8 +84,7 @@ def test_a_small_file_is_still_checked_to_the_last_bit(noisy, tmp_path):
     assert facts["checked"] and facts["sha256"] == files.digest(files.read(noisy))
     raw[len(raw) // 2] ^= 1
     (tmp_path / "flipped.npz").write_bytes(raw)
-    done = fnlkit("fnlkit info flipped.npz", tmp_path)
-    assert done.returncode == 2 and "damaged" in done.stderr
+    refuse("fnlkit info flipped.npz", tmp_path, "damaged")
 
 
 def test_info_is_equal_for_large_and_small_readers(noisy, tmp_path):
@@ -102,8 +101,8 @@ def test_an_unfinished_run_is_named(noisy, tmp_path):
     from fnlkit.artifacts.run import Run
 
     line = f"fnlkit train {noisy} --rounds 2 --fraction 0.1 --epochs 1 --model 'mlp(hidden=[4])' --quiet -o a.pt"
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 0 and not done.stderr
+    done = succeed(line, tmp_path)
+    assert not done.stderr
     facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
     assert facts["finished"] and "finished" not in fnlkit("fnlkit info a.pt", tmp_path).stdout
     run = Run.read(str(tmp_path / "a.pt"))

@@ -8,7 +8,7 @@ import pytest
 from fnlkit.cli.parts import KINDS, describe_parameters, find_all, purpose, section
 from fnlkit.components import own, registry
 from fnlkit.components.spec import find
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 PARTS = [(kind, name) for kind, each in KINDS.items() for name in each.parts()]
 
@@ -102,8 +102,7 @@ def six(a, b, c, d, e, f):
 def test_a_user_component_is_described(name, kinds, tmp_path):
     """Of the kind whose arguments it has; of every kind that it can be called as, if its arguments have other names."""
     (tmp_path / "my_own.py").write_text(OWN)
-    done = fnlkit(f"fnlkit methods my_own.py:{name}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit methods my_own.py:{name}", tmp_path)
     assert re.findall(rf"^my_own\.py:{name}, an? (\w+): fnlkit", done.stdout, re.MULTILINE) == kinds
     if name == "mine":
         assert "Count easy samples less" in done.stdout and "How much less" in done.stdout
@@ -113,8 +112,8 @@ def test_the_table_of_methods_includes_a_method_without_measured_costs(tmp_path,
     (tmp_path / "my_registered.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
-    done = fnlkit("fnlkit methods --markdown", tmp_path)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("| `mine` | method | nothing |"), done.stderr
+    done = succeed("fnlkit methods --markdown", tmp_path)
+    assert done.stdout.splitlines()[-1].startswith("| `mine` | method | nothing |")
 
 
 @pytest.mark.parametrize(
@@ -130,22 +129,19 @@ def test_the_table_of_methods_includes_a_method_without_measured_costs(tmp_path,
 )
 def test_a_mistake_is_one_line(line, says, tmp_path):
     (tmp_path / "my_own.py").write_text(OWN)
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+    refuse(line, tmp_path, says)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_template_of_each_kind_runs(kind, tmp_path):
-    done = fnlkit(f"fnlkit methods --template {kind}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit methods --template {kind}", tmp_path)
     (tmp_path / "mine.py").write_text(done.stdout)
     lines = re.findall(r"^    (fnlkit .*)$", done.stdout, re.MULTILINE)
     ran, line = fnlkit(" && ".join(lines), tmp_path), lines[-1]
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / line.split()[-1]).exists()
     (parameter,) = re.findall(r"mine\.py:part\((\w+)=", line)
-    wrong = fnlkit(line.replace(f"({parameter}=", "(nonsense="), tmp_path)
-    assert wrong.returncode == 2 and f"it takes: {parameter}" in wrong.stderr
+    refuse(line.replace(f"({parameter}=", "(nonsense="), tmp_path, f"it takes: {parameter}")
 
 
 def test_json_has_a_line_per_component(tmp_path):

@@ -1,6 +1,5 @@
 """Data as people have it, through the commands: names stay names, ids and files stay at home."""
 
-import csv
 import json
 import os
 
@@ -11,16 +10,11 @@ from PIL import Image
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
+from tests.tables import parse_csv
 
 CANARY = "Kanarienvogel"
 SITES = ("Basel", "Bern", "Zürich")
-
-
-def ran(line, folder):
-    done = fnlkit(line, folder)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +31,7 @@ def scans(tmp_path_factory):
         lines.append(f"{name},{label},{SITES[i % 3]},{CANARY}-{i}")
     (folder / "cases.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     dataset = "'manifest(file=cases.csv, label=diagnosis, id=case)'"
-    done = ran(f"fnlkit partition --dataset {dataset} --scheme sites -o fed.npz", folder)
+    done = succeed(f"fnlkit partition --dataset {dataset} --scheme sites -o fed.npz", folder)
     assert "12 samples without a label (Basel 4, Bern 4, Zürich 4) belong to no client" in done.stderr
     return folder
 
@@ -45,7 +39,7 @@ def scans(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(scans):
     line = "fnlkit train fed.npz --method 'feddpcont(epsilon=2)' --rounds 2 --fraction 1 --ledger spent.ledger -o run.pt"
-    return scans, ran(line, scans)
+    return scans, succeed(line, scans)
 
 
 def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
@@ -56,8 +50,8 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
     secret = [CANARY.encode(coding) for coding in ("utf-8", "utf-16-le", "utf-32-le")]
     for name in ("run.pt", "run.metrics.jsonl", "spent.ledger"):
         assert not any(text in (folder / name).read_bytes() for text in secret), name
-    judged = ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json --html audit.html -o judged.npz", folder)
-    evaluated = ran("fnlkit evaluate run.pt", folder)
+    judged = succeed("fnlkit audit fed.npz --rounds 2 --folds 3 --json --html audit.html -o judged.npz", folder)
+    evaluated = succeed("fnlkit evaluate run.pt", folder)
     for text in (done.stdout, done.stderr, judged.stdout, judged.stderr, evaluated.stdout, (folder / "audit.html").read_text()):
         assert CANARY not in text
 
@@ -70,7 +64,9 @@ def test_unreadable_files_of_a_client_are_not_named(scans, monkeypatch):
     broken = next((scans / "Bern").glob("* 4.png"))
     whole = broken.read_bytes()
     try:
-        ran("fnlkit partition --dataset 'manifest(file=cases.csv, label=diagnosis, id=case)' --scheme sites -o f.npz", scans)
+        succeed(
+            "fnlkit partition --dataset 'manifest(file=cases.csv, label=diagnosis, id=case)' --scheme sites -o f.npz", scans
+        )
         data = datasets.load(Federation.read(scans / "f.npz").dataset)
         data.checksum, data.mean  # noqa: B018 - computed before the file breaks
         stat = broken.stat()
@@ -85,40 +81,33 @@ def test_unreadable_files_of_a_client_are_not_named(scans, monkeypatch):
 
 def test_site_names_are_printed(trained):
     folder, _ = trained
-    facts = json.loads(ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
+    facts = json.loads(succeed("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
     assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabeled"] for row in facts["sites"]} == {4}
     assert facts["classes"] == ["gesund", "krank"]
-    shown = ran("fnlkit audit fed.npz --rounds 2 --folds 3 -o judged.npz", folder).stderr
+    shown = succeed("fnlkit audit fed.npz --rounds 2 --folds 3 -o judged.npz", folder).stderr
     assert "4 without a label" in shown
-    shown = ran("fnlkit info fed.npz", folder).stdout
+    shown = succeed("fnlkit info fed.npz", folder).stdout
     assert all(name in shown for name in SITES) and "without a label" in shown
-    ran("fnlkit review export judged.npz --client Zürich --budget 6 -o review", folder)
+    succeed("fnlkit review export judged.npz --client Zürich --budget 6 -o review", folder)
     page = (folder / "review/review.html").read_text(encoding="utf-8")
     assert "Review of Zürich" in page
-    with (folder / "review/decisions.csv").open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.DictReader(handle))
+    rows = parse_csv(folder / "review/decisions.csv")
     assert len(rows) == 6 and all(row["sample"].startswith(CANARY) and row["given"] in ("gesund", "krank") for row in rows)
     assert rows[0]["sample"] in page
-    done = fnlkit("fnlkit review export judged.npz --client Zurich -o r2", folder)
-    assert done.returncode == 2 and "no site has this name; did you mean 'Zürich'?" in done.stderr
-
-
-def predicted(text):
-    return list(csv.DictReader(text.splitlines()))
+    refuse("fnlkit review export judged.npz --client Zurich -o r2", folder, "no site has this name; did you mean 'Zürich'?")
 
 
 def test_samples_without_a_label_are_predicted_by_their_names(trained):
     folder, _ = trained
-    rows = predicted(ran("fnlkit predict run.pt --unlabeled", folder).stdout)
+    rows = parse_csv(succeed("fnlkit predict run.pt --unlabeled", folder).stdout)
     assert [row["sample"] for row in rows] == [f"{CANARY}-{i}" for i in range(120) if i % 20 < 2]
     assert {row["name"] for row in rows} <= {"gesund", "krank"}
-    everything = predicted(ran("fnlkit predict run.pt cases.csv", folder).stdout)
+    everything = parse_csv(succeed("fnlkit predict run.pt cases.csv", folder).stdout)
     assert len(everything) == 120 and everything[0]["sample"].startswith(f"Basel/{CANARY} 0")  # no column id there: its file
     assert [row["probability"] for row in everything if row["sample"].endswith(" 20.png")] == [rows[2]["probability"]]
-    shown = predicted(ran("fnlkit predict run.pt Bern", folder).stdout)
+    shown = parse_csv(succeed("fnlkit predict run.pt Bern", folder).stdout)
     assert len(shown) == 40 and shown[0]["sample"] == f"{CANARY} 1.png"
-    done = fnlkit("fnlkit predict run.pt", folder)
-    assert done.returncode == 2 and "name DATA, or --unlabeled" in done.stderr
+    refuse("fnlkit predict run.pt", folder, "name DATA, or --unlabeled")
 
 
 def table(path, count, seed, header="age;ward;label;site"):
@@ -133,9 +122,9 @@ def table(path, count, seed, header="age;ward;label;site"):
 
 def test_tables_are_scaled_by_federated_moments_and_new_rows_alike(tmp_path):
     table(tmp_path / "t.csv", 150, 0)
-    said = ran("fnlkit partition --dataset t.csv --scheme sites -o fed.npz", tmp_path).stderr
+    said = succeed("fnlkit partition --dataset t.csv --scheme sites -o fed.npz", tmp_path).stderr
     assert "numbers: age" in said and "categories, one-hot: ward" in said and "values are missing in age" in said
-    ran("fnlkit train fed.npz --rounds 8 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
+    succeed("fnlkit train fed.npz --rounds 8 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
     run, data = Run.read(tmp_path / "run.pt"), datasets.load(tmp_path / "t.csv")
     assert "moments" in run.traffic.sent
     about = run.meta["samples"]
@@ -150,7 +139,7 @@ def test_tables_are_scaled_by_federated_moments_and_new_rows_alike(tmp_path):
     rows[3][1] = "C"
     lines = ["id,ward,comment,age", *(f"n{i},{row[1]},x,{row[0].replace(',', '.')}" for i, row in enumerate(rows))]
     (tmp_path / "new.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = predicted(ran("fnlkit predict run.pt new.csv --all", tmp_path).stdout)
+    found = parse_csv(succeed("fnlkit predict run.pt new.csv --all", tmp_path).stdout)
     known = [i for i in range(40) if i % 9]
     right = np.mean([found[i]["name"] == rows[i][2] for i in known])
     assert (
@@ -159,9 +148,8 @@ def test_tables_are_scaled_by_federated_moments_and_new_rows_alike(tmp_path):
         and set(found[0]) == {"sample", "class", "name", "probability", "gesund", "krank"}
     )
     (tmp_path / "new.csv").write_text("ward\nA\n")
-    done = fnlkit("fnlkit predict run.pt new.csv", tmp_path)
-    assert done.returncode == 2 and "the model's columns: no column 'age'" in done.stderr
-    measured = json.loads(ran("fnlkit evaluate run.pt --json", tmp_path).stdout)["measured"]
+    refuse("fnlkit predict run.pt new.csv", tmp_path, "the model's columns: no column 'age'")
+    measured = json.loads(succeed("fnlkit evaluate run.pt --json", tmp_path).stdout)["measured"]
     assert "held_out" in measured and "test" not in measured
 
 
@@ -173,8 +161,8 @@ def test_an_npz_per_site_runs_through_the_pipe(tmp_path):
         x = rng.normal(size=(30, 5)) + np.maximum(y, 0)[:, None] * 3
         split = np.where(np.arange(30) < 20, "train", "test")
         np.savez(tmp_path / "sites" / f"{name}.npz", x=x, y=y, split=split)
-    ran("fnlkit partition --dataset sites --scheme sites -o fed.npz", tmp_path)
-    ran("fnlkit train fed.npz --rounds 5 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
-    assert json.loads(ran("fnlkit evaluate run.pt --json", tmp_path).stdout)["agreement_last"] > 0.9
-    rows = predicted(ran("fnlkit predict run.pt --unlabeled", tmp_path).stdout)
+    succeed("fnlkit partition --dataset sites --scheme sites -o fed.npz", tmp_path)
+    succeed("fnlkit train fed.npz --rounds 5 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
+    assert json.loads(succeed("fnlkit evaluate run.pt --json", tmp_path).stdout)["agreement_last"] > 0.9
+    rows = parse_csv(succeed("fnlkit predict run.pt --unlabeled", tmp_path).stdout)
     assert rows and rows[0]["sample"].startswith("Basel.npz x[")

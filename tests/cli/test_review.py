@@ -1,6 +1,5 @@
 """From doubtful labels to reviewed ones, as a person at a shell does it."""
 
-import csv
 import json
 
 import numpy as np
@@ -9,54 +8,44 @@ import pytest
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.estimators.judgment import PREFIX
-from tests.commands import fnlkit
-
-
-def ran(line, folder):
-    done = fnlkit(line, folder)
-    assert done.returncode == 0, done.stderr
-    return done
+from tests.commands import refuse, succeed
+from tests.tables import edit_csv
 
 
 def test_audit_review_and_correct(tmp_path):
-    ran("fnlkit partition --clients 3 --labels observed -o fed.npz", tmp_path)
+    succeed("fnlkit partition --clients 3 --labels observed -o fed.npz", tmp_path)
     audit = "fnlkit audit fed.npz --rounds 2 --folds 2 --json --html audit.html -o judged.npz"
-    facts = json.loads(ran(audit, tmp_path).stdout)
+    facts = json.loads(succeed(audit, tmp_path).stdout)
     assert len(facts["sites"]) == 3 and facts["sent"]["fingerprints"]["bytes"] == 8 * 1438
     page = (tmp_path / "audit.html").read_text()
     assert "Audit of digits" in page and all(row["words"][0] in page for row in facts["sites"])
-    passed = ran("fnlkit audit fed.npz --rounds 2 --folds 2 | fnlkit info", tmp_path)  # the federation goes down the pipe
+    passed = succeed("fnlkit audit fed.npz --rounds 2 --folds 2 | fnlkit info", tmp_path)  # the federation goes down the pipe
     assert "noise level" in passed.stdout and "audit" in passed.stdout
     shown = " ".join(passed.stderr.split())
     assert "range" in shown and all(row["words"][0][:20] in shown for row in facts["sites"])
     assert "95 % interval" not in shown and "95&nbsp;%" not in page
-    ran("fnlkit review export judged.npz --client 1 --budget 20 -o review", tmp_path)
+    succeed("fnlkit review export judged.npz --client 1 --budget 20 -o review", tmp_path)
     assert "Review of client 1" in (tmp_path / "review/review.html").read_text()
-    again = fnlkit("fnlkit review export judged.npz --client 1 -o review", tmp_path)
-    assert again.returncode == 2 and "may hold decisions" in again.stderr
-    early = fnlkit("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
-    assert early.returncode == 2 and "no row is decided yet; decide in review.html" in early.stderr
+    refuse("fnlkit review export judged.npz --client 1 -o review", tmp_path, "may hold decisions")
+    refuse(
+        "fnlkit review import judged.npz review/decisions.csv -o reviewed.npz",
+        tmp_path,
+        "no row is decided yet; decide in review.html",
+    )
     assert not (tmp_path / "reviewed.npz").exists()
-    with (tmp_path / "review/decisions.csv").open() as handle:
-        rows = list(csv.DictReader(handle))
+    said = iter([lambda row: {"decision": "7" if row["given"] != "7" else "3"}])
+    rows = edit_csv(tmp_path / "review/decisions.csv", lambda row: next(said, lambda row: {"decision": "keep"})(row))
     assert len(rows) == 20
-    for row in rows:
-        row["decision"] = "keep"
-    rows[0]["decision"] = "7" if rows[0]["given"] != "7" else "3"
-    with (tmp_path / "review/decisions.csv").open("w", newline="") as handle:
-        writer = csv.DictWriter(handle, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    done = ran("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
+    done = succeed("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
     assert "20 decided: 1 changed" in done.stderr
     out = Federation.read(str(tmp_path / "reviewed.npz"))
     mask = out.extra["reviewed"]
     assert mask.sum() == 20 and out.meta["reviews"][0]["changed"][0][0] == int(rows[0]["position"])
-    ran("fnlkit correct reviewed.npz --above 0.5 -o corrected.npz", tmp_path)
+    succeed("fnlkit correct reviewed.npz --above 0.5 -o corrected.npz", tmp_path)
     last = Federation.read(str(tmp_path / "corrected.npz"))
     assert (last.given[mask] == out.given[mask]).all() and np.array_equal(last.extra["received"], out.extra["received"])
     train = "fnlkit train corrected.npz --method 'nnc(k=5)' --rounds 1 -o run.pt"
-    ran(train, tmp_path)
+    succeed(train, tmp_path)
     labels = Run.read(tmp_path / "run.pt").labels["corrected"]
     assert (labels[mask] == out.given[mask]).all() and (labels != last.given).any()
 
@@ -71,8 +60,7 @@ def test_audit_review_and_correct(tmp_path):
     ],
 )
 def test_mistakes_are_one_line(line, says, noisy, tmp_path):
-    done = fnlkit(line.format(noisy=noisy), tmp_path)
-    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    refuse(line.format(noisy=noisy), tmp_path, says)
 
 
 @pytest.mark.parametrize("missing", ["issue_score", "suggested_label"])
@@ -81,8 +69,5 @@ def test_half_a_judgment_is_not_reviewed(missing, noisy, tmp_path):
     judged = {"issue_score": np.zeros(len(federation.given)), "suggested_label": federation.given}
     federation.extra |= {PREFIX + name: array for name, array in judged.items() if name != missing}
     federation.write(str(tmp_path / "half.npz"))
-    done = fnlkit("fnlkit review export half.npz --client 1 -o r", tmp_path)
-    assert done.returncode == 2 and "no issue scores and suggestions" in done.stderr and done.stderr.count("\n") == 1, (
-        done.stderr
-    )
+    refuse("fnlkit review export half.npz --client 1 -o r", tmp_path, "no issue scores and suggestions")
     assert not (tmp_path / "r").exists()

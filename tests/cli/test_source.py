@@ -14,7 +14,7 @@ from fnlkit.cli import group, source
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
+from tests.commands import BIN, ENVIRONMENT, fnlkit, shell, succeed
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
 LABELS = np.arange(80) % 4
@@ -28,12 +28,11 @@ def place(tmp_path_factory):
     test = {"x_test": SAMPLES[:20], "y_test": LABELS[:20]}
     np.savez(folder / "d.npz", x_train=SAMPLES, y_train=LABELS, **test)
     np.savez(folder / "turned.npz", x_train=SAMPLES[turned], y_train=LABELS[turned], **test)
-    done = fnlkit(
+    succeed(
         "fnlkit partition --dataset d.npz --clients 4 --labels true -o f.npz && fnlkit inject-noise f.npz --noise "
         "'symmetric(eta=0.2)' -o n.npz && fnlkit train n.npz --rounds 1 --fraction 1 --epochs 1 --engine sequential -o run.pt",
         folder,
     )
-    assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -104,8 +103,7 @@ def test_a_federation_that_the_first_command_does_not_read_is_refused(command, p
 def test_a_dash_reads_the_pipe(place, tmp_path):
     first = "fnlkit inject-noise --dataset d.npz --noise 'symmetric(eta=0.4)'"
     for dash in ("-", "- --dataset d.npz"):
-        done = fnlkit(f"{first} | fnlkit partition {dash} --clients 4 -o {tmp_path}/x.npz", place)
-        assert done.returncode == 0, done.stderr
+        succeed(f"{first} | fnlkit partition {dash} --clients 4 -o {tmp_path}/x.npz", place)
         found = Federation.read(str(tmp_path / "x.npz"))
         assert len(found) == 4 and 0.2 < (found.given != found.true).mean() < 0.6
     assert fnlkit("fnlkit partition - -o never.npz", place).returncode != 0 and not (place / "never.npz").exists()

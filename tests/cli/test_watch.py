@@ -11,7 +11,7 @@ from filelock import FileLock
 from fnlkit.errors import InputError
 from fnlkit.results import watching
 from fnlkit.results.watching import Metrics, sparkline, summary
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 
 def row(number, accuracy=None, stage="training"):
@@ -60,10 +60,10 @@ def test_watch_follows_until_the_run_ends(tmp_path):
 
 def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     line = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 -o run.pt && fnlkit watch run.metrics.jsonl --once"
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 0 and "training, 2 rounds, 4 client-rounds, accuracy 0." in done.stdout, done.stderr
-    done = fnlkit("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True)
-    assert done.returncode == 0 and "2 rounds" in done.stdout
+    done = succeed(line, tmp_path)
+    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in done.stdout
+    done = succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True)
+    assert "2 rounds" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,7 @@ def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
 )
 def test_watch_refuses_other_files(text, tmp_path):
     (tmp_path / "x.jsonl").write_text(text)
-    done = fnlkit("fnlkit watch x.jsonl", tmp_path)
-    assert done.returncode == 2 and "line 1 is no row" in done.stderr
+    refuse("fnlkit watch x.jsonl", tmp_path, "line 1 is no row")
 
 
 def test_the_lock_of_a_killed_run_is_ignored(tmp_path):

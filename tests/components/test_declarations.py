@@ -20,7 +20,7 @@ from fnlkit.models.head import WithHead
 from fnlkit.models.mlp import MLP
 from fnlkit.models.parts import fused_form
 from fnlkit.server.aggregation import smallest_cohort
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse
 
 
 def inner(clients, *, share=0.5):
@@ -123,10 +123,9 @@ def test_a_users_method_without_a_declaration_sends_weights_only(tmp_path):
     (tmp_path / "own.py").write_text(UNDECLARED)
     train = "fnlkit partition --clients 3 | fnlkit train --rounds 1 --epochs 1 --fraction 1 --model mlp --engine sequential"
     assert fnlkit(f"{train} --method own.py:plain -o run.pt", tmp_path).returncode == 0
-    done = fnlkit(f"{train} --method own.py:talks -o other.pt", tmp_path)
-    assert done.returncode == 2 and "'fit'" in done.stderr and not (tmp_path / "other.pt").exists()
-    done = fnlkit(f"{train} --method own.py:plain --protect 'dp(clip=1, noise=1)' -o other.pt", tmp_path)
-    assert done.returncode == 2 and "plain" in done.stderr and "--protect" in done.stderr
+    refuse(f"{train} --method own.py:talks -o other.pt", tmp_path, "'fit'")
+    assert not (tmp_path / "other.pt").exists()
+    refuse(f"{train} --method own.py:plain --protect 'dp(clip=1, noise=1)' -o other.pt", tmp_path, "plain", "--protect")
 
 
 # ---- capabilities

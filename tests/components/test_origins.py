@@ -15,7 +15,7 @@ from fnlkit.components import registry
 from fnlkit.components.spec import FileText, MessageText, own_names, parse, rename_components
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 MARK = "import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n"
 METHOD = """
@@ -34,8 +34,8 @@ def made(tmp_path_factory):
     """A folder with a run of FedAvg and a run of a user's method whose import leaves the file `imported`."""
     folder = tmp_path_factory.mktemp("origins")
     (folder / "helper.py").write_text(MARK + METHOD)
-    done = fnlkit(f"fnlkit partition --clients 4 -o fed.npz && {TRAIN} -o a.pt && {TRAIN} --method helper.py:x -o b.pt", folder)
-    assert done.returncode == 0 and (folder / "imported").exists(), done.stderr
+    succeed(f"fnlkit partition --clients 4 -o fed.npz && {TRAIN} -o a.pt && {TRAIN} --method helper.py:x -o b.pt", folder)
+    assert (folder / "imported").exists()
     return folder
 
 
@@ -87,8 +87,8 @@ def test_building_a_user_network_requires_trust(name, place, tmp_path):
     local = f"fnlkit train {tmp_path}/fed.npz --method local --model 'mlp(hidden=[8])' --rounds 1 -o {tmp_path}/run.pt"
     assert fnlkit(f"{fed} && {local}", place).returncode == 0
     altered(tmp_path / "run.pt", tmp_path / "run.pt", **{name: f"{place}/helper.py:x"})
-    done = fnlkit(f"fnlkit evaluate {tmp_path}/run.pt --cross-site", place)
-    assert done.returncode == 2 and "helper.py:x" in done.stderr and "--trust" in done.stderr and not imported(place)
+    refuse(f"fnlkit evaluate {tmp_path}/run.pt --cross-site", place, "helper.py:x", "--trust")
+    assert not imported(place)
 
 
 RESOLVERS = {

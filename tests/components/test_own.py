@@ -18,7 +18,7 @@ from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.noise.injection import MODELS
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 # Written as CONTRIBUTING.md says, and as a user writes them.
 PARTS = {
@@ -135,8 +135,7 @@ LINES = {
 def folder(tmp_path, monkeypatch):
     """A folder with a small federation and a file of each part; its modules are importable."""
     monkeypatch.syspath_prepend(tmp_path)
-    done = fnlkit("fnlkit partition --clients 4 | fnlkit inject-noise -o fed.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit partition --clients 4 | fnlkit inject-noise -o fed.npz", tmp_path)
     for kind, text in PARTS.items():
         (tmp_path / f"my_{kind}.py").write_text(textwrap.dedent(text))
     return tmp_path
@@ -153,10 +152,8 @@ def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypa
                     if f"{p}=" in PARTS[kind] or f"{p}: " in PARTS[kind]]  # fmt: skip
     monkeypatch.setitem(TABLES[kind], "mine", f"my_{kind}:part")
     for name in ("mine", f"my_{kind}.py:part", f"my_{kind}:part"):
-        done = fnlkit(line(kind, name), folder)
-        assert done.returncode == 0, (name, done.stderr)
-        done = fnlkit(line(kind, f"{name}(wrong=1)"), folder)
-        assert done.returncode == 2 and f"it takes: {parameter}" in done.stderr, (name, done.stderr)
+        succeed(line(kind, name), folder)
+        refuse(line(kind, f"{name}(wrong=1)"), folder, f"it takes: {parameter}")
     assert (folder / "run.pt").exists() or (folder / "out.npz").exists()
 
 
@@ -183,8 +180,7 @@ def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
     parts = "--model my_model.py:part --optimizer my_optimizer.py:part --loss 'my_loss.py:part(power=1.5)'"
     found = []
     for engine in ("sequential", "workers --workers 1"):
-        done = fnlkit(f"{TRAIN} {parts} --engine {engine}", folder)
-        assert done.returncode == 0, done.stderr
+        succeed(f"{TRAIN} {parts} --engine {engine}", folder)
         found.append(Run.read(str(folder / "run.pt")).weights)
     assert torch.equal(*found)
     loss = functools.partial(own.load_function(f"{folder / 'my_loss.py'}:part", "loss"), power=3.0)
@@ -266,14 +262,14 @@ def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
 def test_exception_texts_of_user_components_stay_on_the_client(folder):
     """Its own sentence may quote them; the interpreter's about a name does not."""
     (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
-    done = fnlkit(line("loss", "my.py:part"), folder)
-    assert done.returncode == 2 and "my.py, line 2, in part: TypeError\n" in done.stderr and "someone" not in done.stderr
+    done = refuse(line("loss", "my.py:part"), folder, "my.py, line 2, in part: TypeError\n")
+    assert "someone" not in done.stderr
 
 
 def test_the_key_of_a_sample_stays_on_the_client(folder):
     (folder / "my.py").write_text("def part(logits, batch):\n    key = str(batch.y.tolist())\n    return {}[key]\n")
-    done = fnlkit(line("loss", "my.py:part"), folder)
-    assert done.returncode == 2 and "my.py, line 3, in part: KeyError\n" in done.stderr and "[" not in done.stderr
+    done = refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError\n")
+    assert "[" not in done.stderr
 
 
 def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
@@ -307,18 +303,14 @@ def test_a_user_loads_a_data_set(tmp_path):
     data = "--dataset 'mine.py:blobs(samples=60)'"
     first = f"fnlkit partition {data} --clients 3 --labels true -o fed.npz && fnlkit inject-noise fed.npz -o n.npz {data}"
     train = "fnlkit train n.npz --rounds 2 --fraction 1 --epochs 1 --engine sequential -o run.pt"
-    done = fnlkit(f"{first} && {train} {data} && fnlkit evaluate run.pt {data} --json", tmp_path)
-    assert done.returncode == 0 and '"dataset": "mine.py:blobs(samples=60)"' in done.stdout, done.stderr
+    done = succeed(f"{first} && {train} {data} && fnlkit evaluate run.pt {data} --json", tmp_path)
+    assert '"dataset": "mine.py:blobs(samples=60)"' in done.stdout
     # A file that names a loader does not run it.
     for line in (train, "fnlkit evaluate run.pt", "fnlkit audit fed.npz -o a.npz"):
-        done = fnlkit(line, tmp_path)
-        assert done.returncode == 2 and "a loader of yours: reading it runs that code" in done.stderr, done.stderr
-    done = fnlkit("fnlkit partition --dataset mine.py:nothing", tmp_path)
-    assert done.returncode == 2 and "returned int; return arrays x_train" in done.stderr
-    done = fnlkit("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path)
-    assert done.returncode == 2 and "did you mean 'samples'?" in done.stderr
-    done = fnlkit("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path)
-    assert done.returncode == 2 and "--dataset" in done.stderr
+        refuse(line, tmp_path, "a loader of yours: reading it runs that code")
+    refuse("fnlkit partition --dataset mine.py:nothing", tmp_path, "returned int; return arrays x_train")
+    refuse("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path, "did you mean 'samples'?")
+    refuse("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path, "--dataset")
 
 
 def test_a_user_measures_each_evaluated_model(folder):
@@ -328,8 +320,7 @@ def test_a_user_measures_each_evaluated_model(folder):
     text += "def both(probs, labels):\n    return {'sharp': probs.max(-1).mean(), 'rows': len(labels)}\n\n"
     text += "def bad(probs, labels):\n    return {'accuracy': 1.0}\n\ndef fails(probs, labels):\n    return probs['x']\n"
     (folder / "scores.py").write_text(text)
-    done = fnlkit(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder)
     row = json.loads(done.stdout)
     run = Run.read(str(folder / "run.pt"))
     assert all(0 <= each["balanced"] <= 1 for each in run.history) and row["balanced_last"] == run.history[-1]["balanced"]
@@ -344,8 +335,7 @@ def test_a_user_measures_each_evaluated_model(folder):
     }.items():
         done = fnlkit(f"{TRAIN} --measure 'scores.py:{name}'", folder)
         assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
-    done = fnlkit(f"{TRAIN} --measure accuracy", folder)
-    assert done.returncode == 2 and "write auto, holdout, or FILE.py:NAME" in done.stderr
+    refuse(f"{TRAIN} --measure accuracy", folder, "write auto, holdout, or FILE.py:NAME")
 
 
 # ---- losses and methods

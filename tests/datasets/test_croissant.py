@@ -9,7 +9,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.datasets.croissant import CONFORMS, SOURCES, croissant
-from tests.commands import fnlkit
+from tests.commands import refuse, succeed
 from tests.test_versions import ROOT
 
 # https://docs.mlcommons.org/croissant/docs/croissant-spec.html, "Required" of a Dataset and of a FileObject.
@@ -24,8 +24,7 @@ def test_every_included_data_set_has_metadata():
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_description_has_the_required_properties_and_describes_the_file(name, tmp_path):
-    done = fnlkit(f"fnlkit data info {name} --croissant", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit data info {name} --croissant", tmp_path)
     found = json.loads(done.stdout)
     assert not [key for key in REQUIRED if not found.get(key)] and found["conformsTo"] == CONFORMS
     (file,) = found["distribution"]
@@ -51,5 +50,4 @@ def test_the_library_of_the_format_accepts_the_description(name, tmp_path):
 
 
 def test_other_data_sets_are_refused(tmp_path):
-    done = fnlkit("fnlkit data info digit --croissant", tmp_path)
-    assert done.returncode == 2 and "did you mean 'digits'" in done.stderr
+    refuse("fnlkit data info digit --croissant", tmp_path, "did you mean 'digits'")

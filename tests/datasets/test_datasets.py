@@ -421,14 +421,6 @@ def test_a_missing_image_is_named(tmp_path):
         load(tmp_path)
 
 
-def test_labels_with_gaps_ask_for_other_numbers_instead_of_memory(tmp_path):
-    y = np.arange(60) % 3
-    y[7] = 60_000
-    path = npz(tmp_path / "d.npz", x_train=np.zeros((60, 2)), y_train=y, x_test=np.zeros((60, 2)), y_test=y)
-    with pytest.raises(InputError, match="there are 60,001 classes but 4 different labels occur; number the classes from 0"):
-        load(path)
-
-
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\nb", "\u202ereversed", "x" * 300])
 def test_class_names_have_no_control_characters(tmp_path, name):
     with pytest.raises(InputError, match="class name .* contains control characters or is longer than 200"):

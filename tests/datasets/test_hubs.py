@@ -10,7 +10,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import succeed
 
 ARFF = """@RELATION wards
 @ATTRIBUTE age NUMERIC
@@ -81,12 +81,11 @@ def test_a_table_of_openml_is_stored_once_and_read_without_its_library(tmp_path,
 def test_the_pipe_reads_a_table_of_openml(tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path))
     put_openml(tmp_path)
-    done = fnlkit("fnlkit data get 'openml(id=7)'", tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = fnlkit(
+    succeed("fnlkit data get 'openml(id=7)'", tmp_path)
+    done = succeed(
         "fnlkit partition --dataset 'openml(id=7, site=ward)' --scheme sites -o fed.npz && fnlkit info fed.npz", tmp_path
     )
-    assert done.returncode == 0 and "Aix" in done.stdout, done.stderr
+    assert "Aix" in done.stdout
 
 
 @pytest.mark.parametrize("head, names", [(ARFF, ("ill", "well")), (ARFF.replace("{ill,well}", "NUMERIC"), ("2", "10.5"))])

@@ -10,7 +10,8 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import load
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import refuse, succeed
+from tests.tables import parse_csv
 
 RATERS = ("rater_1", "rater_2", "rater_3")
 BINARY = {"exclude": "exclude", "doubtful": "accept", "accept": "accept"}
@@ -27,15 +28,8 @@ def trained(tmp_path_factory):
         "fnlkit partition --dataset 'mriqc(label=rater_1)' --scheme sites -o fed.npz",
         f"fnlkit train fed.npz {FAST} --ledger none -o run.pt",
     ):
-        done = fnlkit(line, folder)
-        assert done.returncode == 0, done.stderr
+        succeed(line, folder)
     return folder
-
-
-def good(line, folder):
-    done = fnlkit(line, folder)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def names_of(data, labels):
@@ -122,7 +116,7 @@ def test_missing_values_are_marked_and_filled_as_in_a_table_of_the_user():
 
 @pytest.mark.parametrize(("name", "sites", "samples"), [("mriqc", 17, 1101), ("heart", 4, 666), ("heart(flamby=true)", 4, 486)])
 def test_each_site_is_a_client(name, sites, samples, tmp_path):
-    good(f"fnlkit partition --dataset '{name}' --scheme sites -o fed.npz", tmp_path)
+    succeed(f"fnlkit partition --dataset '{name}' --scheme sites -o fed.npz", tmp_path)
     fed, data = Federation.read(tmp_path / "fed.npz"), load(name)
     assert len(fed) == sites and sum(map(len, fed.clients)) == samples and fed.dataset == name
     for k, site in enumerate(fed.names):
@@ -131,22 +125,21 @@ def test_each_site_is_a_client(name, sites, samples, tmp_path):
 
 
 def test_scans_without_a_rating_can_be_predicted(trained):
-    rows = list(csv.DictReader(good("fnlkit predict run.pt --unlabeled", trained).stdout.splitlines()))
+    rows = parse_csv(succeed("fnlkit predict run.pt --unlabeled", trained).stdout)
     assert [row["sample"] for row in rows] == load("mriqc(label=rater_1)").unlabeled.ids
     assert {row["name"] for row in rows} <= {"accept", "exclude"}
 
 
 def test_a_site_that_took_no_part_is_evaluated_and_predicted(trained):
     data = load("mriqc(label=rater_1)")
-    row = json.loads(good("fnlkit evaluate run.pt --test --json", trained).stdout)
+    row = json.loads(succeed("fnlkit evaluate run.pt --test --json", trained).stdout)
     assert row["measured"]["test"]["measures"] == "agreement" and row["measured"]["test"]["samples"] == 265
     np.savez(trained / "new.npz", x=data.x_test)
     with (trained / "new.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerows([["id", "site", *data.columns], *([f"s{i}", "new", *x] for i, x in enumerate(data.x_test.tolist()))])
     of_array, of_table = (
-        list(csv.DictReader(good(f"fnlkit predict run.pt {name}", trained).stdout.splitlines()))
-        for name in ("new.npz", "new.csv")
+        parse_csv(succeed(f"fnlkit predict run.pt {name}", trained).stdout) for name in ("new.npz", "new.csv")
     )
     assert [row["name"] for row in of_array] == [row["name"] for row in of_table]
     assert of_table[7]["sample"] == "s7"
@@ -158,8 +151,7 @@ def test_a_new_site_that_lacks_a_metric_is_refused(trained):
     data = load("mriqc")
     with (trained / "short.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["id", *data.columns[1:]], ["s0", *data.x_test[0, 1:].tolist()]])
-    done = fnlkit("fnlkit predict run.pt short.csv -o out.csv", trained)
-    assert done.returncode == 2 and "short.csv" in done.stderr and "'cjv'" in done.stderr
+    refuse("fnlkit predict run.pt short.csv -o out.csv", trained, "short.csv", "'cjv'")
     assert not (trained / "out.csv").exists()
 
 
@@ -170,8 +162,8 @@ def test_the_ratings_are_votes_for_consensus(tmp_path):
         table.writerow(["id", "annotator", "label"])
         for rater in RATERS:
             table.writerows([i, rater, BINARY[vote]] for i, vote in zip(data.ids, data.fields[rater], strict=True) if vote)
-    good("fnlkit partition --dataset mriqc --scheme sites -o fed.npz", tmp_path)
-    good("fnlkit consensus fed.npz votes.csv --method majority -o agreed.npz", tmp_path)
+    succeed("fnlkit partition --dataset mriqc --scheme sites -o fed.npz", tmp_path)
+    succeed("fnlkit consensus fed.npz votes.csv --method majority -o agreed.npz", tmp_path)
     given = names_of(data, Federation.read(tmp_path / "agreed.npz").given)
     votes = [[BINARY[vote] for vote in row if vote] for row in zip(*(data.fields[rater] for rater in RATERS), strict=True)]
     clear = [i for i, row in enumerate(votes) if len(set(row)) == 1]
@@ -180,11 +172,11 @@ def test_the_ratings_are_votes_for_consensus(tmp_path):
 
 @pytest.mark.parametrize("name", ["mriqc", "heart"])
 def test_the_list_and_the_card_work_without_a_network(name, tmp_path):
-    rows = {row["name"]: row for row in map(json.loads, good("fnlkit data list --json", tmp_path).stdout.splitlines())}
+    rows = {row["name"]: row for row in map(json.loads, succeed("fnlkit data list --json", tmp_path).stdout.splitlines())}
     assert rows[name]["here"] and datasets.present(name)
-    facts, data = json.loads(good(f"fnlkit data info {name} --json", tmp_path).stdout), load(name)
+    facts, data = json.loads(succeed(f"fnlkit data info {name} --json", tmp_path).stdout), load(name)
     assert (facts["train"], facts["test"], facts["checksum"]) == (len(data.y_train), len(data.y_test), data.checksum)
-    assert good(f"fnlkit data get {name}", tmp_path).stdout
+    assert succeed(f"fnlkit data get {name}", tmp_path).stdout
 
 
 @pytest.mark.parametrize(

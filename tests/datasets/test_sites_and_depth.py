@@ -8,7 +8,7 @@ from fnlkit import datasets
 from fnlkit.datasets import decoding, dicom
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.datasets.test_manifest import tone
 
 
@@ -244,12 +244,11 @@ def test_sounds_in_folders_of_sites(tmp_path):
     assert (data.kind, data.sample_rate, data.x_train.shape) == ("wave", 8000, (16, 4000)) and datasets.load(
         data.name
     ).kind == "wave"
-    done = fnlkit(f"fnlkit partition --dataset '{spec}' --scheme sites -o fed.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(f"fnlkit partition --dataset '{spec}' --scheme sites -o fed.npz", tmp_path)
     line = "fnlkit train fed.npz --rounds 1 --fraction 1 -o run.pt"
     assert fnlkit(line, tmp_path).returncode == 0
-    done = fnlkit("fnlkit predict run.pt all/Aix", tmp_path)
-    assert done.returncode == 0 and done.stdout.count("\n") == 9, done.stderr
+    done = succeed("fnlkit predict run.pt all/Aix", tmp_path)
+    assert done.stdout.count("\n") == 9
     image(tmp_path / "all/Aix/cough/spectrum.png", 1, np.uint8)
     with pytest.raises(InputError, match="1 images such as .*spectrum.png and 16 waves"):
         datasets.load(spec)

@@ -6,7 +6,7 @@ import pytest
 from fnlkit.datasets import load
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, reproduce
-from tests.commands import fnlkit
+from tests.commands import succeed
 
 SOURCES = (
     "breast-cancer",
@@ -64,10 +64,11 @@ def test_too_few_rows_are_refused():
 
 
 def test_a_user_trains_on_a_small_table(tmp_path):
-    done = fnlkit("fnlkit partition --dataset 'small-table(source=wine, sites=4, rows=30)' --scheme sites -o fed.npz", tmp_path)
-    assert done.returncode == 0 and "4 clients" in done.stderr, done.stderr
-    done = fnlkit("fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 3 --epochs 1 --ledger none -o run.pt", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(
+        "fnlkit partition --dataset 'small-table(source=wine, sites=4, rows=30)' --scheme sites -o fed.npz", tmp_path
+    )
+    assert "4 clients" in done.stderr
+    succeed("fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 3 --epochs 1 --ledger none -o run.pt", tmp_path)
 
 
 def test_the_tables_of_the_recipe_can_be_drawn():

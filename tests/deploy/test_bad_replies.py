@@ -16,14 +16,14 @@ from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site
 from fnlkit.review.plausible import impossible_descriptions
 from fnlkit.server.replies import Malformed, admit
-from tests.deploy.test_tasks import CANARY, SITES, Deployed, place  # noqa: F401
+from tests.deploy.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
 
 
-def tamper(monkeypatch, place, module, name, change):  # noqa: F811
+def tamper(monkeypatch, audited, module, name, change):
     """Replace a client step: the site HOSTILE, recognized by its labels, replies with `change(reply)`."""
-    step, labels = getattr(module, name), torch.from_numpy(np.load(place / f"{CANARY}-{HOSTILE}.npz")["y"].astype(np.int64))
+    step, labels = getattr(module, name), torch.from_numpy(np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"].astype(np.int64))
 
     @functools.wraps(step)
     def tampered(client, model, received, **keywords):
@@ -54,11 +54,11 @@ def trained_run(deployed, folder):
     return str(folder / "run.pt")
 
 
-def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(place, tmp_path, monkeypatch, capsys):  # noqa: F811
-    deployed = Deployed(place, tmp_path, "evaluate")
+def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_path, monkeypatch, capsys):
+    deployed = Judged(audited, tmp_path, "evaluate")
     run = trained_run(deployed, tmp_path)
     with monkeypatch.context() as patch:
-        tamper(patch, place, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
+        tamper(patch, audited, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
         found = deployed.run(run=run)
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert "no ranges" in found["lost"][f"site-{HOSTILE}"]
@@ -70,9 +70,9 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(place, tmp_path,
 @pytest.mark.parametrize(
     "reply", [{"a": torch.zeros(1)}, ("failure", "input", "\x1b[31mE", "\x1b[31mtext")], ids=["name", "failure"]
 )
-def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, place, tmp_path, capsys):  # noqa: F811
+def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp_path, capsys):
     """With a site for each fold, the only reply of a step looked like an error of the method; its text colored the log."""
-    deployed = Deployed(place, tmp_path, "estimate", folds=SITES)
+    deployed = Judged(audited, tmp_path, "estimate", folds=SITES)
 
     def mangle(node, message):
         value = {} if message.has_error() else wire.decode(message.content)
@@ -86,12 +86,12 @@ def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, place, tmp_p
     assert f"site-{HOSTILE}" in found["lost"] and "\x1b" not in capsys.readouterr().out
 
 
-def test_detector_counts_of_another_length_are_refused_in_an_audit(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_detector_counts_of_another_length_are_refused_in_an_audit(audited, tmp_path, monkeypatch, capsys):
     def longer(reply):
         return reply | {"detected": torch.cat([reply["detected"], reply["detected"][:1]])}
 
-    tamper(monkeypatch, place, site, "detect", longer)
-    found = Deployed(place, tmp_path).run()
+    tamper(monkeypatch, audited, site, "detect", longer)
+    found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert "'detected' is" in found["lost"][f"site-{HOSTILE}"]
 
@@ -105,12 +105,12 @@ def test_detector_counts_of_another_length_are_refused_in_an_audit(place, tmp_pa
         (site, "try_changes", "agreeing", 0),
     ],
 )
-def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, name, side, place, tmp_path, monkeypatch):  # noqa: F811
+def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, name, side, audited, tmp_path, monkeypatch):
     def longer(reply):
         return reply | {name: torch.cat([reply[name], reply[name].narrow(side, 0, 1)], side)}
 
-    tamper(monkeypatch, place, module, step, longer)
-    found = Deployed(place, tmp_path).run()
+    tamper(monkeypatch, audited, module, step, longer)
+    found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert f"'{name}' is" in found["lost"][f"site-{HOSTILE}"]
 
@@ -125,15 +125,15 @@ def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, nam
         ("describe_columns", "class_columns", lambda values: -values - 1, "has negative standard deviations"),
     ],
 )  # fmt: skip
-def test_descriptions_that_no_samples_have_are_refused_in_an_audit(step, name, change, reason, place, tmp_path, monkeypatch):  # noqa: F811
+def test_descriptions_that_no_samples_have_are_refused_in_an_audit(step, name, change, reason, audited, tmp_path, monkeypatch):
     """A covariance with a negative eigenvalue ended the audit with an internal error."""
     if name == "class_columns":  # images have none
         reply = {name: torch.ones(2, 3, 4)}
         found = impossible_descriptions({k: {name: change(reply[name]) if k == HOSTILE else reply[name]} for k in range(3)})
         assert found == {HOSTILE: f"'{name}' {reason}"}
         return
-    tamper(monkeypatch, place, shifts, step, lambda reply: reply | {name: change(reply[name])})
-    found = Deployed(place, tmp_path).run()
+    tamper(monkeypatch, audited, shifts, step, lambda reply: reply | {name: change(reply[name])})
+    found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert f"'{name}' {reason}" in found["lost"][f"site-{HOSTILE}"]
 

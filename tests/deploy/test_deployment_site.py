@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.pages.steps import ROOT
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -25,6 +25,5 @@ def test_the_commands_of_the_page_run_in_order(tmp_path):
     ]
     assert len(lines) == 3
     for line in lines:
-        done = fnlkit(line, tmp_path)
-        assert done.returncode == 0, f"{line}: {done.stderr}"
+        succeed(line, tmp_path)
     assert (tmp_path / "Bonn/Bonn.key.pub").is_file() and (tmp_path / "Bonn/start.sh").is_file()

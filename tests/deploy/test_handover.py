@@ -14,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.deploy import agreement, checking, handover, identity
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import refuse, succeed
 
 NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
 
@@ -23,8 +23,7 @@ NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
 def project(tmp_path_factory):
     pytest.importorskip("cryptography", reason=NEEDS)
     folder = tmp_path_factory.mktemp("handover")
-    done = fnlkit("fnlkit flower-app project --dataset digits --sites 1 --name Bonn --address localhost --rounds 1", folder)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit flower-app project --dataset digits --sites 1 --name Bonn --address localhost --rounds 1", folder)
     rng = np.random.default_rng(0)
     np.savez(folder / "ours.npz", x=rng.integers(0, 17, (20, 8, 8, 1)).astype(np.uint8), y=np.arange(20) % 10)
     return folder / "project"
@@ -94,8 +93,7 @@ def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site,
         ["check", str(project.parent / "ours.npz"), "--project", "."],
         ["join", ".", "--data", str(project.parent / "ours.npz")],
     ):
-        done = fnlkit(shlex.join(["fnlkit", "site", *words]), site)
-        assert done.returncode == 2 and entry in done.stderr and len(done.stderr.splitlines()) == 1
+        refuse(shlex.join(["fnlkit", "site", *words]), site, entry)
     assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
 
 
@@ -113,8 +111,7 @@ def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
     pytest.importorskip("cryptography", reason=NEEDS)
     rows = [f"{i},{('malignant', 'benign')[i % 2]}" for i in range(30)]
     (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
-    done = fnlkit("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
     printed = " ".join(done.stderr.split())
     for path in ("new/pyproject.toml", "new/coordinator", "new/sites/Bonn", "new/sites/Cork"):
         assert path in printed and (tmp_path / path).exists()
@@ -124,8 +121,7 @@ def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
 def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
     text = (site / "agreed.toml").read_text()
     (site / "agreed.toml").write_text(text.replace("\nrounds = 1\n", "\nround = 1\n"))
-    done = fnlkit(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site)
-    assert done.returncode == 2 and "round is no entry" in done.stderr and "'rounds'" in done.stderr
+    refuse(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site, "round is no entry", "'rounds'")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +132,7 @@ def test_links_in_the_folder_are_refused_and_their_targets_unchanged(name, site,
     target.write_text("precious")
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).symlink_to(target)
-    done = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
-    assert done.returncode == 2 and "symbolic link" in done.stderr
+    refuse(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site, "symbolic link")
     assert target.read_text() == "precious" and stat.S_IMODE(target.stat().st_mode) & 0o111 == 0
 
 
@@ -159,10 +154,10 @@ def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, proje
         return
     settings = tomllib.loads((site / "site.toml").read_text())
     (site / "site.toml").write_text(handover.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
-    done = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
-    assert done.returncode == 0 and "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
-    again = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
-    assert again.returncode == 0 and "did not join before" not in again.stderr
+    done = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
+    again = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert "did not join before" not in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -172,16 +167,14 @@ def test_settings_beyond_all_limits_are_refused_in_one_line(text, site):
     own = (site / "site.toml").read_text()
     own = own.replace("client = 0\n", "") if text.startswith("client") else own
     (site / "site.toml").write_text(f"{own}{text}\n")
-    done = fnlkit("fnlkit site log --project .", site)
-    assert done.returncode == 2 and "site.toml" in done.stderr and len(done.stderr.splitlines()) == 1
+    refuse("fnlkit site log --project .", site, "site.toml")
 
 
 @pytest.mark.parametrize("name", ["memory/left.jsonl", "start.sh", "Bonn.key"])
 def test_pipes_in_the_folder_are_refused(name, site):
     (site / name).parent.mkdir(exist_ok=True)
     os.mkfifo(site / name)
-    done = fnlkit("fnlkit site log --project .", site)
-    assert done.returncode == 2 and "no regular file" in done.stderr
+    refuse("fnlkit site log --project .", site, "no regular file")
 
 
 def test_a_joined_site_keeps_keys_and_memory_to_its_owner(site, project):
@@ -249,8 +242,7 @@ def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
     """Their cells give the vectors of the data set."""
     pytest.importorskip("cryptography", reason=NEEDS)
     line = "fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo"
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(line, tmp_path)
     data, rows = datasets.load("heart"), []
     for k in range(2):
         site = handover.read_site(tmp_path / f"p/sites/site-{k}")

@@ -1,6 +1,5 @@
 """A review of a site's test samples, of which no audit knows, changes what later runs measure."""
 
-import csv
 import json
 
 import numpy as np
@@ -13,6 +12,7 @@ from fnlkit.cli.site import command as site_command
 from fnlkit.deploy import handover, opening
 from fnlkit.errors import InputError
 from tests.deploy import test_site_features as features
+from tests.tables import edit_csv
 
 WRONG = [3, 11, 17]
 
@@ -30,30 +30,18 @@ def deployed(tmp_path):
             y_test[WRONG] = (y_test[WRONG] + 4) % 10
         arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y_test, "class_names": names}
         np.savez(tmp_path / f"{name}.npz", **arrays)
-    found = features.Deployed(tmp_path, datasets.load(str(tmp_path / "ours.npz")), ["site-0.npz", "site-1.npz"])
+    found = features.deploy(tmp_path, datasets.load(str(tmp_path / "ours.npz")), ["site-0.npz", "site-1.npz"])
     found.run("train", rounds=30)
     parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
     for name in (handover.SITE, "agreed.toml"):
         (tmp_path / name).write_bytes(parts[f"sites/site-0/{name}"])
-    found.nodes[10]["memory"] = str(tmp_path / "memory")
+    found.nodes[100]["memory"] = str(tmp_path / "memory")
     return found
 
 
 def call(folder, *words):
     output = ["-o", str(folder / "review-test")]
     return CliRunner().invoke(site_command, ["review", str(folder / "site-0.npz"), "--project", str(folder), *output, *words])
-
-
-def decide(path, change):
-    with path.open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    for row in rows:
-        row |= change(row)
-    with path.open("w", newline="") as handle:
-        table = csv.DictWriter(handle, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    return rows
 
 
 def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys):
@@ -72,7 +60,7 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
         wrong = str(right[position]) != row["given"]
         return {"decision": "relabel", "label": str(right[position])} if wrong else {"decision": "keep"}
 
-    rows = decide(tmp_path / "review-test/decisions.csv", change)
+    rows = edit_csv(tmp_path / "review-test/decisions.csv", change)
     suspects = [int(row["position"]) for row in rows if row["part"] == "suspect"]
     assert set(WRONG) <= set(suspects)  # the model did not learn the wrong labels
     done = call(tmp_path, "--test", run)
@@ -82,7 +70,7 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
     assert (before["samples"], after["samples"]) == (40, 39)
     wrong = [row["samples"] * (1 - row["agreement"]) for row in (before, after)]  # middle of a range of five numbers
     assert wrong[1] <= wrong[0] + 1e-9
-    client = opening.open_site(deployed.config | {"task": "train"}, deployed.nodes[10])[0].clients[0]
+    client = opening.open_site(deployed.config | {"task": "train"}, deployed.nodes[100])[0].clients[0]
     held, labels = client.held_out
     assert len(held.index) == 39 and torch.equal(labels, torch.from_numpy(np.delete(right, drop)))
     done = CliRunner().invoke(
@@ -94,7 +82,7 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
     site["y_test"][0] = (site["y_test"][0] + 1) % 10
     np.savez(tmp_path / "site-0.npz", **site)
     with pytest.raises(InputError, match=r"test.reviewed.npz: .*move the file away"):
-        opening.open_site(deployed.config | {"task": "evaluate"}, deployed.nodes[10])
+        opening.open_site(deployed.config | {"task": "evaluate"}, deployed.nodes[100])
 
 
 def test_without_test_samples_there_is_nothing_to_review(deployed, tmp_path, capsys):
@@ -112,7 +100,7 @@ def test_images_of_a_project_with_a_backbone_are_reviewed_as_images(images, caps
     parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
     for name in (handover.SITE, "agreed.toml"):
         (images / name).write_bytes(parts[f"sites/site-0/{name}"])
-    found.nodes[10]["memory"] = str(images / "memory")
+    found.nodes[100]["memory"] = str(images / "memory")
     found.run("estimate")
     done = call(images, "--budget", "5")
     assert done.exit_code == 0, str(done.exception)

@@ -7,18 +7,13 @@ import tomllib
 import pytest
 
 from fnlkit.deploy.project import FLOWER
-from tests.commands import fnlkit
+from tests.commands import succeed
 from tests.test_versions import PROJECT
 
 
 def test_the_versions_of_flower_are_those_of_the_extra():
     (line,) = PROJECT["optional-dependencies"]["flower"]
     assert re.fullmatch(r"flwr\[simulation\]>=(.+),<(.+)", line).groups() == (FLOWER["oldest"], FLOWER["newer"])
-
-
-def test_an_account_that_is_no_name_is_refused(tmp_path):
-    done = fnlkit("fnlkit flower-app project --dataset digits --sites 2 --publisher 'a\"b'", tmp_path)
-    assert done.returncode == 2 and "--publisher" in done.stderr and not (tmp_path / "project").exists()
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's use of pathspec
@@ -28,8 +23,7 @@ def test_the_project_meets_the_rules_of_the_hub(tmp_path):
     from flwr.cli.config_utils import load_and_validate
     from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 
-    done = fnlkit("fnlkit flower-app project --dataset digits --sites 2 --publisher ward-7", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit flower-app project --dataset digits --sites 2 --publisher ward-7", tmp_path)
     project = tmp_path / "project"
     config, warnings = load_and_validate(project / "pyproject.toml", check_module=True)
     assert not warnings and config["tool"]["flwr"]["app"]["publisher"] == "ward-7"

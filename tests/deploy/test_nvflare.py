@@ -103,8 +103,7 @@ def site(module, tmp_path, monkeypatch):
 
     EXAMPLE.main(tmp_path)
     names = " ".join(f"--name {name}" for name in NAMES)
-    done = commands.fnlkit(f"fnlkit flower-app project --dataset public.csv --sites 5 {names}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    commands.succeed(f"fnlkit flower-app project --dataset public.csv --sites 5 {names}", tmp_path)
     monkeypatch.setenv("FNLKIT_PROJECT", str(tmp_path / "project/pyproject.toml"))
     monkeypatch.setenv("FNLKIT_DATA", str(tmp_path / "{site}.csv"))
     executor = module.SiteAudit()
@@ -124,8 +123,7 @@ def answer(executor, task, message=None, name="aix"):
 def test_a_site_sends_the_file_of_the_command(site, tmp_path):
     code, content = answer(site, "summarize")
     assert code == "OK"
-    done = commands.fnlkit("fnlkit site summarize aix.csv --project project/pyproject.toml --site aix -o aix-1.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    commands.succeed("fnlkit site summarize aix.csv --project project/pyproject.toml --site aix -o aix-1.npz", tmp_path)
     (tmp_path / "sent.npz").write_bytes(content)
     with np.load(tmp_path / "sent.npz") as sent, np.load(tmp_path / "aix-1.npz") as written:
         assert sent["sums"].tobytes() == written["sums"].tobytes()
@@ -181,6 +179,5 @@ def test_the_commands_of_the_page_run_the_audit_in_the_simulator(tmp_path):
     result = load(folder / "audit.json")
     assert [row["site"] for row in result["sites"] if row["noisier"]] == [WRONG] and not result["lost"]
     files = " ".join(f"{name}-{task}.npz" for task in ("summarize", "judge") for name in NAMES)
-    done = commands.fnlkit(f"fnlkit sites audit {files} -o again.json", folder)
-    assert done.returncode == 0, done.stderr
+    commands.succeed(f"fnlkit sites audit {files} -o again.json", folder)
     assert load(folder / "again.json")["digest"] == result["digest"] and (folder / "audit.html").is_file()

@@ -1,6 +1,5 @@
 """Commands of a site and of the coordinator: folders to hand over, checks before anything is sent, reviews, the ledger."""
 
-import csv
 import hashlib
 import json
 import shlex
@@ -28,6 +27,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit
 from fnlkit.deploy import apps, leaving, opening, project, tasks, terms  # noqa: E402
 from fnlkit.deploy.sites import Sites  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
+from tests.tables import edit_csv  # noqa: E402
 
 
 def fnlkit(words, folder):
@@ -96,7 +96,9 @@ def test_a_site_checks_its_data_and_sends_nothing(demo):
         ({"class_names": np.array(["0", "1", "2", "3", "4", "5", "6", "7", "8", "cat"])}, "cat"),
         ({"x": np.zeros((20, 9, 8, 1), np.uint8)}, "9"),
         ({"y": np.full(20, -1)}, "label"),
+        ({"x": np.zeros((20, 64), np.uint8)}, "64"),
         ({"x": None}, "x"),
+        ({"y": np.array(["a", "b"] * 10), "class_names": None}, "'a'"),
     ],
 )
 def test_data_that_do_not_fit_are_named_before_anything_is_sent(change, named, demo, tmp_path):
@@ -205,15 +207,8 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     assert done.returncode == 0, done.stderr
     done = fnlkit(["fnlkit", "site", "review"], site)
     assert done.returncode == 2 and "decisions.csv" in done.stderr  # no decision yet
-    with (site / "review/decisions.csv").open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    for row in rows:
-        row["decision"] = "keep"
-    rows[0] |= {"decision": "relabel", "label": "7"}
-    with (site / "review/decisions.csv").open("w", newline="") as handle:
-        table = csv.DictWriter(handle, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+    first = iter([{"decision": "relabel", "label": "7"}])
+    rows = edit_csv(site / "review/decisions.csv", lambda row: next(first, {"decision": "keep"}))
     done = fnlkit(["fnlkit", "site", "review"], site)
     assert done.returncode == 0, done.stderr
     client = opening.open_site(config, nodes[12])[0].clients[2]
@@ -249,15 +244,8 @@ def test_reviews_of_a_site_accumulate(demo, tmp_path):
         return found.output
 
     def fill(decision, count=None):
-        table = site / "review/decisions.csv"
-        with table.open(newline="") as handle:
-            rows = list(csv.DictReader(handle))
-        for row in rows[:count]:
-            row["decision"] = decision
-        with table.open("w", newline="") as handle:
-            sheet = csv.DictWriter(handle, rows[0])
-            sheet.writeheader()
-            sheet.writerows(rows)
+        filled = iter([{"decision": decision}] * (count or 10**6))
+        rows = edit_csv(site / "review/decisions.csv", lambda row: next(filled, {}))
         return {int(row["position"]) for row in rows[:count]}
 
     def decided():
@@ -343,14 +331,7 @@ def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
     samples = agreement.load_for_task(nodes[11]["data"], checking.read_agreed_task(nodes[11]["agreed"])[1])
     pipeline.export_review(judged, 0, tmp_path / "review", budget=20, guarantee=0.5, candidates=40, dataset=samples, say=None)
     table = tmp_path / "review/decisions.csv"
-    with table.open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    for row in rows:
-        row["decision"] = "drop" if row["part"] == "candidate" else "keep"
-    with table.open("w", newline="") as handle:
-        sheet = csv.DictWriter(handle, rows[0])
-        sheet.writeheader()
-        sheet.writerows(rows)
+    edit_csv(table, lambda row: {"decision": "drop" if row["part"] == "candidate" else "keep"})
     reviewed = pipeline.import_review(judged, table, dataset=samples, say=None)
     assert len(reviewed.meta["reviews"][0]["guarantee"]["listed"]) == 24  # 40 candidates, 16 reviewed and wrong
     labels.store_review(nodes[11]["memory"], pipeline.correct(reviewed, listed=True, drop=True))
@@ -395,6 +376,14 @@ def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator loss", "--per-sample"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator em(by=sample)", "by=sample"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator mine.py:f", "--estimator"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --scale sites", "--scale"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --scale sites --sums-epsilon 1", "--s"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --backbone pca", "--backbone"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --method nnc", "needs embedding"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --method oracle", "needs truth"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --memorization", "needs the true labels"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --model mine.py:Net", "--model"),
+        ('fnlkit flower-app new --dataset digits --sites 2 --publisher a"b', "--publisher"),
     ],
 )
 def test_bad_input_is_one_line(line, named, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,18 +9,13 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artifacts.run import Run
 from fnlkit.datasets.partitioning import federation
-from fnlkit.deploy import opening, project, terms, training
+from fnlkit.deploy import opening, terms
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from tests.commands import fnlkit
-
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-
-from fnlkit.deploy import apps  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
+from tests.commands import succeed
+from tests.deploy.deployed import DeployedProject
 
 HEAD = "age,crp,ward,stage,label"
 
@@ -53,32 +47,22 @@ def tables(tmp_path):
 
 
 def deployed(folder, **settings):
-    """Return (Grid, configuration) of a project over the tables."""
+    """Return a project over the tables."""
     common = {"rounds": 6, "fraction": 1.0, "epochs": 3, "model": "mlp(hidden=8)", "precision": "fp64", "method": "fedavg"}
-    data = datasets.load(str(folder / "ours.csv"))
-    project.write_project(folder / "project", data, Settings(**(common | settings)), sites=3, wait=0)
-    agreed = folder / "project/pyproject.toml"
-    config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-    config |= {"output": str(folder / "run.pt"), "server_data": ""}
-    nodes = {
-        10 + k: {"client": k, "data": str(folder / f"site-{k}.csv"), "memory": str(folder / f"m{k}"), "agreed": str(agreed)}
-        for k in range(3)
-    }
-    return Grid(apps.client_app(opening.open_site), config, nodes), config
+    data, paths = datasets.load(str(folder / "ours.csv")), [folder / f"site-{k}.csv" for k in range(3)]
+    return DeployedProject(folder, data, Settings(**(common | settings)), paths)
 
 
 def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
     """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
-    grid, config = deployed(tables)
-    training.conduct(grid, config)
-    run, task = Run.read(config["output"]), terms.read_config(config)[1]
+    found = deployed(tables)
+    run, (settings, task) = found.train(), terms.read_config(found.config)
     parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
     # Classes are sorted in each table alike: ill, well.
     x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
     whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
                                      statistics=(task.mean, task.std), fields={"site": sites}, observed=True)  # fmt: skip
-    settings = terms.read_config(config)[0]
     plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
     assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
     assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
@@ -88,8 +72,8 @@ def test_units_of_columns_are_compared(tables):
     """Another unit is refused by the name of the column; a unit that only one side states is noted."""
     head = HEAD.replace("age", "age [years]").replace("crp", "crp [ng/ml]")
     write(tables / "ours.csv", patients(90, 0), head)
-    grid, config = deployed(tables)
-    task = terms.read_config(config)[1]
+    project = deployed(tables)
+    task = terms.read_config(project.config)[1]
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age[years]"))
     plain = samples_like(write(tables / "same.csv", patients(20, 5), head), task)
     found = samples_like(site, task)
@@ -99,12 +83,12 @@ def test_units_of_columns_are_compared(tables):
     for wrong in ("age [months]", "age [Years]"):
         write(tables / "site.csv", patients(20, 5), HEAD.replace("age", wrong))
         with pytest.raises(InputError, match="site.csv: column 'age'") as refused:
-            opening.open_site(config, grid.nodes[10] | {"data": site})
+            opening.open_site(project.config, project.nodes[100] | {"data": site})
         assert "years" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
 def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
-    _, config = deployed(tables)
+    config = deployed(tables).config
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age [months]"))
     found = samples_like(site, terms.read_config(config)[1])
     assert [note for note in found.notes if "'age'" in note and "months" in note]
@@ -112,10 +96,10 @@ def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
 
 @pytest.mark.parametrize(("change", "named"), [((",(north|south|east),", ",3,"), "ward"), ((r"^[\d.]+,", "old,"), "age")])
 def test_a_column_of_another_type_is_named(change, named, tables):
-    grid, config = deployed(tables)
+    project = deployed(tables)
     site = write(tables / "site.csv", [re.sub(*change, row) for row in patients(20, 5)])
     with pytest.raises(InputError, match=f"column '{named}'") as refused:
-        opening.open_site(config, grid.nodes[10] | {"data": site})
+        opening.open_site(project.config, project.nodes[100] | {"data": site})
     assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
@@ -132,11 +116,10 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
         folder.mkdir()
         for name in ("ours", *(f"site-{k}" for k in range(3))):
             (folder / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
-        grid, config = deployed(folder, standardize=standardize)
-        training.conduct(grid, config | {"server_data": str(tables / "test.csv")})
-        run = Run.read(config["output"])
+        project = deployed(folder, standardize=standardize)
+        run = project.run("train", server_data=str(tables / "test.csv"))
         found[standardize] = run.history[-1]["accuracy"]
-        assert bool(json.loads(config["mean"])) == (standardize == "auto")
+        assert bool(json.loads(project.config["mean"])) == (standardize == "auto")
     assert found["auto"] > 0.75 and found["auto"] > found["none"] + 0.1, found
 
 
@@ -152,18 +135,18 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
     ],
 )
 def test_a_site_with_other_columns_is_refused(head, change, named, tables):
-    grid, config = deployed(tables)
+    project = deployed(tables)
     rows = [row.replace(*change) if change else row for row in patients(20, 5)]
-    grid.nodes[10]["data"] = write(tables / "other.csv", rows, head)
+    project.nodes[100]["data"] = write(tables / "other.csv", rows, head)
     with pytest.raises(InputError, match=named) as refused:
-        opening.open_site(config, grid.nodes[10])
+        opening.open_site(project.config, project.nodes[100])
     assert "other.csv" in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("form", ["npz", "folder", "manifest of files"])
 def test_samples_of_another_form_are_no_table(form, tables):
-    grid, config = deployed(tables)
+    project = deployed(tables)
     np.savez(
         tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]), class_names=["ill", "well"]
     )
@@ -171,7 +154,7 @@ def test_samples_of_another_form_are_no_table(form, tables):
     write(tables / "files.csv", ["a.npy,ill", "a.npy,well"], "path,label")
     path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
     with pytest.raises(InputError, match=path):
-        opening.open_site(config, grid.nodes[10] | {"data": str(tables / path)})
+        opening.open_site(project.config, project.nodes[100] | {"data": str(tables / path)})
 
 
 def test_a_project_without_columns_refuses_a_table(tables):
@@ -183,10 +166,9 @@ def test_a_project_without_columns_refuses_a_table(tables):
 
 
 def test_a_run_over_tables_predicts_new_rows(tables, capsys):
-    grid, config = deployed(tables, rounds=1)
-    training.conduct(grid, config)
-    done = fnlkit(f"fnlkit predict {config['output']} {tables}/site-1.csv -o new.csv", tables)
-    assert done.returncode == 0 and len((tables / "new.csv").read_text().splitlines()) == 71, done.stderr
+    deployed(tables, rounds=1).train()
+    succeed("fnlkit predict result site-1.csv -o new.csv", tables)
+    assert len((tables / "new.csv").read_text().splitlines()) == 71
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -198,21 +180,18 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     more = {"split": np.array(["test"] * 4 + ["train"] * 36)} if split else {}
     np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "well"] * 10), **more)
     settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
-    project.write_project(tmp_path / "project", datasets.load(str(tmp_path / "ours.npz")), settings, sites=1, wait=0)
-    agreed = tmp_path / "project/pyproject.toml"
-    config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-    node = {"client": 0, "data": str(tmp_path / "Aix.npz"), "memory": str(tmp_path / "m"), "agreed": str(agreed)}
-    desk, declared, _ = opening.open_site(config, node)
+    project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
+    desk, declared, _ = opening.open_site(project.config, project.nodes[100])
     assert declared.samples == len(desk.clients[0]) == (27 if split else 30)
     assert desk.clients[0].given[0].item() == (0 if not split else 0) and set(desk.clients[0].given.tolist()) == {0, 1}
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
-        opening.open_site(config, node)
+        opening.open_site(project.config, project.nodes[100])
 
 
 def test_a_project_records_the_columns_of_a_table(tables):
     """No row of the table is in the project: names, levels, two numbers a feature."""
-    _, config = deployed(tables)
+    config = deployed(tables).config
     columns = json.loads(config["columns"])
     assert [(c["name"], c["kind"]) for c in columns] == [
         ("age", "number"), ("crp", "number"), ("ward", "one-hot"), ("stage", "number")

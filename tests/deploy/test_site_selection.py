@@ -11,20 +11,17 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client.measuring import reply_held_out_agreement
+from fnlkit.deploy import terms
+from fnlkit.deploy.checking import describe_data
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment.plan import Plan
-
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-
-from fnlkit.deploy import terms  # noqa: E402
-from fnlkit.deploy.checking import describe_data  # noqa: E402
-from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401
+from tests.deploy.deployed import CANARY, Deployed
 
 EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
 
 
 @pytest.fixture
-def held(place, tmp_path):  # noqa: F811
+def held(place, tmp_path):
     """The sites of `place`, each with held-out samples and wrong labels among them."""
     folder, digits = tmp_path / "sites", datasets.load("digits")
     shutil.copytree(place, folder)
@@ -54,18 +51,10 @@ def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("select", EVERY[:2])
-def test_a_stopped_selection_resumes(select, held, tmp_path, monkeypatch, capsys):
+def test_a_stopped_selection_resumes(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=4, lr=0.5)
-    whole, push, asked = deployed.simulated(held_out=True), deployed.grid.push_messages, []
-
-    def stops(messages):
-        asked.append(1)
-        if len(asked) in (5, 8, 12):
-            list(push(messages))  # the sites have counted, and the server does not receive it
-            raise KeyboardInterrupt
-        return push(messages)
-
-    monkeypatch.setattr(deployed.grid, "push_messages", stops)
+    whole = deployed.simulated(held_out=True)
+    deployed.stop_before_replies(5, 8, 12)
     stopped = 0
     while stopped < 9:
         try:
@@ -110,7 +99,7 @@ def test_a_site_that_does_not_count_is_left_out(held, tmp_path, monkeypatch, cap
     assert run.selection.get("last", run.weights).equal(whole.selection.get("last", whole.weights))
 
 
-def test_selections_that_sites_refuse(held, place, tmp_path, capsys):  # noqa: F811
+def test_selections_that_sites_refuse(held, place, tmp_path, capsys):
     with pytest.raises(InputError, match="epsilon"):
         Deployed(held, tmp_path / "a", "feddpcont(epsilon=50)", select="best-holdout")
     deployed = Deployed(place, tmp_path / "b", "fedavg", select="best-holdout")
@@ -129,7 +118,7 @@ def test_the_declared_replies_are_those_of_the_criterion(held, tmp_path):
     assert not replies_of(task, Plan.of(dataclasses.replace(settings, select="last")))
 
 
-def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):  # noqa: F811
+def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):
     Deployed(held, tmp_path, "fedavg", select="nes")
     for folder, missing in ((held, 0), (place, 1)):
         found = describe_data(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))

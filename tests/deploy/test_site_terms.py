@@ -12,22 +12,18 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.client.failure import CODES
 from fnlkit.client.training import Fit
-from fnlkit.deploy import agreement, opening, project, terms
+from fnlkit.deploy import agreement, leaving, opening, project, sites, terms
+from fnlkit.deploy.flower import secret, visits, wire
 from fnlkit.engines import travel
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
-from tests.commands import fnlkit
-from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
-
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-
-from fnlkit.client.failure import CODES  # noqa: E402
-from fnlkit.deploy import leaving, sites
-from fnlkit.deploy.flower import secret, visits, wire  # noqa: E402
-from fnlkit.methods.feddpcont import release_labels  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
+from fnlkit.methods.feddpcont import release_labels
+from tests.commands import refuse, succeed
+from tests.deploy.deployed import Deployed, write_keys
+from tests.engines.here import Grid
 
 RUN = "0123456789abcdef"
 
@@ -76,7 +72,7 @@ def told(reply):
         ("feddpcont(release=exact)", None, ["exact_counts"]),
     ],
 )
-def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tmp_path):  # noqa: F811
+def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tmp_path):
     deployed = Deployed(place, tmp_path, method)
     reply = sent(deployed, request(deployed, partial(release_labels, epsilon=asked)))
     assert told(reply) == code and len(lines(deployed)) == 1
@@ -84,7 +80,7 @@ def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tm
     assert (tmp_path / "memory-1/released.json").exists() == isinstance(code, list)
 
 
-def test_labels_are_released_once_for_all_runs(place, tmp_path):  # noqa: F811
+def test_labels_are_released_once_for_all_runs(place, tmp_path):
     """A new run name, another round, or a lost memory of the client: the counts are those of the first time."""
     deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
     step = partial(release_labels, epsilon=0.5)
@@ -98,7 +94,7 @@ def test_labels_are_released_once_for_all_runs(place, tmp_path):  # noqa: F811
     assert told(sent(deployed, request(deployed, partial(release_labels, epsilon=0.4), run="d" * 16))) == "release"
 
 
-def test_other_labels_are_no_second_release(place, tmp_path):  # noqa: F811
+def test_other_labels_are_no_second_release(place, tmp_path):
     deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
     step = partial(release_labels, epsilon=0.5)
     assert told(sent(deployed, request(deployed, step))) == ["epsilon", "private_counts"]
@@ -112,7 +108,7 @@ def test_other_labels_are_no_second_release(place, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("change", [{"protect": "none"}, {"method": "fedcorr"}, {"max_samples": 10**9}, {"lr": 9.0}, {"x": 1}])
-def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplog):  # noqa: F811
+def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplog):
     deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
     deployed.grid.config = deployed.config | change
     (name,) = change
@@ -125,7 +121,7 @@ def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplo
     assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
 
-def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):  # noqa: F811
+def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):
     """As docs/deployment.md: the site replaces agreed.toml, and nothing else, and need not start again."""
     deployed = Deployed(place, tmp_path, "fedavg")
     changed, agreed = tmp_path / "project/pyproject.toml", tmp_path / "agreed.toml"
@@ -139,7 +135,7 @@ def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys
     assert set(sent(deployed, {"hello": 1}, kind="query", config=config)) == {"client", "samples", "version"}
 
 
-def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):  # noqa: F811
+def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):
     from fnlkit.deploy import handover
 
     masked = Deployed(place, tmp_path, "fedavg", protect="secagg")
@@ -147,8 +143,8 @@ def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):  
     (line,) = lines(masked)
     assert line["failure"][1] == "Refused" and "is not masked" in line["told"]["refused"]
     monkeypatch.setattr(handover, "read_site", lambda folder: {"memory": str(tmp_path / "memory-1")})
-    done = fnlkit("fnlkit site log", tmp_path)
-    assert done.returncode == 0 and "refused: the server requests" in " ".join((done.stdout + done.stderr).split())
+    done = succeed("fnlkit site log", tmp_path)
+    assert "refused: the server requests" in " ".join((done.stdout + done.stderr).split())
 
 
 def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
@@ -195,7 +191,7 @@ def hostile(deployed):
     yield {"hello": 1}, "train.other"
 
 
-def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
+def test_every_message_has_a_line_in_the_ledger(place, tmp_path):
     deployed = Deployed(place, tmp_path, "fedavg")
     for number, (value, kind) in enumerate(hostile(deployed), 1):
         reply = sent(deployed, value, kind=kind)
@@ -204,7 +200,7 @@ def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
     assert number > 50 and told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) == ["weights"]
 
 
-def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):  # noqa: F811
+def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):
     deployed = Deployed(place, tmp_path, "fedavg")
     (tmp_path / "memory-1").mkdir()
     (tmp_path / "memory-1/left.jsonl").mkdir()  # no line can be written
@@ -216,7 +212,7 @@ def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):  
     )
 
 
-def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):  # noqa: F811
+def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.nodes[101]["data"] = str(tmp_path / "no/such.npz")
     with pytest.raises(WorkStopped, match="1 of 3 sites .*cannot be opened: InputError"):
@@ -227,7 +223,7 @@ def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, caps
     assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
 
 
-def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, monkeypatch, capsys):
     deployed = Deployed(place, tmp_path, "feddpcont")
     monkeypatch.setattr(opening, "read_or_draw", lambda path: None)
     reply = sent(deployed, request(deployed, partial(release_labels, epsilon=0.5)))
@@ -236,7 +232,7 @@ def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path
     assert all("secret" not in str(part) for part in reply["replies"][0][1])
 
 
-def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path):  # noqa: F811
+def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path):
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.grid.get_nodes = None  # nobody is asked
     deployed.config |= {"server_data": str(tmp_path / "none.npz")}
@@ -257,7 +253,7 @@ def saying(deployed, changes):
 
 
 @pytest.mark.parametrize("samples", [10**9, 10**30, 61, 0, -5, True, 2.0, "50", None])
-def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):  # noqa: F811
+def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
     saying(deployed, {101: {"samples": samples}})
     with pytest.raises(WorkStopped, match="site-1"):
@@ -268,45 +264,32 @@ def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_pat
 @pytest.mark.parametrize(
     ("change", "words"), [({"version": "0.0.1"}, "fnlkit 0.0.1"), ({"client": 2}, "claims"), ({"samples": 61}, "(max_samples)")]
 )
-def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, place, tmp_path, capsys):  # noqa: F811
+def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, place, tmp_path, capsys):
     """Another version, a number that is not that of the key, or more samples than agreed."""
-    from fnlkit.deploy import tasks
-
-    pairs = keys(tmp_path, 3)
     deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.6)
-    words_of_keys = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
-    path = deployed.folder / "project/pyproject.toml"
-    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words_of_keys)}"))
-    about = {"keys": words_of_keys, "task": "evaluate", "output": str(tmp_path / "found"), "run": str(tmp_path / "run/run.pt")}
-    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
-    deployed.grid.config = deployed.config = deployed.config | {"keys": words_of_keys}
+    deployed.admit_keys()
     deployed.train()
-    deployed.grid.config = deployed.config | about
+    about = {"task": "evaluate", "run": str(tmp_path / "run/run.pt")}
     saying(deployed, {101: change})
-    tasks.conduct(deployed.grid, deployed.grid.config)
-    found, server = json.loads((tmp_path / "found").read_text()), capsys.readouterr().out
+    found, server = deployed.run(output=str(tmp_path / "found"), **about), capsys.readouterr().out
     state = json.loads((tmp_path / "found.status.json").read_text())
     assert found["covers"] == ["site-0", "site-2"] and list(found["lost"]) == ["site-1"]
     assert state["refused"] == found["lost"] and words in state["refused"]["site-1"]
     assert [line for line in server.splitlines() if words in line and "site-1" in line]
     del deployed.grid.mangle
-    tasks.conduct(deployed.grid, deployed.grid.config | {"output": str(tmp_path / "again")})
+    deployed.run(output=str(tmp_path / "again"), **about)
     assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
 
 
 @pytest.mark.parametrize("refusing", [{100, 101, 102}, {100, 101}])
-def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp_path, capsys):  # noqa: F811
+def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp_path, capsys):
     """Refused sites and sites that are not connected have different remedies."""
-    pairs = keys(tmp_path, 3)
     deployed = Deployed(place, tmp_path / "run", "fedavg")
-    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
-    path = deployed.folder / "project/pyproject.toml"
-    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
-    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
+    deployed.admit_keys()
     if len(refusing) < 3:
         nodes = deployed.grid.get_nodes
         deployed.grid.get_nodes = lambda: [node for node in nodes() if node.node_id != 102]
-    deployed.grid.config = deployed.config = deployed.config | {"keys": words, "wait": 3.0}
+    deployed.config["wait"] = 3.0
     saying(deployed, {node: {"version": "0.0.1"} for node in refusing})
     with pytest.raises(WorkStopped) as stopped:
         deployed.train()
@@ -317,20 +300,12 @@ def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp
 
 
 @pytest.mark.parametrize("task", ["train", "evaluate"])
-def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_path, monkeypatch, capsys):
     """Site 1 has another version and is refused, site 2 is connected and does not answer."""
-    from fnlkit.deploy import tasks
-
-    pairs = keys(tmp_path, 3)
     deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.3)
-    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
-    path = deployed.folder / "project/pyproject.toml"
-    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
-    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
-    deployed.grid.config = deployed.config = deployed.config | {"keys": words}
+    deployed.admit_keys()
     deployed.train()
-    output, run = tmp_path / "result", str(tmp_path / "run/run.pt")
-    deployed.grid.config = deployed.config | {"task": task, "output": str(output), "run": run}
+    about = {"task": task, "output": str(tmp_path / "result"), "run": str(tmp_path / "run/run.pt")}
     saying(deployed, {101: {"version": "0.0.1"}})
     push = deployed.grid.push_messages
 
@@ -346,20 +321,19 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
     monkeypatch.setattr(sites, "_PATIENT_SECONDS", 0.5)
     if task == "train":
         with pytest.raises(WorkStopped) as stopped:
-            tasks.conduct(deployed.grid, deployed.grid.config)
+            deployed.run(**about)
         text = str(stopped.value)
         assert "refused (site-1): remove the cause at each site" in text
         assert "no answer in time (site-2): look at the log" in text and "start.sh" not in text
     else:
-        tasks.conduct(deployed.grid, deployed.grid.config)
-        found = json.loads(output.read_text())
+        found = deployed.run(**about)
         assert found["covers"] == ["site-0"] and "0.0.1" in found["lost"]["site-1"]
         assert found["lost"]["site-2"].startswith("no answer in time")
     state = json.loads((tmp_path / "result.status.json").read_text())
     assert list(state["refused"]) == ["site-1"] and list(state["silent"]) == ["site-2"]
 
 
-def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):
     """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
     monkeypatch.setattr(sites.Sites, "silent_seconds", 0)
@@ -379,14 +353,9 @@ def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path
 
 
 @pytest.mark.parametrize("content", [b"no npz", b"PK\x03\x04", b""])
-def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):  # noqa: F811
-    pairs = keys(tmp_path, 3)
+def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path / "run", "fedavg")
-    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
-    path = deployed.folder / "project/pyproject.toml"
-    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
-    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
-    deployed.grid.config = deployed.config = deployed.config | {"keys": words}
+    deployed.admit_keys()
     (tmp_path / "broken.npz").write_bytes(content)
     deployed.nodes[101]["data"] = str(tmp_path / "broken.npz")
     with pytest.raises(WorkStopped, match="site-1.*site-1: its site cannot be opened"):
@@ -394,11 +363,9 @@ def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):  
     assert "broken.npz" in capsys.readouterr().err
 
 
-def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys):  # noqa: F811
+def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
-    text = (deployed.folder / "project/pyproject.toml").read_text()
-    (deployed.folder / "project/pyproject.toml").write_text(text.replace("max_samples = 60", "max_samples = 100000000"))
-    deployed.config["max_samples"] = 10**8
+    deployed.agree(max_samples=10**8)
     saying(deployed, {100: {"samples": 10**8}})
     tracemalloc.start()
     run = deployed.train()
@@ -407,7 +374,7 @@ def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys
     assert run.finished and peak < 4 * 10**8 and (tmp_path / "run.pt").stat().st_size < 10**6
 
 
-def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, capsys):  # noqa: F811
+def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, capsys):
     """The site that had the number first keeps it, and the newcomer is named."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
     deployed.nodes[103] = deployed.nodes[102] | {"memory": str(tmp_path / "memory-3")}
@@ -416,36 +383,18 @@ def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, caps
     assert run.finished and not run.rejected and "node 103: claims to be client 0" in capsys.readouterr().out
 
 
-def keys(folder, count):
-    """Write public keys as ssh-keygen does; return [(path, PEM)]."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    out, form = [], serialization
-    for k in range(count):
-        public = ec.generate_private_key(ec.SECP384R1()).public_key()
-        path = folder / f"site-{k}.key.pub"
-        path.write_bytes(public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH) + b" a@b\n")
-        out.append((path, public.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)))
-    return out
-
-
 def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path):
-    ((path, pem),) = keys(tmp_path, 1)
+    ((path, pem),) = write_keys(tmp_path, 1)
     found = hashlib.sha256(base64.b64decode(path.read_bytes().split()[1])).digest()
     assert sites.fingerprint(pem) == f"SHA256:{base64.b64encode(found).decode()[:-1]}" == project.fingerprint_of(path)
 
 
-def test_a_key_is_a_number(place, tmp_path, capsys):  # noqa: F811
+def test_a_key_is_a_number(place, tmp_path, capsys):
     """A SuperNode takes part under the number of its key alone, whatever it claims and whoever came first."""
-    pairs = keys(tmp_path, 4)
     deployed = Deployed(place, tmp_path / "run", "fedavg", rounds=1)
-    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs[:3]])
-    text = (deployed.folder / "project/pyproject.toml").read_text()
-    (deployed.folder / "project/pyproject.toml").write_text(text.replace('keys = "[]"', f"keys = {json.dumps(words)}"))
-    deployed.config["keys"] = words
+    deployed.admit_keys()
     deployed.nodes = deployed.grid.nodes = {99: deployed.nodes[100] | {"memory": str(tmp_path / "x")}} | deployed.nodes
-    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs[:3])} | {99: pairs[3][1]}
+    deployed.grid.keys[99] = write_keys(tmp_path, 1)[0][1]
     run = deployed.train()
     server = capsys.readouterr().out
     assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
@@ -457,16 +406,15 @@ def test_a_key_is_a_number(place, tmp_path, capsys):  # noqa: F811
 
 @pytest.mark.parametrize("given", [2, "twice", "text"])
 def test_keys_are_those_of_all_sites(given, tmp_path):
-    paths = [str(path) for path, _ in keys(tmp_path, 3)]
+    paths = [str(path) for path, _ in write_keys(tmp_path, 3)]
     (tmp_path / "text").write_text("ssh-rsa AAAA")
     chosen = {2: paths[:2], "twice": [*paths[:2], paths[0]], "text": [*paths[:2], str(tmp_path / "text")]}[given]
     options = " ".join(f"--key {path}" for path in chosen)
-    done = fnlkit(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path)
-    assert done.returncode == 2 and "--key" in done.stderr and len(done.stderr.splitlines()) == 1
+    refuse(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path, "--key")
     assert not (tmp_path / "project").exists()
 
 
-def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
+def test_every_entry_of_a_project_is_checked(place, tmp_path):
     config = Deployed(place, tmp_path, "fedavg").config
     for name, values in {
         "sites": [0, "3", True, None], "shape": ["", "3", "[0]", "[1.5]", "[]", "[1e999]"], "classes": ["[1]", "{}"],
@@ -482,7 +430,7 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
                 terms.read_config({key: value for key, value in config.items() if key != name})
 
 
-def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):  # noqa: F811
+def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):
     """Flower refuses a run with an entry that the project lacks."""
     assert set(agreement.FREE) <= set(Deployed(place, tmp_path, "fedavg").config)
 

@@ -14,23 +14,15 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.run import Run
 from fnlkit.client.losses.correction import forward_given
 from fnlkit.client.training import Fit
-from fnlkit.deploy import opening, project, terms, training
+from fnlkit.deploy import gate, leaving, opening, project, terms, training
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.experiment import Experiment, Settings
-from tests.commands import fnlkit
+from fnlkit.experiment import Settings
+from fnlkit.server.clients import TooManyLost
+from tests.commands import fnlkit, refuse, succeed
+from tests.deploy.deployed import CANARY, NUMBER, Deployed
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-
-from fnlkit.deploy import allowed, apps, gate, leaving  # noqa: E402
-from fnlkit.server.clients import TooManyLost  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
-
-CANARY = "CanaryQ7x"
-NUMBER = 0.7236067977499789  # a pixel that nobody else has
 METHODS = [
     ("fedcorr", {"optimizer": "feddyn(alpha=0.1)", "aggregator": "median", "selector": "power-of-choice(d=2)"}),
     ("fedefc(latest=2)", {}),
@@ -41,71 +33,6 @@ METHODS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with the npz of three sites, each with wrong labels of its own, and the server's."""
-    folder, rng = tmp_path_factory.mktemp("sites"), np.random.default_rng(1)
-    digits = datasets.load("digits")
-    order = rng.permutation(len(digits.y_train))[:150]
-    for k, part in enumerate(np.array_split(order, 3)):
-        given = digits.y_train[part].copy()
-        given[: 10 * k] = rng.integers(0, 10, 10 * k)
-        x = digits.x_train[part].astype(np.float32) / 255
-        x[0, 0, 0, 0] = NUMBER
-        np.savez(folder / f"{CANARY}-{k}.npz", x_train=x, y_train=given)
-    x, test = (values.astype(np.float32) / 255 for values in (digits.x_train[:20], digits.x_test[:60]))
-    np.savez(folder / "server.npz", x_train=x, y_train=digits.y_train[:20], x_test=test, y_test=digits.y_test[:60])
-    return folder
-
-
-class Deployed:
-    """A written project, its sites and its server, in this process."""
-
-    def __init__(self, place, folder, method, **settings):
-        self.folder = Path(folder)
-        common = {"rounds": 4, "fraction": 1.0, "epochs": 1, "batch_size": 16, "model": "mlp(hidden=8)", "precision": "fp64"}
-        self.settings = Settings(method=method, **(common | settings))
-        about = {"sites": 3, "wait": 0, "max_samples": 60}
-        project.write_project(folder / "project", datasets.load(str(place / "server.npz")), self.settings, **about)
-        import tomllib
-
-        text = (self.folder / "project/pyproject.toml").read_text(encoding="utf-8")
-        self.config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-        self.config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt"), "timeout": 5.0}
-        self.place = place
-        self.nodes = {
-            100 + k: {"client": k, "data": str(place / f"{CANARY}-{k}.npz"), "memory": str(self.folder / f"memory-{k}"),
-                      "agreed": str(self.folder / "project/pyproject.toml")}
-            for k in range(3)
-        }  # fmt: skip
-        self.grid = Grid(apps.client_app(opening.open_site), self.config, self.nodes)
-
-    def train(self):
-        training.conduct(self.grid, self.config)
-        return Run.read(self.config["output"])
-
-    def simulated(self, held_out=False):
-        """Return the run that sequential makes of the same samples, labels and scale; held-out samples follow all others."""
-        task = terms.read_config(self.config)[1]
-        sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
-        parts = ("train", "test") if held_out else ("train",)
-        x, given = (np.concatenate([site[f"{name}_{part}"] for part in parts for site in sites]) for name in "xy")
-        with np.load(self.place / "server.npz") as file:
-            server = dict(file)
-        data = datasets.dataset.Dataset(
-            "all", "image", given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
-            statistics=(task.mean, task.std), observed=True, test_true=True,
-        )  # fmt: skip
-        offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
-        owner = np.full(len(x), -1)
-        if held_out:
-            owner[offsets[-1] :] = np.repeat(range(3), [len(site["y_test"]) for site in sites])
-        extra = {"holdout_client": owner} if held_out else {}
-        federation = Federation("all", 10, offsets, np.arange(offsets[-1]), given, extra=extra)
-        settings = terms.deployable(self.settings, task)
-        return Experiment(federation, data, settings, engine="sequential").run()
-
-
 @pytest.mark.parametrize(("method", "more"), METHODS)
 def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, method, **more)
@@ -113,8 +40,8 @@ def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys
     assert torch.equal(run.weights, plain.weights) and vars(run.traffic) == vars(plain.traffic)
     assert [row.get("accuracy") for row in run.history] == [row.get("accuracy") for row in plain.history]
     assert not run.rejected and run.finished
-    told = fnlkit(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
-    assert told.returncode == 0 and json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"], told.stderr
+    told = succeed(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
+    assert json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"]
     for k in range(3):
         left = leaving.read_ledger(str(tmp_path / f"memory-{k}/left.jsonl"))
         sent = {name for line in left for name in line.get("arrays", {})}
@@ -122,20 +49,11 @@ def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys
         assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
 
 
-def test_a_stopped_server_resumes(place, tmp_path, monkeypatch, capsys):
+def test_a_stopped_server_resumes(place, tmp_path, capsys):
     """Sites need not know: what they remember is named by the run and the round."""
     deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
     whole = deployed.simulated()
-    push, asked = deployed.grid.push_messages, []
-
-    def stops(messages):
-        asked.append(1)
-        if len(asked) in (4, 9):
-            list(push(messages))  # the sites do their part, and nobody hears of it
-            raise KeyboardInterrupt
-        return push(messages)
-
-    monkeypatch.setattr(deployed.grid, "push_messages", stops)
+    deployed.stop_before_replies(4, 9)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             deployed.train()
@@ -149,17 +67,7 @@ def test_too_few_sites_are_no_success(place, tmp_path, capsys):
     with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: site-1"):
         deployed.train()
     deployed = Deployed(place, tmp_path / "again", "fedavg", min_replies=0.7)
-    push, gone = deployed.grid.push_messages, deployed.nodes[101]
-
-    def dies(messages):
-        for message in messages:
-            if message.metadata.message_type == "train" and message.metadata.dst_node_id == 101:
-                deployed.nodes.pop(101, None)
-                yield None
-            else:
-                yield from push([message])
-
-    deployed.grid.push_messages = dies
+    gone, push = deployed.nodes[101], deployed.lose(101, kind="train")
     with pytest.raises(TooManyLost, match="site-1: its node did not reply.*then run the same command$"):
         deployed.train()
     deployed.grid.push_messages = push
@@ -256,23 +164,6 @@ def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys)
     assert not _has_canary(_all_bytes(deployed))
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "may"),
-    [
-        ("fnlkit.methods.fedefc", "score_accuracy", True),
-        ("fnlkit.client.losses.cross_entropy", "cross_entropy", True),
-        ("fnlkit.server.selection", "local_loss", True),
-        ("os", "system", False),
-        ("fnlkit.methods.fedcorr", "np.load", False),
-        ("fnlkit.client.client", "predict", False),  # imported there, made elsewhere
-        ("fnlkit.components.own", "load", False),
-        ("fnlkit.methods_of_mine", "step", False),
-    ],
-)
-def test_a_server_may_name_steps_of_fnlkit_only(module, name, may):
-    assert allowed.may_be_named(module, name) == may
-
-
 @pytest.mark.parametrize("transition", ["{}:f/..", "evil:f", "{}"])
 def test_a_value_in_a_message_imports_and_reads_nothing_at_a_site(transition, place, tmp_path, monkeypatch, capsys):
     evil = tmp_path / "evil.py"
@@ -344,26 +235,10 @@ def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
 
 
 # ---- the project
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("--method nnc", "needs embedding"),
-        ("--method oracle", "needs truth"),
-        ("--memorization", "needs the true labels"),
-        ("--model mine.py:Net", "--model"),
-    ],
-)
-def test_settings_that_sites_cannot_use_are_refused(options, words, tmp_path):
-    done = fnlkit(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path)
-    assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "project").exists()
-
-
 def test_a_folder_with_files_is_not_overwritten(tmp_path):
     line = "fnlkit flower-app project --dataset digits --sites 3"
     assert fnlkit(line, tmp_path).returncode == 0
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 2 and "there is something already" in done.stderr
+    refuse(line, tmp_path, "there is something already")
 
 
 def test_a_site_flips_its_labels_with_a_secret_that_the_server_does_not_have(place, tmp_path):

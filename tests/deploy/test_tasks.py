@@ -7,7 +7,6 @@ import errno
 import itertools
 import json
 import shutil
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -16,86 +15,13 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.run import Run
-from fnlkit.deploy import opening, project, tasks, terms
+from fnlkit.deploy import labels, leaving, opening, sites, tasks, terms
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import run_estimator
 from fnlkit.estimators.intervals import wilson
-from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
-from fnlkit.review import report
-from fnlkit.review.audit import audit
-
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-
-from fnlkit.deploy import apps, labels, leaving, sites  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
-
-CANARY, NUMBER = "CanaryQ7x", 0.7236067977499789
-SITES = 4
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with the npz of each site, two of them with wrong labels, and the coordinator's npz."""
-    folder, rng = tmp_path_factory.mktemp("sites"), np.random.default_rng(1)
-    digits = datasets.load("digits")
-    order = rng.permutation(len(digits.y_train))[: 60 * SITES]
-    for k, part in enumerate(np.array_split(order, SITES)):
-        given = digits.y_train[part].copy()
-        given[: 12 * k] = (given[: 12 * k] + 1) % 10
-        x = digits.x_train[part].astype(np.float32) / 255
-        x[0, 0, 0, 0] = NUMBER
-        ids = np.array([f"{CANARY}-id-{k}-{i}" for i in range(len(part))])
-        np.savez(folder / f"{CANARY}-{k}.npz", x=x, y=given, class_names=np.array(list("0123456789")), ids=ids)
-    x, test = (values.astype(np.float32) / 255 for values in (digits.x_train[:30], digits.x_test[:60]))
-    np.savez(folder / "server.npz", x_train=x, y_train=digits.y_train[:30], x_test=test, y_test=digits.y_test[:60])
-    return folder
-
-
-class Deployed:
-    """A written project, its sites and its server, in this process."""
-
-    def __init__(self, place, folder, task="audit", *, data=None, **judging):
-        self.place, self.folder = place, Path(folder)
-        settings = Settings(method="fedavg", rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=8)", min_replies=0.5)
-        judging = terms.Judging(**({"folds": 2, "audit_rounds": 2} | judging))
-        about = {"sites": SITES, "wait": 0, "max_samples": 100, "name": task, "judging": judging}
-        project.write_project(self.folder / "project", data or datasets.load(str(place / "server.npz")), settings, **about)
-        agreed = self.folder / "project/pyproject.toml"
-        self.config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-        self.config |= {"output": str(self.folder / "result"), "timeout": 5.0}
-        self.nodes = {
-            100 + k: {"client": k, "data": str(place / f"{CANARY}-{k}.npz"), "memory": str(self.folder / f"memory-{k}"),
-                      "agreed": str(agreed)}
-            for k in range(SITES)
-        }  # fmt: skip
-        self.grid = Grid(apps.client_app(opening.open_site), self.config, self.nodes)
-
-    def run(self, **changes):
-        self.grid.config = self.config | changes
-        tasks.conduct(self.grid, self.config | changes)
-        return json.loads(Path((self.config | changes)["output"]).read_text())
-
-    def simulated(self, sites=range(SITES)):
-        """Return (federation, data set, settings of the models) of a simulation with the samples of some sites."""
-        settings, task = terms.read_config(self.config)
-        parts = [np.load(self.place / f"{CANARY}-{k}.npz") for k in sites]
-        x, given = np.concatenate([part["x"] for part in parts]), np.concatenate([part["y"].astype(np.int64) for part in parts])
-        data = datasets.dataset.Dataset(
-            "all", task.kind, given, given[:0], list(task.classes), lambda: (x, x[:0]), statistics=(task.mean, task.std),
-            observed=True,
-        )  # fmt: skip
-        offsets = np.concatenate([[0], np.cumsum([len(part["y"]) for part in parts])])
-        meta = {"client_names": [task.names[k] for k in sites]}
-        federation = Federation("all", len(task.classes), offsets, np.arange(len(x)), given, meta=meta)
-        return federation, data, tasks.warm_up(task, settings)
-
-    def audited(self, sites=range(SITES)):
-        federation, data, warm_up = self.simulated(sites)
-        judging = terms.read_config(self.config)[1].judging
-        found = audit(federation, data, folds=judging.folds, across=judging.per_sample, warm_up=warm_up, engine="sequential")
-        return report.facts(found, federation, data) | {"transition": found.transition.tolist()}, found
+from tests.deploy.deployed import CANARY, NUMBER, SITES, Judged, apps
+from tests.engines.here import Grid
 
 
 def same(found, expected, names=("sites", "transition", "classes", "samples", "sent")):
@@ -103,8 +29,8 @@ def same(found, expected, names=("sites", "transition", "classes", "samples", "s
 
 
 @pytest.mark.parametrize("per_sample", [False, True])
-def test_an_audit_over_sites_equals_the_simulation(per_sample, place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path, per_sample=per_sample)
+def test_an_audit_over_sites_equals_the_simulation(per_sample, audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path, per_sample=per_sample)
     found, (expected, simulated) = deployed.run(), deployed.audited()
     assert same(found, expected) and found["lost"] == {} and found["covers"] == [f"site-{k}" for k in range(SITES)]
     assert ("fingerprints" in found["sent"]) == per_sample
@@ -130,12 +56,12 @@ ESTIMATORS = [
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_an_estimate_over_sites_equals_the_simulation(estimator, place, tmp_path, capsys):
+def test_an_estimate_over_sites_equals_the_simulation(estimator, audited, tmp_path, capsys):
     single = estimator in ("anchor", "energy", "loss")
     if single:
         with pytest.raises(InputError, match="--per-sample"):
-            Deployed(place, tmp_path, "estimate", estimator=estimator)
-    deployed = Deployed(place, tmp_path, "estimate", estimator=estimator, per_sample=single)
+            Judged(audited, tmp_path, "estimate", estimator=estimator)
+    deployed = Judged(audited, tmp_path, "estimate", estimator=estimator, per_sample=single)
     found, (federation, data, warm_up) = deployed.run(), deployed.simulated()
     arrays, facts = run_estimator(federation, data, estimator, form="federated", warm_up=warm_up, engine="sequential")
     assert [row["level"] for row in found["sites"]] == arrays["estimate_client_level"].tolist()
@@ -146,12 +72,9 @@ def test_an_estimate_over_sites_equals_the_simulation(estimator, place, tmp_path
         assert np.array_equal(np.concatenate([one.extra[f"estimate_{name}"] for one in judged]), arrays[f"estimate_{name}"])
 
 
-def test_training_and_evaluation_follow_in_the_same_project(place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path)
-    trained = {"task": "train", "output": str(tmp_path / "run.pt")}
-    deployed.grid.config = deployed.config | trained
-    tasks.conduct(deployed.grid, deployed.config | trained)
-    run = Run.read(str(tmp_path / "run.pt"))
+def test_training_and_evaluation_follow_in_the_same_project(audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path)
+    run = deployed.run(task="train", output=str(tmp_path / "run.pt"))
     found = deployed.run(task="evaluate", run=str(tmp_path / "run.pt"))
     _, data, _ = deployed.simulated()
     settings, task = terms.read_config(deployed.config)
@@ -173,21 +96,20 @@ def test_training_and_evaluation_follow_in_the_same_project(place, tmp_path, cap
         deployed.run(task="evaluate", run=str(tmp_path / "run.pt"))
 
 
-def test_sites_with_one_class_or_one_sample_take_part(place, tmp_path, capsys):
+def test_sites_with_one_class_or_one_sample_take_part(audited, tmp_path, capsys):
     """Classes are the project's, matched by name; the audit equals the simulation, and training and evaluation cover all."""
     few = tmp_path / "few"
-    shutil.copytree(place, few)
+    shutil.copytree(audited, few)
     for k, texts in ((1, ["3"] * 20), (2, ["8"])):
-        site = np.load(place / f"{CANARY}-{k}.npz")
+        site = np.load(audited / f"{CANARY}-{k}.npz")
         np.savez(few / f"{CANARY}-{k}.npz", x=site["x"][: len(texts)], y=np.array(texts))
-    deployed = Deployed(few, tmp_path)
+    deployed = Judged(few, tmp_path)
     found = deployed.run()
     assert same(found, deployed.audited()[0]) and [row["samples"] for row in sorted(
         found["sites"], key=lambda row: row["client"])] == [60, 20, 1, 60]  # fmt: skip
     assert len(deployed.run(task="estimate", output=str(tmp_path / "estimate"))["sites"]) == SITES
     run = str(tmp_path / "run.pt")
-    deployed.grid.config = deployed.config | {"task": "train", "output": run}
-    tasks.conduct(deployed.grid, deployed.grid.config)
+    deployed.run(task="train", output=run)
     rows = deployed.run(task="evaluate", run=run, output=str(tmp_path / "evaluation"))["sites"]
     assert [row["samples"] for row in rows] == [60, 20, 0, 60] and rows[2] == {
         "site": "site-2", "samples": 0, "agreement": None, "low": 0.0, "high": 1.0, "balanced": None
@@ -229,8 +151,8 @@ def test_a_table_folder_or_array_of_one_sample_is_read(form, tmp_path):
     assert load_for_task(site, task).y_train.tolist() == [1]
 
 
-def test_a_task_that_the_sites_did_not_agree_to_is_refused(place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path, "train", tasks=("train", "evaluate"))
+def test_a_task_that_the_sites_did_not_agree_to_is_refused(audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path, "train", tasks=("train", "evaluate"))
     with pytest.raises(InputError, match="task"):
         opening.open_site(deployed.config | {"task": "audit"}, deployed.nodes[100])
     with pytest.raises(InputError, match="task"):
@@ -238,27 +160,10 @@ def test_a_task_that_the_sites_did_not_agree_to_is_refused(place, tmp_path, caps
 
 
 # ---- sites that disappear, and servers that stop
-def _dies(deployed, node, after):
-    """Make a node disappear after a number of messages; return the push function of before."""
-    push, seen = deployed.grid.push_messages, []
-
-    def pushed(messages):
-        for message in messages:
-            seen.append(message.metadata.dst_node_id)
-            if message.metadata.dst_node_id == node and seen.count(node) > after:
-                deployed.nodes.pop(node, None)
-                yield None
-            else:
-                yield from push([message])
-
-    deployed.grid.push_messages = pushed
-    return push
-
-
 @pytest.mark.parametrize("after", [0, 2, 5, 8])
-def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path)
-    _dies(deployed, 102, after)
+def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path)
+    deployed.lose(102, after)
     found = deployed.run()
     assert list(found["lost"]) == ["site-2"] and found["covers"] == ["site-0", "site-1", "site-3"]
     assert same(found, deployed.audited([0, 1, 3])[0], ("sites", "transition", "samples"))
@@ -267,9 +172,9 @@ def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, 
 
 
 @pytest.mark.parametrize("after", [3, 6])
-def test_a_site_that_comes_back_is_asked_again(after, place, tmp_path, capsys):
+def test_a_site_that_comes_back_is_asked_again(after, audited, tmp_path, capsys):
     """Two of three sites train a model that a single site judges; the loss of this site's reply is noticed at every step."""
-    deployed = Deployed(place, tmp_path)
+    deployed = Judged(audited, tmp_path)
     config = deployed.config | {"sites": 3, "names": json.dumps([f"site-{k}" for k in range(3)])}
     agreed = tmp_path / "project/pyproject.toml"
     names = json.dumps(json.dumps([f"site-{k}" for k in range(4)]))
@@ -301,10 +206,9 @@ def test_a_site_that_comes_back_is_asked_again(after, place, tmp_path, capsys):
 
 @pytest.mark.parametrize("task", ["train", "audit"])
 @pytest.mark.parametrize("visits", [1, 2])
-def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, place, tmp_path, monkeypatch, capsys):
+def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, audited, tmp_path, monkeypatch, capsys):
     """The result is that of an undisturbed task, and the line is in the state before the task ends."""
-    plain = Deployed(place, tmp_path / "plain", task)
-    tasks.conduct(plain.grid, plain.config)
+    whole = Judged(audited, tmp_path / "plain", task).run()
     enter, failed = leaving.enter, []
 
     def full(path, **about):
@@ -316,23 +220,20 @@ def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, place, tmp_p
 
     monkeypatch.setattr(leaving, "enter", full)
     monkeypatch.setattr(sites, "_DISK_SECONDS", 0)
-    deployed = Deployed(place, tmp_path / "full", task)
-    deployed.config["wait"] = 60.0
-    tasks.conduct(deployed.grid, deployed.config)
+    deployed = Judged(audited, tmp_path / "full", task)
+    found = deployed.run(wait=60.0)
     assert len(failed) == 2 * visits
     if task == "train":
-        run, whole = (Run.read(each.config["output"]) for each in (deployed, plain))
-        assert torch.equal(run.weights, whole.weights) and not run.rejected
+        assert torch.equal(found.weights, whole.weights) and not found.rejected
     else:
-        found, whole = (json.loads(Path(each.config["output"]).read_text()) for each in (deployed, plain))
         assert same(found, whole) and found["lost"] == {}
     events = [text for _, text in json.loads(Path(f"{deployed.config['output']}.status.json").read_text())["events"]]
     assert any("site-1" in text and "disk is full" in text for text in events)
 
 
-def test_an_internal_error_of_the_server_is_named_as_one(place, tmp_path, monkeypatch, capsys):
+def test_an_internal_error_of_the_server_is_named_as_one(audited, tmp_path, monkeypatch, capsys):
     """The text of a KeyError alone is a word in quotes, and running the command again repeats it."""
-    deployed = Deployed(place, tmp_path)
+    deployed = Judged(audited, tmp_path)
 
     def fails(remote, task, settings, config, report):
         raise KeyError("level")
@@ -344,9 +245,9 @@ def test_an_internal_error_of_the_server_is_named_as_one(place, tmp_path, monkey
     assert reason == "internal error at the server (KeyError: 'level'); its log has the traceback"
 
 
-def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path)
-    gone, push = deployed.nodes[102], _dies(deployed, 102, 6)
+def test_too_few_sites_end_the_task_and_the_same_command_continues(audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path)
+    gone, push = deployed.nodes[102], deployed.lose(102, 6)
     with pytest.raises(WorkStopped, match="site-2"):
         deployed.run(min_replies=1.0)
     state = json.loads((tmp_path / "result.status.json").read_text())
@@ -361,19 +262,10 @@ def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_pa
 
 
 @pytest.mark.parametrize("stop", [3, 9, 16, 23])
-def test_a_stopped_server_continues_an_audit(stop, place, tmp_path, capsys):
+def test_a_stopped_server_continues_an_audit(stop, audited, tmp_path, capsys):
     """Sites did the last step, and the server stopped before it wrote the replies."""
-    deployed = Deployed(place, tmp_path)
-    push, seen = deployed.grid.push_messages, []
-
-    def pushed(messages):
-        seen.append(1)
-        if len(seen) == stop:
-            list(push(messages))
-            raise KeyboardInterrupt
-        return push(messages)
-
-    deployed.grid.push_messages = pushed
+    deployed = Judged(audited, tmp_path)
+    deployed.stop_before_replies(stop)
     with pytest.raises(KeyboardInterrupt):
         deployed.run()
     found = deployed.run()
@@ -382,9 +274,9 @@ def test_a_stopped_server_continues_an_audit(stop, place, tmp_path, capsys):
 
 # ---- what leaves, and what stays
 @pytest.mark.parametrize("task", ["audit", "estimate"])
-def test_no_canary_leaves_a_site_in_an_audit(task, place, tmp_path, capsys):
+def test_no_canary_leaves_a_site_in_an_audit(task, audited, tmp_path, capsys):
     """Paths, ids, pixels, labels and scores of single samples stay at the site, and each reply is in the ledger."""
-    deployed = Deployed(place, tmp_path / CANARY, task)
+    deployed = Judged(audited, tmp_path / CANARY, task)
     found = deployed.run()
     data = b"".join(deployed.grid.left)
     secrets, entered = [CANARY.encode(), np.float32(NUMBER).tobytes(), np.float64(np.float32(NUMBER)).tobytes()], {}
@@ -422,7 +314,7 @@ def _with_secrets(deployed, folder, drawn):
 
 
 def _broken(secrets):
-    """Return a function in place of `open_site` that raises an error with the next secret, in the text or as the class."""
+    """Return a function in audited of `open_site` that raises an error with the next secret, in the text or as the class."""
 
     def open_site(config, node):
         secret, kind = next(secrets), next(kinds)
@@ -432,7 +324,7 @@ def _broken(secrets):
     return open_site
 
 
-def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch, capsys):
+def test_none_of_a_thousand_canaries_leaves_a_site(audited, tmp_path, monkeypatch, capsys):
     """Secrets in labels, paths, ids, metadata and texts of errors, over all tasks."""
     from fnlkit.deploy.agreement import load_for_task
     from fnlkit.deploy.flower import wire
@@ -440,7 +332,7 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
 
     rng = np.random.default_rng(0)
     drawn = (f"Canary{rng.bytes(8).hex()}" for _ in itertools.count())
-    deployed = Deployed(place, tmp_path, audit_rounds=1)
+    deployed = Judged(audited, tmp_path, audit_rounds=1)
     secrets = _with_secrets(deployed, tmp_path, drawn)
     task = terms.read_config(deployed.config)[1]
     seen = [load_for_task(site["data"], task, leave_out=site["leave_out"]) for site in deployed.nodes.values()]
@@ -448,8 +340,7 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
     run = str(tmp_path / "run.pt")
     deployed.run()
     deployed.run(task="estimate", output=str(tmp_path / "estimate"))
-    deployed.grid.config = deployed.config | {"task": "train", "output": run}
-    tasks.conduct(deployed.grid, deployed.grid.config)
+    deployed.run(task="train", output=run)
 
     right = apps.answer
 
@@ -472,11 +363,11 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
     assert b"Canary" not in sent and b"weights" in sent and b"ValueError" in sent
 
 
-def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
+def test_reviewed_labels_are_used_in_the_next_run(audited, tmp_path, capsys):
     from fnlkit import pipeline
     from fnlkit.deploy.agreement import load_for_task
 
-    deployed = Deployed(place, tmp_path)
+    deployed = Judged(audited, tmp_path)
     deployed.run()
     memory, (_, task) = tmp_path / "memory-3", terms.read_config(deployed.config)
     data = load_for_task(deployed.nodes[103]["data"], task)
@@ -505,26 +396,9 @@ def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
 
 
 # ---- agreement by name
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"y": np.array(["a", "b"] * 4), "class_names": None}, "'a'"),
-        ({"y": np.full(8, -1)}, "label"),
-        ({"x": np.zeros((8, 9, 8, 1), np.float32)}, "9"),
-        ({"x": np.zeros((8, 64), np.float32)}, "64"),
-    ],
-)
-def test_a_site_with_other_data_is_told_what_differs(change, named, place, tmp_path):
-    deployed = Deployed(place, tmp_path)
-    site = {"x": np.zeros((8, 8, 8, 1), np.float32), "y": np.arange(8), "class_names": np.array(list("0123456789"))} | change
-    np.savez(tmp_path / "other.npz", **{name: values for name, values in site.items() if values is not None})
-    with pytest.raises(InputError, match=named):
-        opening.open_site(deployed.config, deployed.nodes[100] | {"data": str(tmp_path / "other.npz")})
-
-
-def test_classes_are_matched_by_name(place, tmp_path):
+def test_classes_are_matched_by_name(audited, tmp_path):
     """A site lacks classes, has them in another order, and has an additional class."""
-    deployed = Deployed(place, tmp_path)
+    deployed = Judged(audited, tmp_path)
     names = np.array(["9", "extra", "3"])
     np.savez(
         tmp_path / "few.npz",

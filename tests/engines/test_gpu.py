@@ -15,7 +15,7 @@ from fnlkit.engines.devices import Devices
 from fnlkit.engines.stacked_training import match_layout
 from fnlkit.models import build
 from fnlkit.pipeline import doctor
-from tests.commands import fnlkit
+from tests.commands import succeed
 from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
 from tests.engines.test_engines import FITS, OWN_TERMS, agree, equal_rounds, federation, in_turn, run, same_round, specification
@@ -149,8 +149,8 @@ def test_doctor_describes_every_device(monkeypatch, tmp_path):
     small, large = (each["at_once"] for each in found["devices"])
     assert 1 <= small["resnet18"] < 5 * GIB / (3 * 11.2e6 * 4) < small["lenet5"]
     assert all(abs(large[name] - 4 * small[name]) <= 4 for name in small)
-    done = fnlkit("fnlkit doctor --no-test", tmp_path)
-    assert done.returncode == 0 and all(f"a device {k}" in done.stdout for k in (0, 1))
+    done = succeed("fnlkit doctor --no-test", tmp_path)
+    assert all(f"a device {k}" in done.stdout for k in (0, 1))
 
 
 # ---- whole runs
@@ -164,8 +164,7 @@ def test_two_runs_of_a_seed_are_equal(device, model, precision, noisy, tmp_path)
     line = f"fnlkit train {noisy} --method fedcorr --rounds 12 --fraction 0.25 --epochs 1 --engine stacked --device {device}"
     runs = []
     for name in ("first.pt", "second.pt"):
-        done = fnlkit(f"{line} --model '{model}' --precision {precision} -o {name}", tmp_path)
-        assert done.returncode == 0, done.stderr
+        succeed(f"{line} --model '{model}' --precision {precision} -o {name}", tmp_path)
         runs.append(Run.read(str(tmp_path / name)))
     same(*runs)
 

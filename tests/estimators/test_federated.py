@@ -20,7 +20,7 @@ from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
 from fnlkit.review.audit import audit
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 
 WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
 # EstimatorInputs beside the labels: none (a warm-up where one is needed), rows of a file, a run.
@@ -232,8 +232,7 @@ def test_principal_components_of_all_clients_are_refused():
 
 def test_the_file_records_the_form_and_the_replies(tmp_path):
     line = "fnlkit estimate-noise n.npz --estimator 'loss(scope=client)' --rounds 1 --form federated --json -o j.npz"
-    done = fnlkit(f"fnlkit partition --clients 4 -o n.npz && {line}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit partition --clients 4 -o n.npz && {line}", tmp_path)
     facts = Federation.read(str(tmp_path / "j.npz")).meta["estimate"]
     assert facts["estimator"] == "loss(scope=client)" and facts["form"] == "federated"
     assert (

@@ -11,7 +11,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
 from fnlkit.experiment import cards
 from fnlkit.experiment.cards import TABLES, card
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.toy import train
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +27,7 @@ def test_the_example_method_computes_its_formula_and_runs_in_a_pipe(tmp_path):
     torch.testing.assert_close(steps[0].model.weights, expected)
     assert steps[0].report["fit"] == pytest.approx(replies["fit"].mean().item())
     federated = "fnlkit partition --clients 4 | fnlkit train --rounds 2 --epochs 1 --fraction 0.5 --model mlp"
-    done = fnlkit(f"{federated} --engine sequential --method {path}:by_loss -o run.pt", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(f"{federated} --engine sequential --method {path}:by_loss -o run.pt", tmp_path)
     assert Run.read(tmp_path / "run.pt").traffic.sent["fit"] == 2 * 2 * 8
 
 

@@ -12,7 +12,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
 from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 CRITERIA = ("best-holdout", "nes(patience=2)", "label-wave(window=2, patience=2)")
@@ -196,8 +196,7 @@ def test_commands_record_the_choice(tmp_path):
         "fnlkit partition --clients 4 --holdout 0.2 | fnlkit inject-noise | fnlkit train --rounds 3 --epochs 1 --fraction 0.5 "
         "--select 'nes(patience=1)' --patience 1 -o r.pt && fnlkit evaluate r.pt && fnlkit info r.pt"
     )
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(line, tmp_path)
     assert "chosen round" in done.stdout
     assert done.stdout.count("nes(patience=1)") >= 2
     assert fnlkit("fnlkit report r.pt -o r.html", tmp_path).returncode == 0

@@ -11,6 +11,7 @@ import fnlkit
 from fnlkit.errors import InputError
 from fnlkit.experiment.tracking import numbers
 from tests.commands import fnlkit as command
+from tests.commands import succeed
 
 QUICK = {"fraction": 0.4, "epochs": 1, "say": None}
 
@@ -73,8 +74,8 @@ def test_the_log_option(federation, tmp_path):
     federation.write(tmp_path / "noisy.npz")
     pytest.importorskip("tensorboard", reason="needs tensorboard (extra `tensorboard`)")
     line = "fnlkit train noisy.npz --rounds 1 --epochs 1 --fraction 0.4 -o run.pt"
-    done = command(f"{line} --log tensorboard:a --log tensorboard:b", tmp_path)
-    assert done.returncode == 0 and curves(tmp_path / "a") == curves(tmp_path / "b") == wanted(fnlkit.load(tmp_path / "run.pt"))
+    done = succeed(f"{line} --log tensorboard:a --log tensorboard:b", tmp_path)
+    assert curves(tmp_path / "a") == curves(tmp_path / "b") == wanted(fnlkit.load(tmp_path / "run.pt"))
     for log, says in (
         ("tensorbord:x", "did you mean 'tensorboard'"),
         ("tensorboard", "after a colon, write a folder"),

@@ -14,15 +14,14 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.settings import Settings
 from fnlkit.methods.clipfl import find_suspects, find_unpruned
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 from tests.toy import toy, train
 
 
 def test_a_public_set_is_nobodys(tmp_path):
     line = "fnlkit partition --clients 5 --seed 3 {} -o {}.npz"
     for options, name in (("", "all"), ("--public 0.1", "some"), ("--public 0.1 --scheme shards", "shards")):
-        done = fnlkit(line.format(options, name), tmp_path)
-        assert done.returncode == 0, done.stderr
+        succeed(line.format(options, name), tmp_path)
     whole, some, shards = (Federation.read(str(tmp_path / f"{name}.npz")) for name in ("all", "some", "shards"))
     n = len(whole.given)
     for few in (some, shards):
@@ -31,17 +30,14 @@ def test_a_public_set_is_nobodys(tmp_path):
     assert np.array_equal(left, np.setdiff1d(np.arange(n), shards.client_indices))  # whatever the scheme
     for mine, theirs in zip(some.clients, whole.clients, strict=True):  # the others lie where they lay
         assert np.array_equal(mine, theirs[~np.isin(theirs, left)])
-    done = fnlkit("fnlkit partition --clients 700 --public 0.9 -o no.npz", tmp_path)
-    assert done.returncode == 2 and "leaves a client without a sample" in done.stderr
+    refuse("fnlkit partition --clients 700 --public 0.9 -o no.npz", tmp_path, "leaves a client without a sample")
 
 
 @pytest.mark.parametrize("method", ["rhfl", "clipfl(before=1)"])
 def test_methods_with_a_public_set_require_and_use_it(method, tmp_path):
     rest = f"fnlkit train --method '{method}' --rounds 2 --epochs 1 --fraction 0.5 --model 'mlp(hidden=[8])' -o run.pt"
-    done = fnlkit(f"fnlkit partition --clients 4 | {rest}", tmp_path)
-    assert done.returncode == 2 and "fnlkit partition --public 0.1" in done.stderr
-    done = fnlkit(f"fnlkit partition --clients 4 --public 0.1 | {rest} && fnlkit evaluate run.pt", tmp_path)
-    assert done.returncode == 0, done.stderr
+    refuse(f"fnlkit partition --clients 4 | {rest}", tmp_path, "fnlkit partition --public 0.1")
+    succeed(f"fnlkit partition --clients 4 --public 0.1 | {rest} && fnlkit evaluate run.pt", tmp_path)
 
 
 def test_held_out_samples_are_not_public(tmp_path):

@@ -13,7 +13,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.methods.centralized import visits
-from tests.commands import fnlkit
+from tests.commands import succeed
 from tests.experiment.test_experiment import finish, problem, settings
 from tests.toy import toy
 
@@ -57,10 +57,9 @@ def test_centralized_runs_another_method_on_the_whole_set(data):
 
 def test_a_centralized_run_can_be_read(tmp_path):
     noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator knn"
-    made = fnlkit(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
-    assert made.returncode == 0, made.stderr
-    read = fnlkit("fnlkit evaluate run.pt --json", tmp_path)
-    assert read.returncode == 0 and json.loads(read.stdout)["accuracy_last"] > 0, read.stderr
+    succeed(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
+    read = succeed("fnlkit evaluate run.pt --json", tmp_path)
+    assert json.loads(read.stdout)["accuracy_last"] > 0
 
 
 def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):

@@ -10,7 +10,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.noise.people import FITTED, margins
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,7 @@ def test_the_models_on_the_command_line(tmp_path):
         assert fnlkit(line, tmp_path).returncode == 0
         fed = Federation.read(str(tmp_path / "noisy.npz"))
         assert 0.02 < (fed.given != fed.true).mean() < 0.7
-    done = fnlkit("fnlkit inject-noise --dataset digits --noise annotators -o no.npz", tmp_path)
-    assert done.returncode == 2 and "partition" in done.stderr
+    refuse("fnlkit inject-noise --dataset digits --noise annotators -o no.npz", tmp_path, "partition")
     assert set(FITTED) == {"labelme", "mriqc"}
 
 

@@ -1,31 +1,26 @@
 """The commands of docs/clean-your-labels.md in order, with decisions that follow the true labels (15 seconds)."""
 
-import csv
 import re
 
 import pytest
 
 from fnlkit.artifacts.federation import Federation
 from tests.pages.steps import walk
+from tests.tables import edit_csv, parse_csv
 
 pytestmark = pytest.mark.slow
 
 
 def decided(folder):
     """Fill in the exported table as a person does who sees what each image shows."""
-    with (folder / "sites-truth.csv").open(newline="") as handle:
-        truth = {row["file"]: row["true"] for row in csv.DictReader(handle)}
+    truth = {row["file"]: row["true"] for row in parse_csv(folder / "sites-truth.csv")}
     ids = Federation.read(str(folder / "judged.npz")).extra["sample_id"]
-    with (folder / "review/decisions.csv").open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    for row in rows:
+
+    def decision(row):
         true = truth[str(ids[int(row["position"])])]
-        row |= {"decision": "keep"} if true == row["given"] else {"decision": "relabel", "label": true}
-        row["reviewer"] = "Ada"
-    with (folder / "review/decisions.csv").open("w", newline="") as handle:
-        table = csv.DictWriter(handle, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+        return {"reviewer": "Ada"} | ({"decision": "keep"} if true == row["given"] else {"decision": "relabel", "label": true})
+
+    edit_csv(folder / "review/decisions.csv", decision)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.cli import COMMANDS, group
-from tests.commands import fnlkit
+from tests.commands import succeed
 from tests.pages.steps import command, shortened
 
 SHORT = {
@@ -61,8 +61,7 @@ def test_the_examples_run(name, folder):
     for line in lines:
         if line.startswith("fnlkit review"):
             (_decide if " import " in line else _take_away)(folder / "review")
-        done = fnlkit(shortened(line, SHORT), folder)
-        assert done.returncode == 0, (line, done.stderr)
+        succeed(shortened(line, SHORT), folder)
 
 
 def _take_away(review):

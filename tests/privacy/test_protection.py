@@ -27,7 +27,7 @@ from fnlkit.privacy import Sums, updates, updates_epsilon
 from fnlkit.server.clients import Clients, Replies
 from fnlkit.server.protection import Protection, clip_update
 from tests import toy
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "rofl", "fedrn", "feddiv", "rhfl", "clipfl",
@@ -118,8 +118,7 @@ def test_unprotectable_settings_are_refused_before_training(options, noisy, tmp_
     (tmp_path / "own.py").write_text(OWN)
     if "emb.npz" in options:
         assert fnlkit(f"fnlkit embed {noisy} --backbone 'pca(dim=4)' -o emb.npz", tmp_path).returncode == 0
-    done = fnlkit(f"fnlkit train {noisy} --protect dp {options} --rounds 1 -o run.pt", tmp_path)
-    assert done.returncode == 2 and LINES[options] in done.stderr, done.stderr
+    done = refuse(f"fnlkit train {noisy} --protect dp {options} --rounds 1 -o run.pt", tmp_path, LINES[options])
     assert len(re.findall("error", done.stderr)) == 1 and done.stderr.splitlines()[-1].startswith(
         "fnlkit: error: --protect dp: "
     )
@@ -143,8 +142,8 @@ def test_a_protection_that_there_is_not(spec, noisy, tmp_path):
 
 def test_without_an_accountant_nothing_is_protected(noisy, tmp_path, monkeypatch):
     monkeypatch.setattr("fnlkit.privacy.updates.importlib.util.find_spec", lambda name: None)
-    done = fnlkit(f"fnlkit train {noisy} --protect dp -o run.pt", tmp_path)
-    assert done.returncode == 2 and "pip install 'fnlkit[privacy]'" in done.stderr and not (tmp_path / "run.pt").exists()
+    refuse(f"fnlkit train {noisy} --protect dp -o run.pt", tmp_path, "pip install 'fnlkit[privacy]'")
+    assert not (tmp_path / "run.pt").exists()
 
 
 # ---- the mechanism
@@ -301,8 +300,8 @@ PROTECTED = "--protect 'dp(clip=0.5, noise=0.8)' --rounds 4 --epochs 1 --fractio
 
 
 def trained(noisy, folder, name, more=""):
-    done = fnlkit(f"fnlkit train {noisy} {PROTECTED} {more} --ledger none -o {name}.pt", folder)
-    assert done.returncode == 0 and "cannot be resumed" not in done.stderr, done.stderr
+    done = succeed(f"fnlkit train {noisy} {PROTECTED} {more} --ledger none -o {name}.pt", folder)
+    assert "cannot be resumed" not in done.stderr
     return Run.read(str(folder / f"{name}.pt"))
 
 
@@ -337,10 +336,9 @@ def test_resuming_requires_the_privacy_key(noisy, tmp_path):
     whole = trained(noisy, tmp_path, "whole", "--privacy-key mine.key --selector poisson")
     trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
     again = f"fnlkit train {noisy} {PROTECTED} --selector poisson --ledger none --resume part.pt -o part.pt"
-    done = fnlkit(f"{again} --privacy-key other.key", tmp_path)
-    assert done.returncode == 2 and "--privacy-key" in done.stderr
-    done = fnlkit(f"{again} --privacy-key mine.key --engine sequential", tmp_path)
-    assert done.returncode == 0 and "cannot be resumed" not in done.stderr, done.stderr
+    refuse(f"{again} --privacy-key other.key", tmp_path, "--privacy-key")
+    done = succeed(f"{again} --privacy-key mine.key --engine sequential", tmp_path)
+    assert "cannot be resumed" not in done.stderr
     assert fnlkit(f"{again} --privacy-key mine.key", tmp_path).returncode == 0
     trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
     continued = trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --resume part.pt")
@@ -428,8 +426,7 @@ def test_a_poisson_round_may_be_empty_and_costs_the_same(tmp_path):
     """Five clients with probability 0.1: most rounds are of nobody, and the model moves in all of them."""
     lines = "fnlkit partition --clients 5 | fnlkit train --selector poisson --fraction 0.1 --rounds 12 --epochs 1 --ledger none"
     for protect, moved in (("--protect 'dp(noise=0.01)'", 12), ("", None)):
-        done = fnlkit(f"{lines} {protect} -o run.pt", tmp_path)
-        assert done.returncode == 0, done.stderr
+        succeed(f"{lines} {protect} -o run.pt", tmp_path)
         run = Run.read(str(tmp_path / "run.pt"))
         sizes = [len(row["clients"]) for row in run.history if row["stage"] != "final"]
         assert len(sizes) == 12 and 0 in sizes and max(sizes) > 0
@@ -456,8 +453,7 @@ def test_poisson_rounds_are_binomial_and_each_client_is_drawn_alike():
 def test_evaluate_report_and_ledger_print_the_privacy_cost(noisy, tmp_path):
     line = f"fnlkit train {noisy} {PROTECTED} --ledger spent"
     for name, more in (("a", ""), ("b", "--seed 1"), ("a", ""), ("a", "--resume a.pt --rounds 6")):
-        done = fnlkit(f"{line} {more} -o {name}.pt", tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = succeed(f"{line} {more} -o {name}.pt", tmp_path)
     six = updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 6))
     both = updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 10))
     assert f"6 rounds under --protect will cost ({six:.4g}, 1e-05)-DP" in done.stderr
@@ -470,10 +466,10 @@ def test_evaluate_report_and_ledger_print_the_privacy_cost(noisy, tmp_path):
     shown = fnlkit("fnlkit evaluate a.pt b.pt --ledger spent", tmp_path).stdout
     assert f"a.pt: protected updates of 6 rounds, ({six:.4g}, 1e-05)-DP of a client" in shown
     assert f"({both:.4g}, 1e-05)-DP" in shown
-    done = fnlkit("fnlkit report a.pt -o report.html", tmp_path)
-    assert done.returncode == 0 and f"({six:.4g}, 1e-05)-DP" in (tmp_path / "report.html").read_text()
-    privately = fnlkit(f"fnlkit train {noisy} --method feddpcont --rounds 1 --epochs 1 --ledger spent -o c.pt", tmp_path)
-    assert privately.returncode == 0 and "(0.81, 0)-label-DP" in privately.stderr  # labels and updates are added up apart
+    done = succeed("fnlkit report a.pt -o report.html", tmp_path)
+    assert f"({six:.4g}, 1e-05)-DP" in (tmp_path / "report.html").read_text()
+    privately = succeed(f"fnlkit train {noisy} --method feddpcont --rounds 1 --epochs 1 --ledger spent -o c.pt", tmp_path)
+    assert "(0.81, 0)-label-DP" in privately.stderr
 
 
 def test_a_repetition_that_loses_other_clients_counts_again(noisy, tmp_path, monkeypatch):
@@ -524,5 +520,4 @@ def test_the_recorded_protection_of_a_file_is_checked(noisy, tmp_path, wrong):
         wrong = {"sums": known["sums"] | wrong["sums"]}
     run.meta["protection"] = known | wrong
     run.write(str(tmp_path / "run.pt"))
-    done = fnlkit("fnlkit evaluate run.pt", tmp_path)
-    assert done.returncode == 2 and "not a usable run: " in done.stderr and "protection" in done.stderr, done.stderr
+    refuse("fnlkit evaluate run.pt", tmp_path, "not a usable run: ", "protection")

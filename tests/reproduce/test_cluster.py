@@ -12,7 +12,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.reproduce import gathering, recipe, reproduce
-from tests.commands import ENVIRONMENT, LIMIT, fnlkit
+from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
 TEXT = (Path(__file__).parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
 RECIPE = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1]
@@ -26,8 +26,7 @@ def made(tmp_path_factory):
     (folder / "mine.toml").write_text(RECIPE)
     (folder / "runs/mine").mkdir(parents=True)
     for line in dict.fromkeys(line for job in listed(folder) for line in reproduce.commands(job)):
-        done = fnlkit(line, folder / "runs/mine")
-        assert done.returncode == 0, (line, done.stderr)
+        succeed(line, folder / "runs/mine")
     return folder
 
 
@@ -57,8 +56,8 @@ def test_invalid_shards_are_refused(text):
 
 
 def test_an_empty_shard_succeeds(place):
-    done = fnlkit("fnlkit reproduce mine.toml --shard 1/9 -o empty", place)
-    assert done.returncode == 0 and "--shard 1/9" in done.stderr
+    done = succeed("fnlkit reproduce mine.toml --shard 1/9 -o empty", place)
+    assert "--shard 1/9" in done.stderr
     assert not (place / "empty").exists()
 
 
@@ -77,24 +76,24 @@ def test_folders_merge_and_the_table_is_that_of_one(place):
         for found in (runs / "mine").glob(f"*-{method}-*"):
             shutil.copy(found, runs / f"part-{part}")
     (runs / "part-1/stray.pt").write_bytes(b"nothing of this recipe's")
-    one = fnlkit(SHOW.strip(), place)
-    assert one.returncode == 0 and " flr " in one.stdout, one.stderr
-    merged = fnlkit(MERGE.strip(), place)
-    assert merged.returncode == 0 and merged.stdout == one.stdout and "2 runs copied to runs/all" in merged.stderr
+    one = succeed(SHOW.strip(), place)
+    assert " flr " in one.stdout
+    merged = succeed(MERGE.strip(), place)
+    assert merged.stdout == one.stdout and "2 runs copied to runs/all" in merged.stderr
     assert sorted(p.name for p in (runs / "all").iterdir() if p.name != "rows.json") == sorted(
         p.name for p in (runs / "mine").glob("*-0.[mp]*")
     )
-    again = fnlkit(f"{MERGE.strip()} --merge runs/mine", place)  # equal results in two places
-    assert again.returncode == 0 and again.stdout == one.stdout and "0 runs copied" in again.stderr
-    half = fnlkit("fnlkit reproduce mine.toml --no-train -o runs/part-1", place)
-    assert half.returncode == 0 and "1 of 2 runs are missing or not finished, the first is 0-1-flr-0" in half.stderr
+    again = succeed(f"{MERGE.strip()} --merge runs/mine", place)
+    assert again.stdout == one.stdout and "0 runs copied" in again.stderr
+    half = succeed("fnlkit reproduce mine.toml --no-train -o runs/part-1", place)
+    assert "1 of 2 runs are missing or not finished, the first is 0-1-flr-0" in half.stderr
 
 
 def test_a_method_that_pools_the_clients_belongs_to_the_others(place):
     (place / "pooled.toml").write_text(RECIPE.replace('"flr"', '"centralized"'))
     assert fnlkit("fnlkit reproduce pooled.toml --jobs 1 -o runs/pooled", place).returncode == 0
-    shown = fnlkit("fnlkit reproduce pooled.toml --no-train -o runs/pooled", place)
-    assert shown.returncode == 0 and " centralized " in shown.stdout, shown.stderr
+    shown = succeed("fnlkit reproduce pooled.toml --no-train -o runs/pooled", place)
+    assert " centralized " in shown.stdout
 
 
 def altered(path, **changes):
@@ -140,12 +139,11 @@ def test_runs_of_another_recipe_are_not_merged(place, what):
     elif what == "broken":
         first.write_bytes(first.read_bytes()[:5000])
     before = {path: path.read_bytes() for path in (place / "runs/mine").iterdir()}
-    done = fnlkit(f"fnlkit reproduce mine.toml -o runs/mine --merge other {more}", place)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    done = refuse(f"fnlkit reproduce mine.toml -o runs/mine --merge other {more}", place, said)
+    assert len(done.stderr.strip().splitlines()) == 1
     assert {path: path.read_bytes() for path in (place / "runs/mine").iterdir()} == before and not done.stdout
     if what != "weights":  # which one folder alone cannot show
-        shown = fnlkit(f"fnlkit reproduce mine.toml -o other --no-train {more}", place)
-        assert shown.returncode == 2 and said.split(" than ")[0] in shown.stderr, shown.stderr
+        refuse(f"fnlkit reproduce mine.toml -o other --no-train {more}", place, said.split(" than ")[0])
 
 
 def test_a_run_that_broke_off_gives_way_to_the_finished_one(place):
@@ -154,8 +152,8 @@ def test_a_run_that_broke_off_gives_way_to_the_finished_one(place):
     altered(other / "0-0-fedavg-0.pt", finished=False)
     whole = (place / "runs/mine/0-0-fedavg-0.pt").read_bytes()
     for into, start in (("runs/mine", "other"), ("other", "runs/mine")):
-        done = fnlkit(f"fnlkit reproduce mine.toml -o {into} --merge {start}", place)
-        assert done.returncode == 0 and (place / into / "0-0-fedavg-0.pt").read_bytes() == whole, done.stderr
+        succeed(f"fnlkit reproduce mine.toml -o {into} --merge {start}", place)
+        assert (place / into / "0-0-fedavg-0.pt").read_bytes() == whole
     assert fnlkit("fnlkit reproduce mine.toml --merge nowhere", place).stderr.endswith("--merge nowhere: no such folder\n")
 
 
@@ -170,8 +168,8 @@ def test_the_pages_scripts_make_runs_that_merge(place):
         done = subprocess.run(["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
     assert [path.name for path in (place / "runs/mine").glob("*.pt")] == ["0-1-flr-0.pt"]
-    done = fnlkit(f"{MERGE.strip()} --merge runs/mine --merge expected", place)  # which compares what was made four ways
-    assert done.returncode == 0 and "2 runs copied" in done.stderr and "missing" not in done.stderr, done.stderr
+    done = succeed(f"{MERGE.strip()} --merge runs/mine --merge expected", place)
+    assert "2 runs copied" in done.stderr and "missing" not in done.stderr
 
 
 @pytest.mark.parametrize("script", [SLURM, SHOW, XARGS, PARALLEL, RAY, MERGE])

@@ -7,7 +7,7 @@ import pytest
 
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, search, spaces, stored
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 from tests.reproduce.test_reproduce import Here
 from tests.reproduce.test_reproduce import here as here  # noqa: PLC0414
 
@@ -90,17 +90,14 @@ def edit(folder, *changes):
 )
 def test_a_dry_run_checks_components_and_their_parameters(old, new, named, folder):
     edit(folder, (old, new))
-    done = fnlkit("fnlkit reproduce r.toml --dry-run", folder)
-    assert done.returncode == 2 and named in done.stderr and not done.stdout, done.stderr
+    refuse("fnlkit reproduce r.toml --dry-run", folder, named)
 
 
 def test_a_function_of_the_user_is_no_data_set_of_a_recipe(folder):
     """Before the first command: `train` would refuse to run the function."""
-    done = fnlkit("fnlkit reproduce r.toml --dataset mine.py:noise --dry-run", folder)
-    assert done.returncode == 2 and "--dataset mine.py:noise" in done.stderr and "np.savez" in done.stderr, done.stderr
+    refuse("fnlkit reproduce r.toml --dataset mine.py:noise --dry-run", folder, "--dataset mine.py:noise", "np.savez")
     edit(folder, ('dataset = "digits"', 'dataset = "mine.py:noise"'))
-    done = fnlkit("fnlkit reproduce r.toml --dry-run", folder)
-    assert done.returncode == 2 and "r.toml: dataset mine.py:noise" in done.stderr and not done.stdout, done.stderr
+    refuse("fnlkit reproduce r.toml --dry-run", folder, "r.toml: dataset mine.py:noise")
 
 
 def test_a_failed_search_is_an_error_and_its_method_is_not_in_the_table(folder, here):
@@ -127,8 +124,7 @@ def test_methods_with_equal_spaces_get_equal_configurations_on_three_seeds(folde
 def searched(folder, here):
     """A finished recipe of FedAvg with a search, its stored results, and its folder."""
     edit(folder, (', "mine.py:copy"', ""), ('[search.spaces."mine.py:copy"]\nmethod.trust = [0.5]\n', ""))
-    done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o runs --export cells.jsonl", folder)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit reproduce r.toml --jobs 1 -o runs --export cells.jsonl", folder)
     assert "±" in done.stdout.partition("Search")[2].splitlines()[2]  # spread over the seeds of the search
     return folder
 
@@ -136,8 +132,7 @@ def searched(folder, here):
 def test_a_copy_of_fedavg_does_not_differ_from_searched_fedavg(searched):
     """The added method gets the search of the stored ones; without it, the recipe's own learning rate is far worse."""
     line = "fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:copy --stored cells.jsonl --json"
-    done = fnlkit(line, searched)
-    assert done.returncode == 0, done.stderr
+    done = succeed(line, searched)
     rows = [json.loads(text) for text in done.stdout.splitlines()]
     fedavg, copy = rows[:2]
     assert rows[2]["search"]["method"] == "mine.py:copy" and rows[2]["search"]["chosen"]
@@ -147,19 +142,20 @@ def test_a_copy_of_fedavg_does_not_differ_from_searched_fedavg(searched):
 
 
 def test_untuned_results_are_compared_with_an_untuned_method(searched):
-    done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o own --no-search --export own.jsonl", searched)
-    assert done.returncode == 0 and "not searched" in done.stdout, done.stderr
+    done = succeed("fnlkit reproduce r.toml --jobs 1 -o own --no-search --export own.jsonl", searched)
+    assert "not searched" in done.stdout
     add = "fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:copy"
     for more in ("--stored own.jsonl", "--stored cells.jsonl --no-search"):
-        done = fnlkit(f"{add} {more}", searched)
-        assert done.returncode == 2 and "--no-search" in done.stderr
-    done = fnlkit(f"{add} --stored own.jsonl --no-search --json", searched)
-    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[1])["late_ahead"] == pytest.approx(0, abs=1e-3)
+        refuse(f"{add} {more}", searched, "--no-search")
+    done = succeed(f"{add} --stored own.jsonl --no-search --json", searched)
+    assert json.loads(done.stdout.splitlines()[1])["late_ahead"] == pytest.approx(0, abs=1e-3)
     edit(searched, ("budget = 9", "budget = 12"))
-    done = fnlkit(f"{add} --stored cells.jsonl", searched)
-    assert done.returncode == 2 and "another search" in done.stderr
-    done = fnlkit("fnlkit reproduce r.toml -o new --add 'mine.py:copy(truts=1)' --stored own.jsonl --no-search", searched)
-    assert done.returncode == 2 and "did you mean 'trust'" in done.stderr
+    refuse(f"{add} --stored cells.jsonl", searched, "another search")
+    refuse(
+        "fnlkit reproduce r.toml -o new --add 'mine.py:copy(truts=1)' --stored own.jsonl --no-search",
+        searched,
+        "did you mean 'trust'",
+    )
 
 
 def test_stored_results_of_other_code_do_not_fit(folder, tmp_path):
@@ -183,8 +179,7 @@ def test_stored_results_of_other_code_do_not_fit(folder, tmp_path):
 
 def test_a_merged_folder_is_neither_searched_nor_trained_again(searched, monkeypatch):
     """Also when the runs of the search are not there, as after --merge; a changed space is searched again."""
-    done = fnlkit("fnlkit reproduce r.toml --merge runs -o all", searched)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit reproduce r.toml --merge runs -o all", searched)
     before = {path.name: path.read_bytes() for path in (searched / "all").glob("*.pt")}
     started = []
     monkeypatch.setattr(Here, "run", lambda self, line, own=Here.run: (started.append(line), own(self, line))[1])

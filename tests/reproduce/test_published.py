@@ -22,7 +22,7 @@ from fnlkit.experiment.plan import Plan
 from fnlkit.noise import MODELS
 from fnlkit.reproduce import published, reproduce
 from fnlkit.reproduce.recipe import step
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 
 # Rows of each table, counted in the papers.
 SIZES = {
@@ -174,8 +174,7 @@ def test_scaled_tables_let_methods_choose_their_stages():
 
 
 def test_dry_run_lines_are_independent(tmp_path):
-    done = fnlkit("fnlkit reproduce feddpcont/table2 --only 'symmetric, 0.4' --seeds 1 --dry-run", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit reproduce feddpcont/table2 --only 'symmetric, 0.4' --seeds 1 --dry-run", tmp_path)
     lines = done.stdout.splitlines()
     other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'jointopt, 0.4' --dry-run", tmp_path)
     assert "--epochs=20" in other.stdout
@@ -193,8 +192,8 @@ def test_dry_run_lines_are_independent(tmp_path):
 
 
 def test_tables_are_listed(tmp_path):
-    done = fnlkit("fnlkit reproduce && fnlkit reproduce flr", tmp_path)
-    assert done.returncode == 0 and "fedln/table3" in done.stdout and "regimes-features" in done.stdout
+    done = succeed("fnlkit reproduce && fnlkit reproduce flr", tmp_path)
+    assert "fedln/table3" in done.stdout and "regimes-features" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -217,18 +216,15 @@ def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     line = (
         "fnlkit reproduce fedcorr/table2 --only 'fedavg, 0.4, 0.5' --dataset digits --model mlp --scale 0.002 --seeds 2 -o runs"
     )
-    done = fnlkit(f"{line} --json", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"{line} --json", tmp_path)
     (row,) = [json.loads(text) for text in done.stdout.splitlines()]
     assert row["published"] == [88.31, 0.8] and row["runs"] == 2 and row["measured"] == row["best_mean"]
     # Other data, another network and fewer rounds: the row names them and is not compared.
     assert row["overrides"] == {"scale": "0.002", "model": "mlp", "dataset": "digits (1,438 training samples)"}
     assert row["apart"] is None and row["verdict"] is None
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")}
-    done = fnlkit(line, tmp_path)
-    assert (
-        done.returncode == 0 and "0.002 x the rounds, model mlp, dataset digits (1,438 training samples): FedAvg" in done.stdout
-    )
+    done = succeed(line, tmp_path)
+    assert "0.002 x the rounds, model mlp, dataset digits (1,438 training samples): FedAvg" in done.stdout
     assert "not compared" in done.stdout
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")} == before
 
@@ -259,8 +255,7 @@ def test_a_row_is_compared_only_without_overrides(monkeypatch, tmp_path):
 
 
 def results_of(line, folder):
-    done = fnlkit(f"fnlkit reproduce {line} --dataset digits --model mlp --seeds 1 -o runs --json", folder)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit reproduce {line} --dataset digits --model mlp --seeds 1 -o runs --json", folder)
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 

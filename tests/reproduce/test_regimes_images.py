@@ -9,7 +9,7 @@ import pytest
 from benchmarks import images
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, reproduce
-from tests.commands import fnlkit
+from tests.commands import succeed
 
 PAPERS = ("fedcorr", "fedefc", "flr", "feddpcont", "nnc")
 
@@ -61,7 +61,6 @@ def test_a_regime_on_images_runs(tmp_path):
     y = np.arange(460) % 10
     np.savez(tmp_path / "images.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
     command = "fnlkit reproduce regimes-images --only 'FLR*' --seeds 1 --rounds 1 --dataset images.npz -o runs --json"
-    done = fnlkit(command, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(command, tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["method"] for row in rows if "method" in row][:3] == ["fedavg", "flr", "oracle"]

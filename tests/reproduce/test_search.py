@@ -10,7 +10,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, reproduce, search, spaces, stored
 from fnlkit.results.statistics import holm, p_value
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.reproduce.test_reproduce import here as here  # noqa: PLC0414
 
 BASE = """
@@ -158,12 +158,10 @@ def test_halving_keeps_the_best_of_each_rung(tmp_path, here):
 def test_a_recipe_with_a_search_runs_as_a_command_and_again_from_its_log(tmp_path, here):
     (tmp_path / "r.toml").write_text(BASE + SEARCH)
     line = "fnlkit reproduce r.toml --jobs 1 -o runs --json"
-    done = fnlkit(line, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(line, tmp_path)
     rows = [json.loads(text) for text in done.stdout.splitlines()]
     assert [row["search"]["method"] for row in rows if "search" in row] == ["fedavg", "kept"]
-    again = fnlkit(f"{line} --no-train", tmp_path)
-    assert again.returncode == 0, again.stderr
+    again = succeed(f"{line} --no-train", tmp_path)
     assert [json.loads(text) for text in again.stdout.splitlines()] == rows
     table = fnlkit("fnlkit reproduce r.toml --no-train -o runs --latex", tmp_path).stdout
     assert table.count(r"\mathbf") == 1
@@ -180,12 +178,10 @@ def test_one_more_method_is_compared_with_stored_results(tmp_path, here):
         "def m(clients, model, opt, select, *, rounds):\n"
         "    return (yield from fedavg(clients, model, opt, select, rounds=rounds))\n"
     )
-    done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o runs --export cells.jsonl", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit reproduce r.toml --jobs 1 -o runs --export cells.jsonl", tmp_path)
     header, cells = stored.read_cells(str(tmp_path / "cells.jsonl"))
     assert [cell["method"] for cell in cells] == ["fedavg", "kept"]
-    done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:m --stored cells.jsonl --json", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:m --stored cells.jsonl --json", tmp_path)
     rows = [json.loads(text) for text in done.stdout.splitlines()]
     assert [row["method"] for row in rows] == ["fedavg", "kept", "mine.py:m"]
     assert rows[2]["late_mean"] == pytest.approx(rows[0]["late_mean"], abs=1e-3)  # the same training, from another file

@@ -6,7 +6,7 @@ import pytest
 
 from fnlkit.artifacts.run import Run
 from fnlkit.results import evaluation
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 
 RUNS = {
     "a0": ("symmetric(eta=0.2)", 0, ""),
@@ -25,8 +25,7 @@ def folder(tmp_path_factory):
             f"fnlkit partition --clients 4 --seed {seed} | fnlkit inject-noise --noise '{noise}' --seed {seed} | "
             f"fnlkit train --rounds 1 --fraction 0.5 --epochs 1 --engine sequential --seed {seed} {options} -o {name}.pt"
         )
-        done = fnlkit(line, folder)
-        assert done.returncode == 0, done.stderr
+        succeed(line, folder)
     return folder
 
 

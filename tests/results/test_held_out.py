@@ -14,6 +14,7 @@ from fnlkit.results import held_out
 from fnlkit.results.measured import predictions
 from fnlkit.results.plots import curves
 from tests.commands import fnlkit as command
+from tests.commands import refuse, succeed
 
 QUICK = {"rounds": 2, "fraction": 1, "epochs": 2, "engine": "sequential", "say": None}
 
@@ -49,13 +50,12 @@ def test_both_runs_are_measured_on_the_same_labels(world):
 
 def test_every_table_shows_both_labels_and_no_curve_compares_them(world):
     folder, before, after, runs = world
-    done = command("fnlkit evaluate before.pt after.pt", folder)
-    assert done.returncode == 0 and "as received" in done.stdout and "as reviewed" in done.stdout
+    done = succeed("fnlkit evaluate before.pt after.pt", folder)
+    assert "as received" in done.stdout and "as reviewed" in done.stdout
     table = fnlkit.evaluate(*runs).table("method")
     assert {"agreement, labels as received", "agreement, labels as reviewed"} <= set(table.columns)
     assert not {"best agreement", "last agreement"} & set(table.columns)
-    done = command("fnlkit report before.pt after.pt -o report.html", folder)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit report before.pt after.pt -o report.html", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "received" in page and "<polyline" not in page
     with pytest.raises(InputError, match="held-out labels"):
@@ -97,8 +97,7 @@ def own_models(tmp_path_factory):
     line += f" && {train} 'mlp(hidden=[16])' --optimizer ditto -o ditto.pt"
     line += f" && {train} 'mlp(hidden=[16])' --method local -o local.pt"
     line += f" && {train} 'mlp(hidden=[16])' -o fedavg.pt"
-    done = command(line, folder)
-    assert done.returncode == 0, done.stderr
+    succeed(line, folder)
     return folder
 
 
@@ -120,9 +119,8 @@ def test_own_models_are_tested_on_the_held_out_samples_of_their_clients(own_mode
 
 
 def test_personal_scores_are_printed_and_refused_without_own_models(own_models):
-    done = command("fnlkit evaluate ditto.pt --personal", own_models)
-    assert done.returncode == 0 and re.search(r"^client +samples +own model +common model$", done.stdout, re.MULTILINE)
-    done = command("fnlkit evaluate ditto.pt local.pt --personal", own_models)
-    assert done.returncode == 0 and re.search(r"^run +method +own model +common model$", done.stdout, re.MULTILINE)
-    done = command("fnlkit evaluate fedavg.pt --personal", own_models)
-    assert done.returncode == 2 and "--personal needs a run whose clients keep models" in done.stderr
+    done = succeed("fnlkit evaluate ditto.pt --personal", own_models)
+    assert re.search(r"^client +samples +own model +common model$", done.stdout, re.MULTILINE)
+    done = succeed("fnlkit evaluate ditto.pt local.pt --personal", own_models)
+    assert re.search(r"^run +method +own model +common model$", done.stdout, re.MULTILINE)
+    refuse("fnlkit evaluate fedavg.pt --personal", own_models, "--personal needs a run whose clients keep models")

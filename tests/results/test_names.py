@@ -8,7 +8,7 @@ import fnlkit as library
 from fnlkit.errors import InputError
 from fnlkit.results import names
 from fnlkit.results.plots import curves
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 from tests.reproduce.test_reproduce import here as here  # noqa: PLC0414
 
 RECIPE = """
@@ -30,8 +30,7 @@ steps = ["partition --clients 4 --holdout 0.2"]
 @pytest.fixture
 def folder(tmp_path, here):
     (tmp_path / "r.toml").write_text(RECIPE)
-    done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o runs --tidy runs.csv", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed("fnlkit reproduce r.toml --jobs 1 -o runs --tidy runs.csv", tmp_path)
     return tmp_path
 
 
@@ -64,5 +63,4 @@ def test_a_recipe_runs_from_python(folder):
 
 def test_a_damaged_list_of_names_is_named(folder):
     (folder / "runs" / names.FILE).write_text("[1")
-    done = fnlkit("fnlkit evaluate runs", folder)
-    assert done.returncode == 2 and "rows.json" in done.stderr
+    refuse("fnlkit evaluate runs", folder, "rows.json")

@@ -16,6 +16,7 @@ from fnlkit.results import evaluation, plots
 from fnlkit.results.plots import KINDS, league, plot, style
 from fnlkit.results.ranking import ranking
 from tests.commands import fnlkit as command
+from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra `plot`")
@@ -377,12 +378,11 @@ def test_a_league_is_read_from_the_output_of_reproduce(tmp_path):
     lines = [json.dumps(row) for row in ROWS] + [json.dumps({"ranking": {}})]
     (tmp_path / "league.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert league.read_league(str(tmp_path / "league.jsonl")) == ROWS
-    done = command("fnlkit plot league league.jsonl -o league.svg", tmp_path)
-    assert done.returncode == 0 and (tmp_path / "league.svg").exists(), done.stderr
+    succeed("fnlkit plot league league.jsonl -o league.svg", tmp_path)
+    assert (tmp_path / "league.svg").exists()
     for text in ("{}", "no", '{"regime": 1, "method": "a", "late_mean": NaN, "runs": 1}'):
         (tmp_path / "bad.jsonl").write_text(lines[0] + "\n" + text, encoding="utf-8")
-        done = command("fnlkit plot league bad.jsonl -o league.svg", tmp_path)
-        assert done.returncode == 2 and "bad.jsonl: line 2 is not a row of a league" in done.stderr
+        refuse("fnlkit plot league bad.jsonl -o league.svg", tmp_path, "bad.jsonl: line 2 is not a row of a league")
 
 
 def test_figures_without_data_are_refused(tmp_path, run):
@@ -424,15 +424,14 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
     run.write(str(tmp_path / "runs/a.pt"))
     for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels",
                   "embeddings judged.npz"):  # fmt: skip
-        done = command(f"fnlkit plot {line_} -o figure.svg", tmp_path)
-        assert done.returncode == 0 and "wrote figure.svg" in done.stderr, done.stderr
+        done = succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path)
+        assert "wrote figure.svg" in done.stderr
     for line_, says in (
         ("accuracy", "plot accuracy"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
         ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "are for plot embeddings"),
         ("partition runs", "runs"),
     ):  # fmt: skip
-        done = command(f"fnlkit plot {line_} -o figure.svg", tmp_path)
-        assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        refuse(f"fnlkit plot {line_} -o figure.svg", tmp_path, says)
 
 
 def test_the_help_lists_every_kind():

@@ -10,6 +10,7 @@ import pytest
 import fnlkit
 from fnlkit.pipeline import report
 from tests.commands import fnlkit as command
+from tests.commands import succeed
 from tests.review.test_page_in_a_browser import CHROMIUM, DRIVER, browser  # noqa: F401  (a fixture)
 
 HOSTILE = "<script>alert(1)</script>"
@@ -41,8 +42,7 @@ def cells(text, name):
 
 
 def test_the_numbers_are_evaluates(folder, tmp_path):
-    done = command(f"fnlkit report {folder} -o page.html", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(f"fnlkit report {folder} -o page.html", tmp_path)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in command(f"fnlkit evaluate {folder} --json", tmp_path).stdout.splitlines()]
     for row, shown in zip(rows, cells(text, "rows"), strict=True):
@@ -114,8 +114,7 @@ def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):
 
 def test_nothing_from_a_file_is_markup(folder, tmp_path):
     for runs in ("b.pt", "b.pt a.pt"):
-        done = command(f"fnlkit report {runs} -o {tmp_path}/page.html", folder)
-        assert done.returncode == 0, done.stderr
+        succeed(f"fnlkit report {runs} -o {tmp_path}/page.html", folder)
         text = (tmp_path / "page.html").read_text(encoding="utf-8")
         assert "<script" not in text and "&lt;script&gt;" in text
         assert not re.search(r"""(?:src|href)=["'](?!data:|#run-)""", text)

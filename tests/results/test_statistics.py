@@ -14,6 +14,8 @@ from fnlkit.errors import InputError
 from fnlkit.results import grouping, statistics
 from fnlkit.results.tables import Table, Value
 from tests.commands import fnlkit as command
+from tests.commands import succeed
+from tests.tables import parse_csv
 
 
 def test_the_interval_of_paired_differences_by_hand():
@@ -166,15 +168,14 @@ def folder(tmp_path_factory):
 
 
 def test_a_folder_of_runs_in_every_form(folder, tmp_path):
-    done = command(f"fnlkit evaluate {folder} --by aggregator --target 0.01", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(f"fnlkit evaluate {folder} --by aggregator --target 0.01", tmp_path)
     assert "left out" in done.stderr and "model.pt" in done.stderr
     assert "mean" in done.stdout and "median" in done.stdout and "2 of 2" in done.stdout and "t of the paired" in done.stdout
     rows = [
         json.loads(line) for line in command(f"fnlkit evaluate {folder} --by aggregator --json", tmp_path).stdout.splitlines()
     ]
     assert [row["group"] for row in rows] == [{"aggregator": "mean"}, {"aggregator": "median"}]
-    table = list(csv.DictReader(io.StringIO(command(f"fnlkit evaluate {folder} --by aggregator --csv", tmp_path).stdout)))
+    table = parse_csv(command(f"fnlkit evaluate {folder} --by aggregator --csv", tmp_path).stdout)
     best = rows[0]["measures"]["accuracy_best"]
     assert float(table[0]["best"]) == pytest.approx(100 * best["mean"]) and float(table[0]["best spread"]) == 0.0
     for form, mark in (("latex", r"\toprule"), ("markdown", "|---|")):
@@ -227,7 +228,6 @@ def test_scores_over_clients_use_held_out_samples(tmp_path):
 
 
 def test_a_command_line_tests_several_runs(folder, tmp_path):
-    done = command(f"fnlkit evaluate {folder} --by aggregator --test --csv", tmp_path)
-    assert done.returncode == 0, done.stderr
-    (mean, median) = csv.DictReader(io.StringIO(done.stdout))
+    done = succeed(f"fnlkit evaluate {folder} --by aggregator --test --csv", tmp_path)
+    (mean, median) = parse_csv(done.stdout)
     assert float(mean["macro-F1"]) == float(median["macro-F1"]) > 0 and float(mean["balanced"]) <= 100

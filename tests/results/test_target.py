@@ -1,7 +1,5 @@
 """What a target accuracy cost: client-rounds, bytes and seconds at the first evaluation that reached it."""
 
-import csv
-import io
 import json
 from dataclasses import replace
 
@@ -13,6 +11,8 @@ from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
 from tests.commands import fnlkit as command
+from tests.commands import succeed
+from tests.tables import parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_every_form_of_the_table_has_what_the_target_cost(folder):
     for form in ("", "--latex", "--markdown", "--csv"):
         text = command(f"{line} {form}", folder, columns=500).stdout
         assert all(title in text for title in [*titles, "reached target", "2 of 2", "0 of 2"]), form
-    first, last = csv.DictReader(io.StringIO(command(f"{line} --csv", folder).stdout))
+    first, last = parse_csv(command(f"{line} --csv", folder).stdout)
     assert float(first["seconds to target"]) == pytest.approx(fast["measures"]["target_seconds"]["mean"])
     assert last["seconds to target"] == "" and last["reached target"] == "0 of 2"
 
@@ -102,8 +102,7 @@ def test_differences_to_the_first_are_over_the_seeds_of_which_both_came_there(fo
 
 def test_a_run_explains_a_number_of_rounds_that_is_not_the_budget(noisy, tmp_path):
     train = f"fnlkit train {noisy} --epochs 1 --model 'mlp(hidden=[8])' --rounds 20 --engine sequential"
-    done = command(f"{train} --method fedcorr -o c.pt && {train} -o a.pt", tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(f"{train} --method fedcorr -o c.pt && {train} -o a.pt", tmp_path)
     shown = {name: command(f"fnlkit evaluate {name}.pt", tmp_path).stdout for name in "ca"}
     run = Run.read(str(tmp_path / "c.pt"))
     rounds = sum(row["stage"] != "final" for row in run.history)

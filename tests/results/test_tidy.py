@@ -1,7 +1,5 @@
 """Tidy tables, pivot tables with counts of wins, and bold cells."""
 
-import csv
-import io
 import itertools
 
 import pytest
@@ -10,8 +8,9 @@ from fnlkit.errors import InputError
 from fnlkit.pipeline import evaluate
 from fnlkit.results import grouping, tidy
 from fnlkit.results.tables import Table, Value
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import finish, problem, settings
+from tests.tables import parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_an_evaluation_per_row_repeats_the_history(runs):
 def test_tidy_files_are_read_back(runs, tmp_path):
     rows = evaluate(*runs, say=None).tidy()
     tidy.write_tidy(rows, str(tmp_path / "a.csv"))
-    lines = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    lines = parse_csv(tmp_path / "a.csv")
     assert [float(line["accuracy_late_percent"]) for line in lines] == [row["accuracy_late_percent"] for row in rows]
     with pytest.raises(InputError, match="a.txt"):
         tidy.write_tidy(rows, str(tmp_path / "a.txt"))
@@ -119,8 +118,7 @@ def test_commands_write_tidy_and_pivot_tables(runs, tmp_path):
     (tmp_path / "all").mkdir()
     for i, run in enumerate(runs):
         run.write(str(tmp_path / "all" / f"{i}.pt"))
-    done = fnlkit("fnlkit evaluate all --by method,lr --pivot lr --latex --tidy t.csv --each evaluation", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit evaluate all --by method,lr --pivot lr --latex --tidy t.csv --each evaluation", tmp_path)
     assert done.stdout.count(r"\mathbf") == 2
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 33
     for line in ("--pivot lr", "--tidy t.txt", "--by method,lr --pivot rounds"):

@@ -1,7 +1,5 @@
 """Each suggested label has a confidence, which is written to every table and page."""
 
-import csv
-import io
 import json
 from dataclasses import replace
 
@@ -14,6 +12,7 @@ from fnlkit.cli.audit import _suggestions
 from fnlkit.estimators import em
 from fnlkit.review import decisions, page
 from fnlkit.review.suspects import choose
+from tests.tables import parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +62,11 @@ def test_the_audit_counts_confident_suggestions(found):
 def test_the_confidence_is_in_tables_and_on_the_page(audited):
     federation, _ = audited
     data, sure = datasets.load("digits"), federation.extra["estimate_confidence"]
-    rows = list(csv.DictReader(io.StringIO(fnlkit.suspects(federation).csv())))
+    rows = parse_csv(fnlkit.suspects(federation).csv())
     assert all(np.isclose(float(row["confidence"]), sure[int(row["sample"])]) for row in rows) and rows
     chosen = choose(federation, 0, budget=12)
     near = [np.zeros(0, np.int64)] * 12
-    table = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, 0, chosen, near))))
+    table = parse_csv(decisions.decision_template(federation, data, 0, chosen, near))
     assert [row["confidence"] for row in table] == [f"{sure[int(row['position'])]:.4f}" for row in table]
     text = page.page(federation, data, 0, chosen, near, "site")
     body = json.loads(text.split('id="data">')[1].split("</script>")[0])

@@ -10,7 +10,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review.consensus import consensus, dawid_skene, fleiss, krippendorff, read_votes, shares
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse, succeed
 
 
 def test_one_step_of_dawid_skene_by_hand():
@@ -109,16 +109,14 @@ def test_votes_from_a_table(world, tmp_path):
     federation.write(str(tmp_path / "fed.npz"))
     lines = ["id,Ada,Ben,Cem", *(f"{i},{a},,{c}" for i, (a, b, c) in enumerate(votes.tolist()))]
     (tmp_path / "votes.csv").write_text("\n".join(lines) + "\n")
-    done = fnlkit("fnlkit consensus fed.npz votes.csv --json -o agreed.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit consensus fed.npz votes.csv --json -o agreed.npz", tmp_path)
     assert json.loads(done.stdout)["annotators"] == ["Ada", "Ben", "Cem"]
     out = Federation.read(str(tmp_path / "agreed.npz"))
     assert (out.given == true).mean() > 0.85 and (out.extra["votes"][:, 1] == -1).all()
     shown = fnlkit("fnlkit consensus fed.npz votes.csv --method majority -o majority.npz", tmp_path)
     assert "Krippendorff" in shown.stdout
     (tmp_path / "bad.csv").write_text("id,Ada\n0,cat\n")
-    done = fnlkit("fnlkit consensus fed.npz bad.csv -o x.npz", tmp_path)
-    assert done.returncode == 2 and "row 2" in done.stderr and "'cat'" in done.stderr
+    refuse("fnlkit consensus fed.npz bad.csv -o x.npz", tmp_path, "row 2", "'cat'")
 
 
 @pytest.mark.parametrize("header", ["id,annotator,label", "Sample ID;Rater;Label", "image,annotator_id,class"])

@@ -61,8 +61,8 @@ def test_labels_of_several_sites_are_taken_over(judged, kind, tmp_path):
     assert [record["client"] for record in records] == [0, 1] and [len(record["changed"]) for record in records] == [1, 2]
     assert all(record["who"] == ["ada@x"] and record["level"]["level"] is None for record in records)
     federation.write(tmp_path / "judged.npz")
-    done = commands.fnlkit(f"fnlkit review import judged.npz export.{kind} -o out.npz --csv cleaned.csv", tmp_path)
-    assert done.returncode == 0 and np.array_equal(fnlkit.load(tmp_path / "out.npz").given, expected)
+    commands.succeed(f"fnlkit review import judged.npz export.{kind} -o out.npz --csv cleaned.csv", tmp_path)
+    assert np.array_equal(fnlkit.load(tmp_path / "out.npz").given, expected)
 
 
 @pytest.mark.parametrize("column", ["sample_id", "sample_path"])

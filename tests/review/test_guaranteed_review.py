@@ -1,7 +1,5 @@
 """A review with a guarantee: export, decide, import, correct exactly the list, and continue with a second review."""
 
-import csv
-import io
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +12,8 @@ from fnlkit.errors import InputError
 from fnlkit.review import decisions, designs
 from fnlkit.review.designs import Design, rank_samples
 from fnlkit.review.suspects import choose_guaranteed
-from tests.commands import fnlkit as command
+from tests.commands import refuse, succeed
+from tests.tables import format_csv, parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +32,12 @@ def world():
 def review(federation, data, undecided=(), **options):
     """Return (Selection, text of the table with the true labels as decisions)."""
     chosen = choose_guaranteed(federation, 1, **{"guarantee": 0.2, "budget": 40, "seed": 1} | options)
-    rows = list(csv.DictReader(io.StringIO(decisions.decision_template(federation, data, 1, chosen))))
+    rows = parse_csv(decisions.decision_template(federation, data, 1, chosen))
     for i, row in enumerate(rows):
         true = data.class_names[data.y_train[int(row["position"])]]
         if i not in undecided:
             row |= {"decision": "keep"} if true == row["given"] else {"decision": "relabel", "label": true}
-    return chosen, text_of(rows)
-
-
-def text_of(rows):
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return chosen, format_csv(rows)
 
 
 def imported(federation, data, text, when="2026-01-02"):
@@ -124,35 +115,32 @@ def test_a_second_review_continues(world):
 )  # fmt: skip
 def test_other_rows_than_those_of_the_export_are_refused(world, change, words):
     federation, data = world
-    rows = list(csv.DictReader(io.StringIO(review(federation, data)[1])))
+    rows = parse_csv(review(federation, data)[1])
     with pytest.raises(InputError, match=words):
-        decisions.read_decisions(text_of(change(rows)), federation, data)
+        decisions.read_decisions(format_csv(change(rows)), federation, data)
 
 
 def test_the_commands_apply_exactly_the_list(world, tmp_path):
     federation, data = world
     federation.write(tmp_path / "judged.npz")
     export = "fnlkit review export judged.npz --dataset digits --client 1 --budget 40 --guarantee 0.2 --seed 1 -o review"
-    done = command(export, tmp_path)
-    assert done.returncode == 0 and "candidates" in done.stderr
+    done = succeed(export, tmp_path)
+    assert "candidates" in done.stderr
     (tmp_path / "review/decisions.csv").write_text(review(federation, data)[1])
-    done = command("fnlkit review import judged.npz review/decisions.csv --dataset digits -o reviewed.npz", tmp_path)
-    assert done.returncode == 0 and "on average at most 20 % are right (32 of " in done.stderr
-    done = command("fnlkit correct reviewed.npz --list --csv cleaned.csv -o corrected.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("fnlkit review import judged.npz review/decisions.csv --dataset digits -o reviewed.npz", tmp_path)
+    assert "on average at most 20 % are right (32 of " in done.stderr
+    succeed("fnlkit correct reviewed.npz --list --csv cleaned.csv -o corrected.npz", tmp_path)
     before, after = (fnlkit.load(tmp_path / name) for name in ("reviewed.npz", "corrected.npz"))
     listed = before.meta["reviews"][0]["guarantee"]["listed"]
     changed, kept = np.flatnonzero(after.given != before.given), np.isin(after.client_indices, listed).sum()
     assert set(changed) <= set(listed) and len(changed) == kept == after.meta["corrections"][0]["changed"]
     assert after.meta["corrections"][0]["dropped"] == len(listed) - kept  # right labels: the suggestion is the given label
-    with (tmp_path / "cleaned.csv").open(newline="") as handle:
-        reasons = {row["sample"]: row["reason"] for row in csv.DictReader(handle)}
+    reasons = {row["sample"]: row["reason"] for row in parse_csv(tmp_path / "cleaned.csv")}
     text = reasons[before.ids_of([listed[0]])[0]]
     assert text.startswith(f"list 1 of {len(listed)} labels, at most 0.2 right on average (review of ")
-    both = command("fnlkit correct reviewed.npz --list --above 0.5 -o twice.npz", tmp_path)
-    assert both.returncode == 2 and "omit one of both" in both.stderr
-    again = command("fnlkit correct corrected.npz --list -o twice.npz", tmp_path)
-    assert again.returncode == 2 and "no list to apply" in again.stderr and not (tmp_path / "twice.npz").exists()
+    refuse("fnlkit correct reviewed.npz --list --above 0.5 -o twice.npz", tmp_path, "omit one of both")
+    refuse("fnlkit correct corrected.npz --list -o twice.npz", tmp_path, "no list to apply")
+    assert not (tmp_path / "twice.npz").exists()
     dropped = fnlkit.correct(before, listed=True, drop=True)
     assert not np.isin(dropped.client_indices, listed).any() and (dropped.given == before.given).all()
 
@@ -171,8 +159,7 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
 )
 def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):
     world[0].write(tmp_path / "judged.npz")
-    done = command(f"fnlkit review export judged.npz --dataset digits --client 1 {options} -o review", tmp_path)
-    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    refuse(f"fnlkit review export judged.npz --dataset digits --client 1 {options} -o review", tmp_path, words)
     assert not (tmp_path / "review/decisions.csv").exists()
 
 
@@ -206,7 +193,7 @@ def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
     federation, data = world
     chosen, text = review(federation, data, undecided=range(5))
     part = imported(federation, data, text).extra["review_part"]
-    table = {int(row["position"]): row for row in csv.DictReader(io.StringIO(text))}
+    table = {int(row["position"]): row for row in parse_csv(text)}
     for position, row in table.items():
         decided = bool(row["decision"])
         assert part[position] == ((1 if decided else 4) if row["part"] == "candidate" else (2 if decided else 3))
@@ -258,8 +245,7 @@ def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
     change(out.meta["reviews"][0])
     out.write(tmp_path / "reviewed.npz")
     for line in ("correct reviewed.npz --list -o out.npz", "review plan reviewed.npz --dataset digits --budget 9 -o out.csv"):
-        done = command(f"fnlkit {line}", tmp_path)
-        assert done.returncode == 2 and "import the review again" in done.stderr and done.stderr.count("\n") == 1
+        refuse(f"fnlkit {line}", tmp_path, "import the review again")
 
 
 @pytest.mark.parametrize("candidates", [0, 1, 4, 5, 7, 10, 23, 49, 50, 200])

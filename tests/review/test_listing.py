@@ -1,7 +1,5 @@
 """The review from Python is that of the commands; suspects and cleaned labels come as tables."""
 
-import csv
-import io
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +8,8 @@ import pytest
 import fnlkit
 from fnlkit import datasets
 from tests.commands import fnlkit as command
+from tests.commands import succeed
+from tests.tables import edit_csv, parse_csv
 
 QUICK = {"folds": 2, "rounds": 2, "say": None}
 
@@ -27,15 +27,11 @@ def judged():
     return replace(clean, given=given, extra=clean.extra | {f"estimate_{name}": values for name, values in arrays.items()})
 
 
-def rows_of(text):
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def test_all_suspects_are_listed_by_score(judged, tmp_path):
     judged.write(tmp_path / "judged.npz")
     assert command("fnlkit review suspects judged.npz -o s.csv", tmp_path).returncode == 0
-    shown = rows_of(command("fnlkit review suspects judged.npz", tmp_path).stdout)
-    rows, flagged = rows_of((tmp_path / "s.csv").read_text()), judged.extra["estimate_flagged"]
+    shown = parse_csv(command("fnlkit review suspects judged.npz", tmp_path).stdout)
+    rows, flagged = parse_csv(tmp_path / "s.csv"), judged.extra["estimate_flagged"]
     assert rows == shown and {int(row["sample"]) for row in rows} == set(np.flatnonzero(flagged).tolist())
     scores = [float(row["score"]) for row in rows]
     assert scores == sorted(scores, reverse=True) and {row["site"] for row in rows} == {"Aix", "'=Bonn", "Cork"}
@@ -45,7 +41,7 @@ def test_all_suspects_are_listed_by_score(judged, tmp_path):
         assert (row["given"], row["suggested"]) == (str(judged.given[i]), str(judged.extra["estimate_suggested_label"][i]))
         assert row["held_out"] == ("yes" if out[i] else "no") and row["reviewed"] == "no"
     assert command("fnlkit review suspects judged.npz --all -o all.csv", tmp_path).returncode == 0
-    every = rows_of((tmp_path / "all.csv").read_text())
+    every = parse_csv(tmp_path / "all.csv")
     assert {int(row["sample"]) for row in every} == set(judged.whole().client_indices.tolist())
     assert [row["sample"] for row in every if row["flagged"] == "yes"] == [row["sample"] for row in rows]
     assert fnlkit.suspects(judged).to_pandas()["site"].isin(judged.names).all()
@@ -57,7 +53,7 @@ def test_all_suspects_are_listed_by_score(judged, tmp_path):
 def test_cleaned_labels_are_a_table(judged, drop, tmp_path):
     judged.write(tmp_path / "judged.npz")
     assert command(f"fnlkit correct judged.npz --above 0.5 {drop} --csv cleaned.csv -o out.npz", tmp_path).returncode == 0
-    rows, out = rows_of((tmp_path / "cleaned.csv").read_text()), fnlkit.load(tmp_path / "out.npz")
+    rows, out = parse_csv(tmp_path / "cleaned.csv"), fnlkit.load(tmp_path / "out.npz")
     ours = fnlkit.correct(judged, above=0.5, drop=bool(drop))
     assert np.array_equal(ours.given, out.given) and fnlkit.cleaned(ours).csv() == (tmp_path / "cleaned.csv").read_text()
     whole, before = out.whole(), judged.whole()
@@ -97,20 +93,13 @@ def test_review_from_python_is_that_of_the_commands(judged, tmp_path):
     table = tmp_path / "ours" / "decisions.csv"
     with pytest.raises(fnlkit.InputError, match="no row is decided"):
         fnlkit.import_review(judged, table)
-    rows = rows_of(table.read_text())
-    for row, decision in zip(rows, ["keep", "drop", *["keep"] * 8], strict=True):
-        row["decision"] = decision
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    table.write_text(out.getvalue())
-    done = command(f"fnlkit review import judged.npz {table} --csv cleaned.csv -o reviewed.npz", tmp_path)
-    assert done.returncode == 0, done.stderr
+    said = iter(["keep", "drop", *["keep"] * 8])
+    rows = edit_csv(table, lambda row: {"decision": next(said)})
+    succeed(f"fnlkit review import judged.npz {table} --csv cleaned.csv -o reviewed.npz", tmp_path)
     reviewed = fnlkit.import_review(tmp_path / "judged.npz", table)
     reviewed.write(tmp_path / "ours.npz")
     assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "reviewed.npz").read_bytes()
-    shown = {int(row["sample"]): row for row in rows_of((tmp_path / "cleaned.csv").read_text())}
+    shown = {int(row["sample"]): row for row in parse_csv(tmp_path / "cleaned.csv")}
     assert shown[int(rows[1]["position"])]["action"] == "left out" and shown[int(rows[1]["position"])]["reason"].startswith(
         "review"
     )
@@ -164,10 +153,6 @@ def test_predict_and_export_from_python_are_the_commands(tmp_path):
     with pytest.raises(fnlkit.InputError, match="model.txt"):
         fnlkit.export(run, tmp_path / "model.txt")
 
-
-def test_names_of_files_that_are_formulas_are_text_in_predictions(tmp_path):
-    run = fnlkit.train(fnlkit.partition("digits", clients=2), rounds=1, engine="sequential", say=None)
-    run.meta["samples"]["class_names"] = [f"=class{c}" for c in range(10)]
-    np.save(tmp_path / "new.npy", datasets.load("digits").x_test[:7])
-    rows = rows_of(fnlkit.predict(run, tmp_path / "new.npy", every=True).csv())
+    run.meta["samples"]["class_names"] = [f"=class{c}" for c in range(10)]  # names that are formulas are text
+    rows = parse_csv(fnlkit.predict(run, tmp_path / "new.npy", every=True).csv())
     assert all(row["name"].startswith("'=") for row in rows) and not any(name.startswith("=") for name in rows[0])

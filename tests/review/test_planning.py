@@ -1,6 +1,5 @@
 """The plan divides the budget, prefers sites where more wrong labels are expected, and states sums that add up."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,8 @@ from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
 from fnlkit.review.planning import calibrate, count_removed, divide, expected_gain, expected_list
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
+from tests.tables import parse_csv
 
 
 def test_calibrated_scores_have_the_mean_of_the_level_and_keep_their_order():
@@ -89,10 +89,9 @@ def test_the_command_writes_the_plan(tmp_path):
     level = np.array([0.01, 0.2, 0.01])
     extra = {f"estimate_{name}": values for name, values in arrays.items()} | {"estimate_client_level": level}
     replace(clean, given=given, extra=extra).write(tmp_path / "judged.npz")
-    done = fnlkit("fnlkit review plan judged.npz --dataset digits --budget 60 --for-ranges 0.2 -o plan.csv", tmp_path)
-    assert done.returncode == 0 and "60 decisions: about" in done.stderr, done.stderr
-    with (tmp_path / "plan.csv").open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
+    done = succeed("fnlkit review plan judged.npz --dataset digits --budget 60 --for-ranges 0.2 -o plan.csv", tmp_path)
+    assert "60 decisions: about" in done.stderr
+    rows = parse_csv(tmp_path / "plan.csv")
     assert rows[-1]["site"] == "all" and float(rows[-1]["reviews"]) == pytest.approx(60)
     assert sum(float(row["reviews"]) for row in rows[:-1]) == pytest.approx(60, abs=1)
     spent = {row["site"] for row in rows if row["purpose"] in ("find", "certify")}

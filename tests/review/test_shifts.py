@@ -230,14 +230,6 @@ def test_missed_positives_are_a_confusion_and_other_class_shares_are_not():
     assert shares.tolist() == [False] * 4 + [True]
 
 
-def test_shares_differ_needs_a_difference_from_most_sites():
-    assert not findings.shares_differ(np.array([[30, 30], [28, 32], [33, 27]])).any()
-    assert findings.shares_differ(np.array([[300, 300], [290, 310], [500, 100], [310, 290]])).tolist() == [False] * 2 + [
-        True,
-        False,
-    ]
-
-
 def test_more_than_others_ignores_one_noisy_site_among_the_others():
     p, _ = findings.more_than_others(np.array([5, 6, 4, 60, 50]), np.full(5, 200))
     assert (p[3:] < 1e-6).all() and (p[:3] > 0.05).all()

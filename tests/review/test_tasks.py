@@ -1,7 +1,5 @@
 """Labels that are no classes: read from tables, audited by sums and counts, reviewed, corrected; refused elsewhere."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,8 @@ from fnlkit.estimators.federated import ClientSession
 from fnlkit.kernels.counting import thresholds_of
 from fnlkit.review.tasks import audit as tasks
 from fnlkit.review.tasks import confidence, model, regression
-from tests.commands import fnlkit as command
+from tests.commands import refuse, succeed
+from tests.tables import format_csv, parse_csv
 
 SITES, PER_SITE = 4, 200
 
@@ -178,8 +177,7 @@ def test_commands_for_classes_refuse_other_labels_by_name(tmp_path, several, num
         fnlkit.save(federation, tmp_path / "f.npz")
         calls = ["train f.npz -o out.pt", "estimate-noise f.npz -o out.npz", "inject-noise f.npz -o out.npz"]
         for call in (*calls, "consensus f.npz v.csv -o out.npz", "plot partition f.npz -o out.png"):
-            done = command(f"fnlkit {call}", tmp_path)
-            assert done.returncode == 2 and federation.task in done.stderr and len(done.stderr.splitlines()) == 1
+            refuse(f"fnlkit {call}", tmp_path, federation.task)
         for call in (fnlkit.train, fnlkit.estimate_noise, fnlkit.inject_noise):
             with pytest.raises(InputError, match=federation.task):
                 call(federation, say=None)
@@ -385,14 +383,10 @@ def test_from_partition_to_the_cleaned_table(tmp_path, kind, request):
         "correct judged.npz --csv cleaned.csv -o corrected.npz",
         "info judged.npz",
     ):
-        done = command(f"fnlkit {call}", tmp_path)
-        assert done.returncode == 0, done.stderr
-    with (tmp_path / "suspects.csv").open() as file:
-        rows = list(csv.DictReader(file))
+        succeed(f"fnlkit {call}", tmp_path)
+    rows = parse_csv(tmp_path / "suspects.csv")
     assert len(rows) == SITES * PER_SITE and {"quality", "flagged"} <= rows[0].keys()
-    with (tmp_path / "cleaned.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    changed = [row for row in rows if row["action"] == "changed"]
+    changed = [row for row in parse_csv(tmp_path / "cleaned.csv") if row["action"] == "changed"]
     assert len(changed) > 10 and all(row["received"] != row["label"] and row["reason"] for row in changed)
     assert sum(row["site"] == site for row in changed) > 0.7 * len(changed)
     page = (tmp_path / "audit.html").read_text()
@@ -405,17 +399,13 @@ def test_a_review_of_other_labels(tmp_path, kind, label, wrong, request):
     found = fnlkit.audit(request.getfixturevalue(kind), say=None).federation
     fnlkit.export_review(found, "s2", tmp_path / "review", budget=5, at_random=0, say=None)
     path = tmp_path / "review" / "decisions.csv"
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = parse_csv(path)
     for row, decision in zip(rows, ("relabel", "keep", "drop", "unsure", ""), strict=True):
         row["decision"] = decision
     rows[0]["label"] = wrong
     for attempt in (wrong, label):
         rows[0]["label"] = attempt
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        path.write_text(format_csv(rows))
         if attempt == wrong:
             with pytest.raises(InputError, match=wrong):
                 fnlkit.import_review(found, path, say=None)

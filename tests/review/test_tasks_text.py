@@ -10,7 +10,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels.counting import thresholds_of
 from fnlkit.review.tasks import confidence
 from fnlkit.review.tasks.tokens import sentence_quality
-from tests.commands import fnlkit as command
+from tests.commands import succeed
 from tests.review.test_tasks import session_of, write
 
 PEOPLE, PLACES = "Anna Boris Clara David Emma Frank".split(), "Berlin Paris Rome Oslo Madrid Vienna".split()
@@ -110,8 +110,7 @@ def test_wrong_tags_are_found_and_corrected(tmp_path, tagged):
         "review export judged.npz --client h1 --budget 5 -o review",
         "correct judged.npz --csv cleaned.csv -o corrected.npz",
     ):
-        done = command(f"fnlkit {call}", tmp_path)
-        assert done.returncode == 0, done.stderr
+        succeed(f"fnlkit {call}", tmp_path)
     judged = fnlkit.suspects(str(tmp_path / "judged.npz"), every=True).to_pandas()
     assert (judged["site"][:10] == "h1").all() and (judged["sentence_quality"] <= judged["quality"] + 1e-12).all()
     cleaned = fnlkit.cleaned(str(tmp_path / "corrected.npz")).to_pandas()

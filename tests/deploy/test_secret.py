@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit
 from fnlkit.deploy import leaving
 from fnlkit.deploy.flower import secret, wire  # noqa: E402
 from fnlkit.server.clients import TooManyLost  # noqa: E402
-from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401 - a fixture
+from tests.deploy.deployed import CANARY, Deployed  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
 STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
@@ -37,7 +37,7 @@ def listened(grid):
     return heard
 
 
-def test_sites_end_where_open_updates_do(place, tmp_path, capsys):  # noqa: F811
+def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
     runs, masked = [], []
     for name, more in {"open": {}, "hidden": {"protect": "secagg(clip=2)"}, "again": {"protect": "secagg(clip=2)"}}.items():
         (tmp_path / name).mkdir()
@@ -62,7 +62,7 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):  # noqa: F811
         ]  # fmt: skip
 
 
-def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):  # noqa: F811
+def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):
     weights = []
     for name, more in {"open": {}, "hidden": {"protect": "secagg"}}.items():
         (tmp_path / name).mkdir()
@@ -186,7 +186,7 @@ def test_an_update_that_is_too_long_or_weighs_too_much_stays():
     ({"fraction": 0.5}, "--fraction"),
     ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
 ])  # fmt: skip
-def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):  # noqa: F811
+def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):
     with pytest.raises(InputError, match=why):
         Deployed(place, tmp_path, **({"method": "fedavg", "protect": "secagg"} | more))
 
@@ -199,7 +199,7 @@ def test_cohorts_too_small_to_hide_a_client_are_refused():
         Experiment(*problem(), Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg"), engine="sequential")
 
 
-def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noqa: F811
+def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):
     """A server that asks such a site for an open reply gets none."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
     from flwr.app import Message
@@ -213,7 +213,7 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noq
 
 
 @pytest.mark.parametrize("broken", ["memory", "data"])
-def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path, capsys):  # noqa: F811
+def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path, capsys):
     """Of three sites two are too few, so the run stops, and goes on when the site is mended."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
     right, wrong = deployed.nodes[101][broken], tmp_path / CANARY
