@@ -1,11 +1,13 @@
 """Decode text in the encodings of spreadsheets and other programs."""
 
+from __future__ import annotations
+
 import codecs
 
 from fnlkit.errors import InputError
 
 
-def decode(raw):
+def decode(raw: bytes) -> tuple[str, bool]:
     """Decode the bytes of a text file and return (text, guessed).
 
     The encoding is UTF-16 if the file begins with its byte order mark, UTF-8 if the bytes are valid UTF-8, and otherwise

@@ -1,11 +1,15 @@
 """Exchange log: requests to clients, replies and traffic; a run can be replayed."""
 
+from __future__ import annotations
+
 import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 
 @dataclass
@@ -25,35 +29,35 @@ class Traffic:
     bytes_down: int = 0
     bytes_up: int = 0
     client_rounds: int = 0
-    sent: dict = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
 
-    def broadcast(self, size, clients=1):
+    def broadcast(self, size: int, clients: int = 1) -> None:
         """Count `size` bytes sent to each of some clients."""
         self.bytes_down += size * clients
 
-    def received(self, name, size):
+    def received(self, name: str, size: int) -> None:
         """Count `size` bytes that clients sent under a name."""
         self.bytes_up += size
         self.sent[name] = self.sent.get(name, 0) + size
 
-    def trained(self, clients):
+    def trained(self, clients: int) -> None:
         """Count clients that trained in a round."""
         self.client_rounds += clients
 
-    def add(self, other):
+    def add(self, other: Traffic) -> None:
         """Add the traffic of another session."""
         for name, size in other.sent.items():
             self.received(name, size)
         self.broadcast(other.bytes_down)
         self.trained(other.client_rounds)
 
-    def since(self, earlier):
+    def since(self, earlier: Traffic) -> Traffic:
         """Return the traffic since an earlier copy."""
         sent = {name: size - earlier.sent.get(name, 0) for name, size in self.sent.items()}
         down, up = self.bytes_down - earlier.bytes_down, self.bytes_up - earlier.bytes_up
         return Traffic(down, up, self.client_rounds - earlier.client_rounds, sent)
 
-    def copy(self):
+    def copy(self) -> Traffic:
         """Return a copy that later traffic does not change."""
         return replace(self, sent=dict(self.sent))
 
@@ -68,7 +72,7 @@ class Exchange(NamedTuple):
 
     asked: np.ndarray
     kept: np.ndarray
-    values: dict
+    values: dict[str, Any]
     norms: np.ndarray = np.zeros(0)
 
 
@@ -82,7 +86,7 @@ class Result(NamedTuple):
     value: np.ndarray = np.zeros(0)
 
 
-def pack_log(log, results=()):
+def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[list[list[Any]], list[list[Any]], torch.Tensor]:
     """Pack all arrays into one buffer; return (log index, results index, bytes).
 
     An index contains the dtype, shape and position of each array.
@@ -94,7 +98,7 @@ def pack_log(log, results=()):
     """
     buffer, index = io.BytesIO(), []
 
-    def put(array):
+    def put(array: ArrayLike) -> list[Any]:
         array = np.asarray(array)  # np.ascontiguousarray would convert a scalar to an array (1,)
         start = buffer.tell()
         buffer.write(array.tobytes())
@@ -107,7 +111,9 @@ def pack_log(log, results=()):
     return index, placed, torch.frombuffer(bytearray(buffer.getvalue() or b"\0"), dtype=torch.uint8)
 
 
-def unpack_log(index, placed, data):
+def unpack_log(
+    index: Iterable[Sequence[Any]], placed: Iterable[Sequence[Any]], data: torch.Tensor
+) -> tuple[list[Exchange], list[Result]]:
     """Unpack (log, results) from the output of `pack_log`.
 
     Raises
@@ -117,7 +123,7 @@ def unpack_log(index, placed, data):
     """
     raw = data.numpy().tobytes()
 
-    def get(place):
+    def get(place: Sequence[Any]) -> np.ndarray:
         dtype, shape, start = place
         dtype = np.dtype(dtype)
         if dtype.kind not in "biuf":

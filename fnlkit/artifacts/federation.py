@@ -4,15 +4,27 @@ Commands exchange federations through pipes.  A federation contains no samples, 
 set.
 """
 
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import files, paths, shown
 from fnlkit.artifacts.earlier import rename_meta
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
+
+if TYPE_CHECKING:
+    import pandas
+
+    from fnlkit.artifacts.files import Artifact
+
 
 KIND = "fnlkit.federation/1"
 _REQUIRED = ("client_offsets", "client_indices", "given")
@@ -83,11 +95,11 @@ class Federation:
     noise_client_level: np.ndarray | None = None
     noise_client_noisy: np.ndarray | None = None
     noise_transition: np.ndarray | None = None
-    extra: dict = field(default_factory=dict)
-    meta: dict = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def task(self):
+    def task(self) -> str:
         """Kind of the labels, one of `TASKS`."""
         return self.meta.get("task", TASKS[0])
 
@@ -97,7 +109,7 @@ class Federation:
     def __bool__(self):
         return True  # also before `partition`, when there are no clients
 
-    def facts(self):
+    def facts(self) -> dict[str, str]:
         """Summarize data set, clients, labels, noise and estimates in short texts."""
         held = self.client_indices if len(self) else np.setdiff1d(np.arange(len(self.given)), self.spare)
         many = f"{self.classes:,} classes" if self.task in ("classification", "tokens") else f"the task {self.task}"
@@ -126,7 +138,7 @@ class Federation:
     def _repr_html_(self):
         return shown.html_table("Federation", None, [(name, shown.plain(text)) for name, text in self.facts().items()])
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per client.
 
         The columns are the number of samples, the share of wrong labels if the true labels are known, and the estimated noise
@@ -137,7 +149,7 @@ class Federation:
         InputError
             If pandas is not installed.
         """
-        table = {"samples": np.diff(self.client_offsets)}
+        table: dict[str, np.ndarray | None] = {"samples": np.diff(self.client_offsets)}
         if self.true is not None:
             table["wrong_share"] = self.wrong_share()
         if "estimate_client_level" in self.extra:
@@ -148,29 +160,29 @@ class Federation:
         return frame.rename_axis("client")
 
     @property
-    def clients(self):
+    def clients(self) -> list[np.ndarray]:
         """Positions of each client's samples, as a list of N index arrays."""
         return np.split(self.client_indices, self.client_offsets[1:-1]) if len(self) else []
 
-    def ids_of(self, positions):
+    def ids_of(self, positions: ArrayLike) -> list[str]:
         """Return the ids of samples as texts, or their positions if there are no ids."""
         ids = self.extra.get("sample_id")
         return [str(i if ids is None else ids[i]) for i in np.asarray(positions).tolist()]
 
-    def given_of(self, client):
+    def given_of(self, client: int) -> np.ndarray:
         """Return the given labels (n_k,) of one client's samples."""
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
         return self.given[self.client_indices[start:stop]]
 
     @property
-    def names(self):
+    def names(self) -> list[str]:
         """Name of each client: the site name if known, otherwise ``client 3``."""
         names = self.meta.get("client_names")
         known = isinstance(names, list) and len(names) == len(self)
-        return list(map(str, names)) if known else [f"client {k}" for k in range(len(self))]
+        return list(map(str, names or [])) if known else [f"client {k}" for k in range(len(self))]
 
     @property
-    def held_out(self):
+    def held_out(self) -> list[np.ndarray]:
         """Positions of each client's held-out samples, as a list of N index arrays.
 
         Verified samples are included.
@@ -181,7 +193,7 @@ class Federation:
         order = np.argsort(owner, kind="stable")
         return np.split(order, np.searchsorted(owner[order], np.arange(len(self) + 1)))[1:-1]
 
-    def whole(self):
+    def whole(self) -> Federation:
         """Return the federation with held-out samples merged into their clients.
 
         The positions of each client are in ascending order.
@@ -193,7 +205,7 @@ class Federation:
         extra = {name: values for name, values in self.extra.items() if name != "holdout_client"}
         return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
 
-    def wrong_share(self, labels=None):
+    def wrong_share(self, labels: np.ndarray | None = None) -> np.ndarray | None:
         """Return the share of wrong labels of each client, (N,) float64.
 
         The result is None if the true labels are unknown.
@@ -208,22 +220,24 @@ class Federation:
         return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
 
     @property
-    def spare(self):
+    def spare(self) -> np.ndarray:
         """Positions (s,) of samples of no class that no client has."""
         free = np.array(self.extra.get("no_class", np.zeros(len(self.given), bool)))
         free[self.client_indices] = False
         return np.flatnonzero(free)
 
-    def achieved_transition(self):
+    def achieved_transition(self) -> np.ndarray:
         """Return the transition matrix T (C, C) from true to given labels.
 
         All clients' samples count, or all samples before `partition`, except samples of no class.  The row of a class without
         samples is that of the identity matrix.
         """
+        if self.true is None:
+            raise InputError("the true labels are unknown, so that there is no achieved transition matrix")
         seen = self.client_indices if len(self) else slice(None)
         return transition(confusion(self.true[seen], self.given[seen], self.classes))
 
-    def check(self):
+    def check(self) -> None:
         """Raise InputError unless every array has the documented shape, type and range."""
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError(f"`dataset` is {self.dataset!r}; expected a name or a path")
@@ -384,7 +398,7 @@ class Federation:
                 )
 
     @classmethod
-    def from_artifact(cls, artifact):
+    def from_artifact(cls, artifact: Artifact) -> Federation:
         """Convert a fnlkit.federation artifact; raise InputError if it is invalid."""
         arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artifact.arrays.items()}
         meta = rename_meta(artifact.meta)
@@ -397,14 +411,14 @@ class Federation:
         federation.check()
         return federation
 
-    def to_artifact(self):
+    def to_artifact(self) -> Artifact:
         """Validate the federation and convert it to an artifact."""
         self.check()
         arrays = {name: getattr(self, name) for name in (*_REQUIRED, *_OPTIONAL) if getattr(self, name) is not None}
         return files.Artifact(KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta})
 
     @classmethod
-    def read(cls, source, tasks=PLAIN):
+    def read(cls, source: str | os.PathLike[str] | bytes, tasks: Collection[str] = PLAIN) -> Federation:
         """Read a federation from a file, stdin (``-``) or bytes.
 
         Parameters
@@ -424,12 +438,12 @@ class Federation:
         except InputError as error:
             raise InputError(f"{paths.display_path(source)}: {error}") from error
 
-    def write(self, target):
+    def write(self, target: str | os.PathLike[str]) -> None:
         """Write the federation to a path or to stdout (``-``)."""
         files.write(self.to_artifact(), target)
 
 
-def must_support(federation, tasks=PLAIN):
+def must_support(federation: Federation, tasks: Collection[str] = PLAIN) -> Federation:
     """Return the federation; raise InputError unless its task is one of `tasks`."""
     if federation.task not in tasks:
         raise InputError(
@@ -439,7 +453,7 @@ def must_support(federation, tasks=PLAIN):
     return federation
 
 
-def must_be_dense(classes, present):
+def must_be_dense(classes: int, present: int) -> None:
     """Raise InputError if a matrix over all classes would be nearly empty.
 
     This is the case if the labels have wide gaps.
@@ -458,7 +472,7 @@ def must_be_dense(classes, present):
         )
 
 
-def must_be_sent(facts):
+def must_be_sent(facts: Any) -> None:
     """Raise InputError unless `facts` describe an estimate.
 
     ``estimator`` and ``form`` are required, and ``sent`` if the form is federated.
@@ -475,7 +489,7 @@ def must_be_sent(facts):
         raise InputError("`estimate` does not contain the estimator and form; run estimate-noise again")
 
 
-def must_be_names(names, count, what="class"):
+def must_be_names(names: object, count: int, what: str = "class") -> None:
     """Raise InputError unless these are printable names of classes or clients."""
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise InputError(f"`{what}_names` must be {count:,} texts, one for each {what}")
@@ -484,14 +498,14 @@ def must_be_names(names, count, what="class"):
         raise InputError(f"{what} name {ascii(odd[:60])} contains control characters or is longer than 200; rename it")
 
 
-def must_be_steps(entries):
+def must_be_steps(entries: object) -> None:
     """Raise InputError unless these are provenance records.
 
     Each record has a command, and optionally parameters by name.
     """
     for entry in entries if isinstance(entries, list) else [None]:
         right = isinstance(entry, dict) and isinstance(entry.get("command"), str) and entry["command"]
-        if not right or not all(isinstance(entry.get(name) or {}, dict) for name in ("parameters", "own")):
+        if entry is None or not right or not all(isinstance(entry.get(name) or {}, dict) for name in ("parameters", "own")):
             raise InputError("`provenance` must be a list of objects, each with 'command' and optionally 'parameters'")
 
 

@@ -7,11 +7,15 @@ of uncompressed members in one fixed layout, so that equal content gives equal b
 docs/files.md describes the layout.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +27,9 @@ from fnlkit.artifacts.safe.intake import slurp
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError, nearest
+
+Value = TypeVar("Value")
+
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
@@ -60,11 +67,17 @@ class Artifact:
     """
 
     kind: str
-    arrays: dict = field(default_factory=dict)
-    meta: dict = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
 
 
-def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
+def read(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    kinds: str | Iterable[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    values: bool = True,
+) -> Artifact:
     """Return the artifact stored in a file, a pipe or bytes.
 
     The content decides between npz and .pt.  Sizes are checked before memory is allocated, pickles are never executed, and the
@@ -117,7 +130,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
         return Artifact(kind, arrays, parse_meta(text))
 
 
-def read_arrays(source, *, max_bytes=MAX_BYTES):
+def read_arrays(source: str | os.PathLike[str] | bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, np.ndarray]:
     """Return the arrays of a user's file: npz, npy, .pt or csv.
 
     A .pt must be a dict of tensors or arrays, and is not executed.
@@ -151,7 +164,7 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
         return files_npz.csv(bytes(raw))
 
 
-def read_text(source, *, max_bytes=2**24):
+def read_text(source: str | os.PathLike[str], *, max_bytes: int = 2**24) -> str:
     """Return the text of a regular file (UTF-8, with or without byte order mark).
 
     Parameters
@@ -171,7 +184,7 @@ def read_text(source, *, max_bytes=2**24):
         raise InputError(f"{name}: not UTF-8 text: {error.reason} at byte {error.start:,}") from error
 
 
-def pick(arrays, key, source):
+def pick(arrays: Mapping[str, Value], key: str, source: str | os.PathLike[str]) -> Value:
     """Return the array `key` of a user's file; without a key, the only array.
 
     Raises
@@ -187,7 +200,7 @@ def pick(arrays, key, source):
     return arrays[key] if key else next(iter(arrays.values()))
 
 
-def write(artifact, target, *, format="npz"):
+def write(artifact: Artifact, target: str | os.PathLike[str], *, format: str = "npz") -> None:
     """Write an artifact completely or not at all.
 
     The bytes are written to a temporary file in the same folder and synced, and the file is renamed.  Temporary files that
@@ -210,7 +223,7 @@ def write(artifact, target, *, format="npz"):
     write_bytes(encode(artifact, format=format), target)
 
 
-def encode(artifact, *, format="npz"):
+def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memoryview]:
     """Return the file of an artifact as buffers; equal content gives equal bytes.
 
     Arrays that are read by rows (fnlkit.artifacts.stored) are never completely in memory; only an npz supports them.
@@ -258,7 +271,7 @@ def encode(artifact, *, format="npz"):
     return files_zip.chunks(members, wide=any(isinstance(value, Rows) for value in arrays.values()))
 
 
-def digest(artifact):
+def digest(artifact: Artifact) -> str:
     """Return the SHA-256 of an artifact's content as 64 hexadecimal digits.
 
     The npz and the .pt of an artifact have the same SHA-256.
@@ -271,7 +284,7 @@ def digest(artifact):
     return content_digest(artifact.kind, text, artifact.arrays)
 
 
-def check_kind(kind, kinds):
+def check_kind(kind: str, kinds: str | Iterable[str] | None) -> None:
     base, slash, version = kind.partition("/")
     if not slash or not version.isdecimal() or len(version) > 6 or not version.isascii():
         raise InputError(f"the kind is {ascii(kind[:60])}; expected for example fnlkit.federation/1")
@@ -289,7 +302,7 @@ def check_kind(kind, kinds):
             raise InputError(f"contains {kind}; this command needs {' or '.join(wanted)}")
 
 
-def parse_meta(text):
+def parse_meta(text: str) -> dict[str, Any]:
     if len(text) > MAX_META:
         raise InputError(f"`meta` has {len(text):,} characters, more than {MAX_META:,}")
     meta = json.loads(text, parse_constant=_no_constant)
@@ -302,7 +315,7 @@ def _no_constant(word):
     raise InputError(f"`meta` contains {word}, which is not JSON")
 
 
-def content_digest(kind, text, arrays):
+def content_digest(kind: str, text: str, arrays: Mapping[str, Any]) -> str:
     """Return the SHA-256 of kind, meta and arrays.
 
     For every array in order of the names, it covers name, type, shape and little-endian C-order bytes.

@@ -3,6 +3,8 @@
 Noise and flipped labels that protect privacy are drawn from this key and from the facts of a run.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
@@ -17,7 +19,7 @@ KIND = "fnlkit.privacy-key/1"
 _LINE = re.compile(rf"{KIND} ([0-9a-f]{{64}})\n?")
 
 
-def read_or_draw(path):
+def read_or_draw(path: str | os.PathLike[str]) -> bytes:
     """Read the key (32 bytes) from a file; create the file with mode 0600 if missing.
 
     Parameters
@@ -47,7 +49,7 @@ def read_or_draw(path):
     return bytes.fromhex(found[1])
 
 
-def fingerprint(key):
+def fingerprint(key: bytes) -> str:
     """Return 16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.sha256(b"fingerprint" + key).hexdigest()[:16]
 

@@ -1,5 +1,7 @@
 """Read arrays that are too large for memory row by row from their file."""
 
+from __future__ import annotations
+
 import contextlib
 import contextvars
 import hashlib
@@ -7,7 +9,9 @@ import math
 import mmap
 import os
 import shutil
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,8 +23,12 @@ from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.files import Artifact
+
+
 # Arrays that were decompressed into files since the start of `discard_on_error`.
-_new = contextvars.ContextVar("new", default=None)
+_new: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("new", default=None)
 SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
 
@@ -35,10 +43,10 @@ class Head(NamedTuple):
     """
 
     dtype: np.dtype
-    shape: tuple
+    shape: tuple[int, ...]
 
 
-def heads(path, *, small=SMALL):
+def heads(path: str | os.PathLike[str], *, small: int = SMALL) -> tuple[Artifact, str]:
     """Return (Artifact, SHA-256) of an npz of any size, or of a .pt, without importing torch.
 
     Arrays above `small` bytes of an npz are not read; they become a Head.  The SHA-256 is copied from the file without
@@ -90,9 +98,9 @@ def _head(raw, place, small):
 
 
 @contextlib.contextmanager
-def discard_on_error():
+def discard_on_error() -> Iterator[None]:
     """Remove the files into which arrays were decompressed inside the context if it raises InputError."""
-    new = []
+    new: list[Path] = []
     token = _new.set(new)
     try:
         yield
@@ -106,7 +114,7 @@ def discard_on_error():
         before += new
 
 
-def open_arrays(path, *, decoded, small=SMALL):
+def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMALL) -> Mapping[str, np.ndarray | Stored]:
     """Return the arrays of a user's npz or npy; large arrays stay on disk.
 
     Arrays above `small` bytes are read by rows.  If such an array is compressed, it is decompressed into a file once, up to
@@ -159,7 +167,9 @@ def _grows(path, small):
     return False
 
 
-def open_artifact(path, *, kinds, decoded, remember):
+def open_artifact(
+    path: str | os.PathLike[str], *, kinds: Sequence[str], decoded: Path, remember: Callable[[str, Callable[[], str]], str]
+) -> Artifact:
     """Return the artifact in an npz as `read` does, with arrays above 64 MiB on disk.
 
     Parameters
@@ -173,12 +183,12 @@ def open_artifact(path, *, kinds, decoded, remember):
     """
     if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
         return files.read(path, kinds=kinds)
-    arrays = open_arrays(path, decoded=decoded)
+    arrays = dict(open_arrays(path, decoded=decoded))
     with one_line(display_path(path)):
         missing = [key for key in files.RESERVED if key not in arrays]
         if missing:
             raise InputError(f"not an npz of fnlkit: {missing[0]!r} is missing")
-        kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+        kind, text, digest = (files_npz.text(np.asarray(arrays.pop(key)), key) for key in files.RESERVED)
         files.check_kind(kind, kinds)
         if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")

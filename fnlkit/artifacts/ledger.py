@@ -8,19 +8,26 @@ values.  The ledger contains positions of samples, but no labels.  Every line co
 line.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
 import math
 import os
 import zlib
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
 
 from fnlkit.artifacts import paths, saving
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Exchange
+
 
 KIND = "fnlkit.ledger/1"
 MAX_BYTES, MAX_SAMPLES = 2**28, 2**30
@@ -58,12 +65,12 @@ class Release(NamedTuple):
     held: np.ndarray
     seed: int = 0
     round: int = 0
-    updates: dict | None = None
+    updates: dict[str, Any] | None = None
     key: str = ""
     clients: str = ""
 
 
-def partition(offsets, indices):
+def partition(offsets: np.ndarray, indices: np.ndarray) -> str:
     """Return 32 hexadecimal digits that identify the partition into clients.
 
     Parameters
@@ -74,7 +81,9 @@ def partition(offsets, indices):
     return _hash_facts(["clients"], offsets, indices)
 
 
-def identity(*, seed, round, epsilon, given, offsets, indices, key=""):
+def identity(
+    *, seed: int, round: int, epsilon: float | None, given: np.ndarray, offsets: np.ndarray, indices: np.ndarray, key: str = ""
+) -> str:
     """Return the identity of a release as 32 hexadecimal digits.
 
     It depends on all facts that determine the draws and counts.
@@ -102,7 +111,18 @@ def _hash_facts(facts, *arrays):
     return total.hexdigest()[:32]
 
 
-def release(*, seed, round, epsilon, classes, data, given, offsets, indices, key=""):
+def release(
+    *,
+    seed: int,
+    round: int,
+    epsilon: float | None,
+    classes: int,
+    data: str,
+    given: np.ndarray,
+    offsets: np.ndarray,
+    indices: np.ndarray,
+    key: str = "",
+) -> Release:
     """Return the Release of a run's labels; parameters as in `identity` and `Release`."""
     held = np.zeros(len(given), bool)
     held[np.asarray(indices)] = True
@@ -110,7 +130,19 @@ def release(*, seed, round, epsilon, classes, data, given, offsets, indices, key
     return Release(name, epsilon, int(classes), data, held, int(seed), int(round), None, key, partition(offsets, indices))
 
 
-def training(sums, *, name, lost, seed, classes, data, given, offsets, indices, key):
+def training(
+    sums: dict[str, Any],
+    *,
+    name: str,
+    lost: list[list[Any]],
+    seed: int,
+    classes: int,
+    data: str,
+    given: np.ndarray,
+    offsets: np.ndarray,
+    indices: np.ndarray,
+    key: str,
+) -> Release:
     """Return the Release of a run's protected updates.
 
     Parameters
@@ -131,7 +163,7 @@ def training(sums, *, name, lost, seed, classes, data, given, offsets, indices, 
     return Release(name, None, int(classes), data, held, int(seed), 0, dict(sums), key, clients)
 
 
-def find_missing_replies(log):
+def find_missing_replies(log: list[Exchange]) -> list[list[Any]]:
     """Return [[round, clients]] of the replies that are missing in a log.
 
     Parameters
@@ -142,7 +174,7 @@ def find_missing_replies(log):
     return [[r, clients] for r, clients in missing if clients]
 
 
-def training_name(facts, *, given, offsets, indices):
+def training_name(facts: object, *, given: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> str:
     """Return the name of a run's protected updates as 32 hexadecimal digits.
 
     Parameters
@@ -156,7 +188,7 @@ def training_name(facts, *, given, offsets, indices):
     return _hash_facts(["updates", facts], given, offsets, indices)
 
 
-def read_ledger(path):
+def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
     """Return the Releases in a ledger in chronological order; [] if there is no file.
 
     Raises
@@ -196,7 +228,7 @@ def _must_be_a_file(path):
         raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with --ledger")
 
 
-def commit(path, made, *, replacing=None):
+def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None = None) -> list[Release]:
     """Add a Release to a ledger unless present, and return all releases in the file.
 
     When this function returns, the release is on the disk; call it before any data is sent.  Protected updates with more rounds
@@ -223,7 +255,7 @@ def commit(path, made, *, replacing=None):
         with FileLock(lock, timeout=PATIENCE):
             known = read_ledger(path)
             before = next((other for other in known if other.id == made.id), None)
-            if before is None or (made.updates and made.updates["rounds"] > before.updates["rounds"]):
+            if before is None or (made.updates and made.updates["rounds"] > (before.updates or {})["rounds"]):
                 known = [other for other in known if other is not before] + [made]
             elif replacing is None:
                 return known
@@ -238,7 +270,7 @@ def commit(path, made, *, replacing=None):
         ) from error
 
 
-def together(releases, data):
+def together(releases: Iterable[Release], data: str) -> list[Release]:
     """Return all releases of the sample with the highest total epsilon.
 
     Releases of a sample add up over all federations and labels.

@@ -1,9 +1,14 @@
 """Names of classes and clients in a file."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 REAL_SITES = "real-sites"  # data set of a run over real sites, where the samples stay
 
 
-def class_names(meta, classes):
+def class_names(meta: Mapping[str, Any], classes: int) -> list[str]:
     """Return the class names (C,) in a file's metadata, or numbers if there are none.
 
     Parameters
@@ -20,11 +25,12 @@ def class_names(meta, classes):
     """
     samples = meta.get("samples")
     found = meta.get("class_names") or (samples.get("class_names") if isinstance(samples, dict) else None)
-    fits = isinstance(found, list) and len(found) == classes and all(isinstance(name, str) for name in found)
-    return list(found) if fits else [str(label) for label in range(classes)]
+    if isinstance(found, list) and len(found) == classes and all(isinstance(name, str) for name in found):
+        return list(found)
+    return [str(label) for label in range(classes)]
 
 
-def client_names(meta, clients):
+def client_names(meta: Mapping[str, Any], clients: int) -> list[str]:
     """Return the client names (N,) in a file's metadata, or numbers if there are none.
 
     Parameters

@@ -1,13 +1,16 @@
 """Format paths for messages, and resolve paths that users enter."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from fnlkit.errors import InputError
 
 
-def must_be_regular(path):
+def must_be_regular(path: str | os.PathLike[str]) -> None:
     """Raise InputError if a path exists and is not a regular file.
 
     Reading a named pipe or a device might never end.
@@ -16,7 +19,7 @@ def must_be_regular(path):
         raise InputError(f"{display_path(path)}: is not a regular file; name a file")
 
 
-def must_take_a_file(target, option="-o"):
+def must_take_a_file(target: str | os.PathLike[str] | None, option: str = "-o") -> None:
     """Raise InputError early if a file cannot be written to a path."""
     if target in (None, "-") or (os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)):
         return  # a device is written directly
@@ -29,7 +32,7 @@ def must_take_a_file(target, option="-o"):
         raise InputError(f"{option} {display_path(target)}: {display_path(folder)} is not writable; choose another folder")
 
 
-def from_home(path):
+def from_home(path: str | os.PathLike[str]) -> Path:
     """Expand a leading ``~`` to a home folder, unless the user is unknown."""
     path = Path(path)
     try:
@@ -38,7 +41,7 @@ def from_home(path):
         return path
 
 
-def resolve(path):
+def resolve(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a file or folder; resolve ``~`` and symbolic links.
 
     Raises
@@ -52,7 +55,7 @@ def resolve(path):
         raise InputError(f"{display_path(path)}: cannot be resolved; symbolic links can form a loop") from None
 
 
-def display_path(path):
+def display_path(path: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
     """Return the name of a source or target for messages: its path on one line."""
     if isinstance(path, (bytes, bytearray, memoryview)):
         return "these bytes"
@@ -63,7 +66,7 @@ def display_path(path):
 
 
 @contextlib.contextmanager
-def one_line(name):
+def one_line(name: str) -> Iterator[None]:
     """Convert any exception of a parser to one line that names the file."""
     try:
         yield

@@ -1,12 +1,16 @@
 """Provenance: one record for each command that has processed a file."""
 
+from __future__ import annotations
+
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Any
 
 from fnlkit.components.spec import digests
 
 
-def provenance(command, seed=None, **parameters):
+def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict[str, Any]:
     """Return the provenance record of one command.
 
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
@@ -22,6 +26,6 @@ def provenance(command, seed=None, **parameters):
     }
 
 
-def with_record(meta, record):
+def with_record(meta: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a file's metadata with another provenance record."""
     return {**meta, "provenance": [*meta.get("provenance", []), record]}

@@ -1,18 +1,28 @@
 """Run: written by `train`, read by `evaluate` and `train --resume`."""
 
+from __future__ import annotations
+
 import json
+import os
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts import files, paths, run_schema, shown
 from fnlkit.artifacts.earlier import rename_memory, rename_settings
-from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
+from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from fnlkit.artifacts.files import Artifact
+
 
 KIND = "fnlkit.run/1"
 
@@ -53,22 +63,22 @@ class Run:
         dataset, classes, network spec, input shape, provenance, machine.
     """
 
-    settings: dict
-    weights: "torch.Tensor"
-    labels: dict
+    settings: dict[str, Any]
+    weights: torch.Tensor
+    labels: dict[str, Any]
     client_offsets: np.ndarray
     client_indices: np.ndarray
-    history: list
-    records: dict
-    truth: dict
-    memory: dict
-    log: list
+    history: list[dict[str, Any]]
+    records: dict[str, Any]
+    truth: dict[str, np.ndarray]
+    memory: dict[str, Any]
+    log: list[Exchange]
     traffic: Traffic
-    rejected: list
+    rejected: list[dict[str, Any]]
     finished: bool
-    meta: dict = field(default_factory=dict)
-    results: list = field(default_factory=list)
-    selection: dict = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    selection: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)
@@ -79,7 +89,7 @@ class Run:
         text += f"; {name} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
         return shown.plain(text)
 
-    def budget(self):
+    def budget(self) -> str:
         """Return a text if the number of rounds differs from the setting `rounds` because cohorts differ in size, or ""."""
         trained = sum(row["stage"] != "final" for row in self.history)
         stopped = (self.meta.get("selection") or {}).get("stopped")
@@ -88,7 +98,7 @@ class Run:
         visits, budget = self.traffic.client_rounds, self.settings["rounds"]
         return f"{visits:,} client-rounds (the budget of {budget:,} rounds; here, cohorts differ in size)"
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per round.
 
         The columns as in metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
@@ -100,7 +110,7 @@ class Run:
         """
         return shown.frame(self.history)
 
-    def federation(self):
+    def federation(self) -> Federation:
         """Return the Federation of the run, with the data that the run contains."""
         noise = ("noise_client_level", "noise_client_noisy", "noise_transition")
         extra = {name: values for name, values in self.truth.items() if name not in noise}
@@ -117,7 +127,7 @@ class Run:
             **{name: self.truth.get(name) for name in noise},
         )
 
-    def to_artifact(self):
+    def to_artifact(self) -> Artifact:
         """Return the Artifact with the complete run."""
         tensors = {"weights": self.weights.detach().cpu().contiguous()}
         for group in ("labels", "truth"):
@@ -147,12 +157,12 @@ class Run:
         tensors["body"] = torch.frombuffer(bytearray(json.dumps(body).encode()), dtype=torch.uint8)
         return files.Artifact(KIND, tensors, self.meta)
 
-    def write(self, target):
+    def write(self, target: str | os.PathLike[str]) -> None:
         """Write the run as .pt by rename; `-` is stdout."""
         files.write(self.to_artifact(), target, format="pt")
 
     @classmethod
-    def read(cls, source, *, trust=False):
+    def read(cls, source: str | os.PathLike[str] | bytes, *, trust: bool = False) -> Self:
         """Read a Run from a file, stdin (`-`) or bytes.
 
         Parameters
@@ -170,7 +180,7 @@ class Run:
         tensors = found.arrays
         try:
             body = json.loads(bytes(tensors["body"].numpy()).decode())
-            groups = {"labels": {}, "truth": {}, "memory": {}, "selection": {}}
+            groups: dict[str, dict[str, Any]] = {"labels": {}, "truth": {}, "memory": {}, "selection": {}}
             records = {}
             for name, value in tensors.items():
                 group, _, rest = name.partition("/")

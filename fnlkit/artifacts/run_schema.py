@@ -1,7 +1,10 @@
 """Validate the names, types, shapes and ranges of a run from a file."""
 
+from __future__ import annotations
+
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,7 @@ _MOST = 2**63 - 1
 def _fields(*, optional=None, **required):
     """Check entries of a dict by name; it can have further entries."""
 
-    def check(value, where):
+    def check(value: Any, where: str) -> None:
         _kind(value, where, dict)
         for name, entry in required.items():
             entry(value.get(name), f"{where}: {name}")
@@ -38,7 +41,7 @@ def _fields(*, optional=None, **required):
 def _each(entry, kind=list):
     """Check all values of a list, or of a dict if `kind` is dict."""
 
-    def check(values, where):
+    def check(values: Any, where: str) -> None:
         _kind(values, where, kind)
         for value in values.values() if kind is dict else values:
             entry(value, where)
@@ -51,7 +54,7 @@ def _or_none(entry):
 
 
 def _choice(*texts):
-    def check(value, where):
+    def check(value: object, where: str) -> None:
         if value not in texts:
             raise InputError(f"{where} is {_short(value)}; expected {', '.join(texts)}")
 
@@ -164,7 +167,7 @@ _ROW = _fields(
 _REJECTED = _fields(round=_whole, client=_whole, reason=_text)
 
 
-def check(run):
+def check(run) -> None:
     """Raise InputError unless a run has the form that `train` writes.
 
     Parameters

@@ -1,5 +1,7 @@
 """Write files atomically: after a failure, the previous file is unchanged."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -10,16 +12,22 @@ import sys
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
+
+from collections.abc import Iterable
+from typing import TypeVar
 
 from fnlkit.artifacts.paths import display_path
 from fnlkit.errors import InputError
+
+Place = TypeVar("Place", bound="str | os.PathLike[str]")
+
 
 _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 60
 
 
-def write_bytes(chunks, target, *, mode=None):
+def write_bytes(chunks: Iterable[bytes | memoryview], target: str | os.PathLike[str], *, mode: int | None = None) -> None:
     """Write buffers to a path atomically; ``-`` is stdout.
 
     A reader finds either the old file or the complete new file.
@@ -126,7 +134,7 @@ def _sweep(folder):
                     os.unlink(entry.path)
 
 
-def private_folder(path):
+def private_folder(path: Place) -> Place:
     """Create a folder that only its owner can read, with its parents, and return `path`; an existing folder is made private.
 
     Files that `write_bytes` creates there are private too.

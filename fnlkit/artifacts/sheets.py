@@ -1,17 +1,24 @@
 """Tables for users: CSV files without executable formulas, and data frames."""
 
+from __future__ import annotations
+
 import csv
 import io
 import os
 import re
+from typing import TYPE_CHECKING
 
 from fnlkit.artifacts import saving, shown
+
+if TYPE_CHECKING:
+    import pandas
+
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def guard(cell):
+def guard(cell: object) -> str:
     """Return a cell as text; a formula gets a leading apostrophe as protection.
 
     Numbers such as ``-1.5`` are unchanged.  `unguard` returns the original text.  The review page uses the same rule.
@@ -20,7 +27,7 @@ def guard(cell):
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def unguard(text):
+def unguard(text: str) -> str:
     """Return the original text of a cell that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
@@ -48,7 +55,7 @@ class Sheet:
     def __len__(self):
         return len(self.rows)
 
-    def csv(self):
+    def csv(self) -> str:
         """Return the table as CSV.
 
         None becomes an empty cell, booleans become yes and no, and formulas are guarded.
@@ -59,11 +66,11 @@ class Sheet:
         writer.writerows([_cell(value) for value in row] for row in self.rows)
         return text.getvalue()
 
-    def write(self, target):
+    def write(self, target: str | os.PathLike[str]) -> None:
         """Write the table as CSV (UTF-8) to a path, or to stdout if `target` is ``-``."""
         saving.write_bytes([self.csv().encode()], os.fspath(target))
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a pandas.DataFrame.
 
         Raises

@@ -1,16 +1,25 @@
 """Display facts as aligned text, HTML tables in a notebook, or data frames."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+
 
 _PLACES = ("path", "file")
 _CELL = "text-align:left;padding:1px 1em 1px 0"
 
 
-class Facts(dict):
+class Facts(dict[str, Any]):
     """A dict of facts that is displayed as a table.
 
     Parameters
@@ -32,7 +41,7 @@ class Facts(dict):
         return html_table(self.title, None, [(str(name).replace("_", " "), plain(value)) for name, value in self.items()])
 
 
-def plain(value):
+def plain(value: object) -> str:
     """Format a value as one line of printable text.
 
     Numbers have four decimals or separators between thousands, and None becomes a dash.
@@ -46,7 +55,7 @@ def plain(value):
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 
 
-def data_set(name):
+def data_set(name: str | os.PathLike[str]) -> str:
     """Return a short name of a data set: the end of a path, or the name of a spec.
 
     Examples
@@ -64,7 +73,7 @@ def data_set(name):
     return plain(Path(str(name)).name or name)
 
 
-def html_table(title, header, rows):
+def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> str:
     """Return a table as HTML with all texts escaped.
 
     Parameters
@@ -81,7 +90,7 @@ def html_table(title, header, rows):
     return "\n".join([*lines, "</table>"])
 
 
-def frame(rows):
+def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pandas.DataFrame:
     """Return a list of dicts as a pandas.DataFrame.
 
     Raises

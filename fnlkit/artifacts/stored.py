@@ -4,7 +4,10 @@ NumPy arrays and the classes of this module share an interface, and fnlkit uses 
 ``shape``, ``dtype``, ``ndim``, ``nbytes`` and ``[slice or positions]``, which returns a new array.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,21 +20,23 @@ class Rows:
     A subclass defines `shape`, `dtype` and ``_read(positions)``.
     """
 
+    shape: tuple[int, ...]
+    dtype: np.dtype
     slow = False  # whether a row costs more than reading its bytes; if so, engines prefetch
 
     def __len__(self):
         return self.shape[0]
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         return len(self.shape)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
     def __getitem__(self, which):
@@ -162,7 +167,7 @@ class Joined(Rows):
         return out
 
 
-def blocks(rows, size=2**26, multiple=1):
+def blocks(rows: np.ndarray | Rows, size: int = 2**26, multiple: int = 1) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of consecutive blocks of rows of about `size` bytes.
 
     Parameters

@@ -16,12 +16,12 @@ TRANSITIONS = {
 LARGEST = 2**28  # limit of a file in bytes, stored and decompressed
 
 
-def none(classes, dataset=""):
+def none(classes: int, dataset: str = "") -> np.ndarray:
     """Return the identity: no label changes."""
     return np.eye(classes)
 
 
-def symmetric(classes, dataset="", *, eta: Share = 0.4, include_true=False):
+def symmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, include_true: bool = False) -> np.ndarray:
     """Return T of uniform noise.
 
     Parameters
@@ -34,7 +34,7 @@ def symmetric(classes, dataset="", *, eta: Share = 0.4, include_true=False):
     return matrices.symmetric(classes, eta, include_true)
 
 
-def pairflip(classes, dataset="", *, eta: Share = 0.4):
+def pairflip(classes: int, dataset: str = "", *, eta: Share = 0.4) -> np.ndarray:
     """Return T in which each class becomes the next class, and the last class the first (Han 2018).
 
     Parameters
@@ -45,7 +45,7 @@ def pairflip(classes, dataset="", *, eta: Share = 0.4):
     return matrices.map_classes((np.arange(classes) + 1) % classes, eta)
 
 
-def asymmetric(classes, dataset="", *, eta: Share = 0.4, map=""):
+def asymmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, map: str = "") -> np.ndarray:
     """Return T in which easily confused classes change, by the published map of the data set.
 
     Parameters
@@ -58,7 +58,7 @@ def asymmetric(classes, dataset="", *, eta: Share = 0.4, map=""):
     return matrices.map_classes(matrices.class_map(map or dataset, classes), eta)
 
 
-def matrix(classes, dataset="", *, path: Text, key="", transpose=False):
+def matrix(classes: int, dataset: str = "", *, path: Text, key: str = "", transpose: bool = False) -> np.ndarray:
     """Return the matrix T[true, given] of an npy, npz, csv or pt file.
 
     Parameters

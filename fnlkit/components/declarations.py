@@ -7,13 +7,18 @@
 Callers read the declaration and never compare names.  A component without a declaration has the defaults of `Declaration`.
 """
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fnlkit.components.parameters import select_accepted
 from fnlkit.errors import InputError, nearest
+
+Component = TypeVar("Component")
+
 
 _ITEM = {"float64": 8, "float32": 4, "int64": 8}
 # Largest entry without a declared range: the sum of thousands of squares still fits float32.
@@ -63,26 +68,26 @@ class Sent(NamedTuple):
 
     what: str
     when: str = ""
-    shape: tuple | None = None
+    shape: tuple[int | str, ...] | None = None
     dtype: str = "float64"
     summed: bool = False
     sum_only: bool = False
-    low: float | str | tuple = -LARGEST
-    high: float | str | tuple = LARGEST
+    low: float | str | tuple[Any, ...] = -LARGEST
+    high: float | str | tuple[Any, ...] = LARGEST
     total: int | str | None = None
     fewest: int = 0
 
     @classmethod
-    def share(cls, what, when, shape=(), **more):
+    def share(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
         """Return the declaration of numbers from 0 to 1."""
         return cls(what, when, shape, low=0, high=1, **more)
 
     @classmethod
-    def counts(cls, what, when, shape=(), **more):
+    def counts(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
         """Return the declaration of numbers of samples: integers from 0 to the client's samples."""
         return cls(what, when, shape, "int64", low=0, high="n", **more)
 
-    def sides(self, **known):
+    def sides(self, **known: Any) -> tuple[int | str, ...]:
         """Return the shape in numbers.
 
         Parameters
@@ -90,18 +95,18 @@ class Sent(NamedTuple):
         **known : int
             classes, samples, width, public, size, and open sides by their text; a side without a number stays a text.
         """
-        return tuple(number(side, known) for side in self.shape)
+        return tuple(number(side, known) for side in self.shape or ())
 
     def __str__(self):
         return "; ".join(text for text in (self.revealing, self.when, self.size) if text)
 
     @property
-    def revealing(self):
+    def revealing(self) -> str:
         """Return the description, with a warning if a single reply reveals samples."""
         return f"{self.what}: a single reply reveals samples" if self.sum_only else self.what
 
     @property
-    def size(self):
+    def size(self) -> str:
         """Return the size of a reply as text: ``8 bytes`` or ``8 x C x C bytes``; empty if only the name is declared."""
         if self.shape is None:
             return ""
@@ -111,12 +116,12 @@ class Sent(NamedTuple):
 _LETTERS = {"C": "classes", "n": "samples", "d": "width", "d(d+1)/2": "triangle", "public": "public", "P": "size"}
 
 
-def number(side, known):
+def number(side: object, known: Mapping[str, Any]) -> Any:
     """Return a side or a limit of a `Sent` as a number: texts are looked up in `known`."""
     return known.get(_LETTERS.get(side, side), side) if isinstance(side, str) else side
 
 
-def parse_replies(sends):
+def parse_replies(sends: Mapping[str, Sent | str] | Iterable[str]) -> dict[str, Sent]:
     """Return declared replies as {name: Sent}; names without a Sent are declared by name alone.
 
     Parameters
@@ -171,19 +176,19 @@ class Declaration:
     """
 
     cite: str = ""
-    sends: Mapping | None = None
+    sends: Mapping[str, Any] | None = None
     loss: str = "open"
-    needs: tuple | Callable = ()
-    schedule: Callable | None = None
-    releases: Mapping = field(default_factory=lambda: MappingProxyType({}))
-    label_epsilon: Callable | None = None
+    needs: tuple[str, ...] | Callable[..., tuple[str, ...]] = ()
+    schedule: Callable[..., Any] | None = None
+    releases: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    label_epsilon: Callable[..., Any] | None = None
     sums: bool = False
-    cohort: tuple | Callable = (1, 1)
-    reads: tuple = ()
-    before: Callable | None = None
-    check: Callable | None = None
-    terms: Callable | None = None
-    compiled: Callable | None = None
+    cohort: tuple[int, int] | Callable[..., tuple[int, int]] = (1, 1)
+    reads: tuple[str, ...] = ()
+    before: Callable[..., Any] | None = None
+    check: Callable[..., Any] | None = None
+    terms: Callable[..., Any] | None = None
+    compiled: Callable[..., Any] | None = None
     fused_kernel: str = ""
 
     def __post_init__(self):
@@ -196,11 +201,11 @@ class Declaration:
         object.__setattr__(self, "releases", MappingProxyType(dict(self.releases)))
 
     @property
-    def year(self):
+    def year(self) -> int | None:
         """Return the year of the publication, or None."""
         return int(self.cite[-4:]) if self.cite[-4:].isdigit() else None
 
-    def find_needs(self, parameters):
+    def find_needs(self, parameters: Mapping[str, Any]) -> set[str]:
         """Return the set of inputs that a run must provide for these parameters."""
         needs = resolve(self.needs, parameters)
         _must_be_known(needs)
@@ -214,18 +219,18 @@ def _must_be_known(needs):
             raise InputError(f"`needs` contains {name!r}{nearest(name, NEEDS)}; write a tuple of: {known}")
 
 
-def resolve(value, parameters):
+def resolve(value: Any, parameters: Mapping[str, Any]) -> Any:
     """Return a declared value; a function is called with the parameters that it names."""
     return value(**select_accepted(value, parameters)) if callable(value) else value
 
 
-def declaration(component):
+def declaration(component: object) -> Declaration:
     """Return the Declaration of a component: a function, with bound parameters or without, a class or its object."""
     attached = getattr(getattr(component, "func", component), "declaration", None)
     return attached if isinstance(attached, Declaration) else Declaration()
 
 
-def declare(**properties):
+def declare(**properties: Any) -> Callable[[Component], Component]:
     """Return a decorator that attaches properties to a component.
 
     Parameters
@@ -250,14 +255,14 @@ def declare(**properties):
         if name not in known:
             raise InputError(f"a declaration has no {name!r}{nearest(name, known)}; it has: {', '.join(known)}")
 
-    def attach(component):
-        component.declaration = replace(declaration(component), **properties)
+    def attach(component: Component) -> Component:
+        setattr(component, "declaration", replace(declaration(component), **properties))  # noqa: B010
         return component
 
     return attach
 
 
-def method(*, sends=(), **properties):
+def method(*, sends: Mapping[str, Sent | str] | Iterable[str] = (), **properties: Any) -> Callable[[Component], Component]:
     """Return a decorator that declares a method; without arguments, its clients send only ``weights``.
 
     Parameters

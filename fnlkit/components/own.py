@@ -21,6 +21,8 @@ it.  Calls of components:
     ==========  ======================================================  ============================================
 """
 
+from __future__ import annotations
+
 import ast
 import hashlib
 import importlib
@@ -30,6 +32,9 @@ import linecache
 import os
 import sys
 import traceback
+import types
+from collections.abc import Callable
+from typing import Any
 
 from fnlkit.errors import InputError, nearest
 
@@ -51,17 +56,17 @@ CALLS = {
 FUNCTIONS = {"data set": ((), ()), "measure": (("scores", "labels"), ())}
 _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
 _LONGEST_PATH = 4096
-_FILES = {}  # name in sys.modules -> path, of modules imported from a FILE.py
-_SOURCES = set()  # paths of all files that a user named
-_CONTENTS = {}  # path of a data file -> (size and times, SHA-256)
-_DIGESTS = {}  # absolute path of a source -> its digest at import
+_FILES: dict[str, str] = {}  # name in sys.modules -> path, of modules imported from a FILE.py
+_SOURCES: set[str] = set()  # paths of all files that a user named
+_CONTENTS: dict[str, tuple[tuple[int, ...], str]] = {}  # path of a data file -> (size and times, SHA-256)
+_DIGESTS: dict[str, str] = {}  # absolute path of a source -> its digest at import
 
 
 class MistakeInPart(InputError):
     """An error in a user's component; the message contains file, line and function."""
 
 
-def load_function(target, what):
+def load_function(target: str, what: str) -> Callable[..., Any]:
     """Return the function that ``FILE.py:NAME`` or ``module:NAME`` names.
 
     Parameters
@@ -80,7 +85,7 @@ def load_function(target, what):
     return component
 
 
-def kinds(target):
+def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
     """Return [(kind, function)] of all kinds of components that a user's name fits.
 
     If a kind's arguments have exactly the function's names, only such kinds are returned; a loss is (logits, batch), an
@@ -129,7 +134,7 @@ def _import_named(target, where):
         raise InputError(f"{where}: {place} has no {name!r}{nearest(name, names)}") from None
 
 
-def file_module(path):
+def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
     """Return the module of a Python file, imported once.
 
     The folder of the file is appended to sys.path, so that the file can import its neighbors.
@@ -140,6 +145,7 @@ def file_module(path):
     if name not in sys.modules:
         _reach(os.path.dirname(path))
         spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None  # a path that ends in .py has a loader
         module = importlib.util.module_from_spec(spec)
         _FILES[name] = path
         _SOURCES.add(path)
@@ -155,7 +161,7 @@ def file_module(path):
     return sys.modules[name]
 
 
-def files():
+def files() -> list[str]:
     """Return the paths of all files imported by `file_module`.
 
     Another process that imports these files can use the same names.
@@ -163,7 +169,7 @@ def files():
     return list(_FILES.values())
 
 
-def digest(target):
+def digest(target: str) -> str | None:
     """Return the SHA-256 of the current code behind a component's name.
 
     None is returned if there is no file.
@@ -180,7 +186,7 @@ def digest(target):
     return None if path is None or not os.path.isfile(path) else _digest(path)
 
 
-def data_digest(target, name):
+def data_digest(target: str, name: str) -> str | None:
     """Return the SHA-256 of a file that a parameter of a component names, or None if it names no regular file.
 
     Parameters
@@ -198,7 +204,7 @@ def data_digest(target, name):
     return next((_content(path) for path in map(os.path.abspath, [*paths, name]) if os.path.isfile(path)), None)
 
 
-def digest_at_import(target):
+def digest_at_import(target: str) -> str | None:
     """Return the `digest` of a component's files when this process imported them, or None if it did not."""
     place = target.rpartition(":")[0]
     if place.endswith(".py"):
@@ -305,12 +311,12 @@ def _forget(path):
     importlib.invalidate_caches()
 
 
-def path_of(function):
+def path_of(function: object) -> str | None:
     """Return the path of the FILE.py that a function came from, or None."""
-    return _FILES.get(getattr(function, "__module__", None))
+    return _FILES.get(getattr(function, "__module__", None) or "")
 
 
-def mistake(error, *, quoting=True):
+def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | None:
     """Return a MistakeInPart with the place of an error in a user's component, or None.
 
     None is returned if the exception arose elsewhere.
@@ -331,7 +337,7 @@ def mistake(error, *, quoting=True):
         return None
     last = frames[-1]
     inside = "" if last.name == "<module>" else f", in {last.name}"
-    chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
+    chosen = linecache.getline(last.filename, last.lineno or 0).lstrip().startswith(("raise", "assert"))
     shown = quoting or (type(error) in _ABOUT_CODE and not chosen) or _is_written(error, last)
     text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
     return MistakeInPart(f"{_display_path(last.filename)}, line {last.lineno}{inside}: {text}")
@@ -344,7 +350,7 @@ def _is_written(error, frame):
     return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")
 
 
-def describe_place(function):
+def describe_place(function: Any) -> str:
     """Return the place of a function for messages.
 
     For example ``mine.py, line 3, in my_loss``, or the name of the component if the location is unknown.

@@ -7,11 +7,12 @@ A spec is checked before a run starts (`fnlkit.components.spec.bind`), and a cal
 """
 
 import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from math import inf
 from numbers import Integral, Real
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fnlkit.errors import InputError
 
@@ -60,7 +61,7 @@ Rounds = Annotated[int, Range(), Automatic()]
 Patience = Annotated[int, Range(1), Automatic()]
 
 
-def check(function, values, where):
+def check(function: Callable[..., Any], values: Mapping[str, object], where: str) -> None:
     """Raise if a value does not fit the function's annotations.
 
     Parameters without annotations are not checked.
@@ -89,7 +90,7 @@ def check(function, values, where):
         raise InputError(f"{where}: parameter {name!r} {fault}")
 
 
-def faults(function, values):
+def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield (parameter, fault) of every value that does not fit its annotation.
 
     A fault is, for example, ``is 2; write a number from 0 to 1``.
@@ -99,13 +100,13 @@ def faults(function, values):
             yield name, f"is {values[name]!r}; write {describe_kind(kind)}"
 
 
-def kinds(function):
+def kinds(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations with allowed values by parameter: words or ranges."""
     annotations = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
     return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
-def describe_kind(kind):
+def describe_kind(kind: Any) -> str:
     """Describe the allowed values of an annotation.
 
     For example ``a whole number at least 0, or -1``.
@@ -129,30 +130,30 @@ def _fits(value, kind):
     return right and (value in limits or value in [mark.value for mark in spare])
 
 
-def check_arguments(function):
+def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with a check of its keyword arguments at each call."""
 
     @wraps(function)
-    def call(*arguments, **keywords):
+    def call(*arguments: Any, **keywords: Any) -> Any:
         check(function, keywords, function.__name__.replace("_", "-"))
         return function(*arguments, **keywords)
 
     return call
 
 
-def select_accepted(function, values):
+def select_accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a dict whose names a function has as parameters."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in values.items() if name in known}
 
 
-def arguments_of(function):
+def arguments_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the keyword-only parameters of a function and their values, bound ones before defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
 
 
-def passes_on(inner, *names):
+def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
     """Return a decorator that adds the parameters of `inner` to a function's signature.
 
     The function passes ``**keywords`` to `inner`.
@@ -178,7 +179,7 @@ def passes_on(inner, *names):
     3
     """
 
-    def decorate(function):
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         own = inspect.signature(function)
         # Keywords of another such decorator pass through, because only the outermost decorator has the full list.
         plain = function.__wrapped__ if getattr(function, "passer", None) is function else function
@@ -188,11 +189,11 @@ def passes_on(inner, *names):
         shown = own.replace(parameters=mine + passed)
 
         @wraps(function)
-        def call(*arguments, **keywords):
+        def call(*arguments: Any, **keywords: Any) -> Any:
             shown.bind(*arguments, **keywords)  # report an unknown keyword of a generator at the call, too
             return plain(*arguments, **keywords)
 
-        call.__signature__, call.passer, call.inner = shown, call, inner
+        vars(call).update(__signature__=shown, passer=call, inner=inner)
         return call
 
     return decorate

@@ -1,8 +1,10 @@
 """Published settings of the papers, by method/dataset."""
 
 import tomllib
+from collections.abc import Collection
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from fnlkit.components.parameters import Patience, Rounds, kinds
 from fnlkit.components.registry import METHODS
@@ -15,12 +17,12 @@ def _table():
     return tomllib.loads(resources.files("fnlkit.data").joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
-def names():
+def names() -> list[str]:
     """Return the names of all presets."""
     return list(_table())
 
 
-def describe(name):
+def describe(name: str) -> dict[str, Any]:
     """Return the contents of a preset.
 
     Parameters
@@ -45,7 +47,7 @@ def describe(name):
     return table[name]
 
 
-def load_preset(name):
+def load_preset(name: str) -> dict[str, Any]:
     """Return the options of `fnlkit train` that a preset sets, by name.
 
     Parameters
@@ -66,7 +68,7 @@ def load_preset(name):
     return dict(describe(name)["train"])
 
 
-def remaining_options(name, given):
+def remaining_options(name: str, given: Collection[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the preset's remaining options and the method parameters left out.
 
     Numbers of rounds in a method's parameters (all parameters with the default -1) are parts of the preset's budget.  With
@@ -99,7 +101,7 @@ def remaining_options(name, given):
     return options, left_out
 
 
-def of_any_budget(method):
+def of_any_budget(method: str) -> tuple[str, list[str]]:
     """Return (method without numbers of rounds, parameters left out).
 
     The result is valid for any budget.  The numbers of rounds of a nested method (`usual`) are removed as well.

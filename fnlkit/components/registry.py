@@ -1,6 +1,12 @@
 """Names of components and their modules, which are imported on first use."""
 
-from fnlkit.components.declarations import declaration, resolve
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from fnlkit.components.declarations import Sent, declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import Spec, bind, find, format_value, parse
 from fnlkit.errors import InputError, nearest
@@ -109,7 +115,7 @@ _PART_PARAMETERS = {
 _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
-def method(spec):
+def method(spec: str | Spec) -> partial[Any]:
     """Return a method with bound parameters.
 
     It is called as (clients, model, opt, select, *, rounds) and returns a generator of Round.
@@ -141,7 +147,7 @@ def method(spec):
     return bound
 
 
-def walk_stages(spec):
+def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield a method with bound parameters, then the methods that it runs as a stage (parameter `usual`).
 
     Parameters
@@ -155,7 +161,7 @@ def walk_stages(spec):
         bound = arguments_of(bound).get("usual")
 
 
-def needs(spec):
+def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
     """Return the set of inputs that a run must provide for a method, names in `fnlkit.components.declarations.NEEDS`.
 
     Parameters
@@ -166,7 +172,7 @@ def needs(spec):
     return set().union(*(declaration(each).find_needs(arguments_of(each)) for each in walk_stages(spec)))
 
 
-def of_budget(spec, rounds):
+def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
     """Return the part of a method's schedule that depends on `rounds`.
 
     A run can be resumed with another budget only if this part is unchanged.
@@ -180,7 +186,7 @@ def of_budget(spec, rounds):
     return [resolve(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in walk_stages(spec)]
 
 
-def sends(spec):
+def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
     """Return {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
 
     If two components declare the same name, the outer declaration takes precedence.
@@ -190,7 +196,7 @@ def sends(spec):
     spec : str, Spec or callable
         As in `walk_stages`; a method without a declaration contributes no replies.
     """
-    out = {}
+    out: dict[str, Sent] = {}
     for each in walk_stages(spec):
         parts = [each, *(part for name, part in arguments_of(each).items() if name in _PART_PARAMETERS)]
         for part in parts:
@@ -198,7 +204,7 @@ def sends(spec):
     return out
 
 
-def loss(spec):
+def loss(spec: str | Spec) -> Callable[..., Any]:
     """Return the loss for a spec such as ``gce(q=0.7)``.
 
     Local training uses it if the method does not define the loss.
@@ -217,7 +223,7 @@ def loss(spec):
     return bound if bound.keywords else bound.func
 
 
-def brings_loss(spec):
+def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
     """Return whether a method, or the nested method that decides about the loss, defines the loss of all local training.
 
     Parameters
@@ -231,13 +237,13 @@ def brings_loss(spec):
     return False
 
 
-def bind_optimizer(spec):
+def bind_optimizer(spec: str | Spec) -> Callable[..., Any]:
     """Return the function (fit, **settings) -> FedOpt for a spec such as ``fedprox(mu=0.001)``."""
     spec = parse(spec, "--optimizer")
     return bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")
 
 
-def check_optimizer(made, spec):
+def check_optimizer(made: object, spec: str | Spec) -> object:
     """Return the result of an optimizer's function, after checking that it is a FedOpt.
 
     Raises
@@ -250,18 +256,18 @@ def check_optimizer(made, spec):
     return made
 
 
-def optimizer(spec, fit, **settings):
+def optimizer(spec: str | Spec, fit: Any, **settings: Any) -> object:
     """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
     return check_optimizer(bind_optimizer(spec)(fit, **settings), spec)
 
 
-def aggregator(spec):
+def aggregator(spec: str | Spec) -> Callable[..., Any]:
     """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
     spec = parse(spec, "--aggregator")
     return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
-def protection(spec, cohort=1.0):
+def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     """Return the protection of updates for a spec.
 
     The result is a Protection for ``dp(clip=1, noise=1.1)``, a Secret for ``secagg``, and None for ``none``.
@@ -286,13 +292,13 @@ def protection(spec, cohort=1.0):
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 
-def bind_selector(spec):
+def bind_selector(spec: str | Spec) -> Callable[..., Any]:
     """Return the function (*, fraction) -> selector for a spec such as ``power-of-choice(d=30)``."""
     spec = parse(spec, "--selector")
     return bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))
 
 
-def check_selector(made, spec):
+def check_selector(made: object, spec: str | Spec) -> object:
     """Return the result of a selector's function, after checking that it is a selector.
 
     Raises
@@ -308,6 +314,6 @@ def check_selector(made, spec):
     return made
 
 
-def selector(spec, fraction):
+def selector(spec: str | Spec, fraction: float) -> object:
     """Return a selector for a spec such as ``power-of-choice(d=30)``."""
     return check_selector(bind_selector(spec)(fraction=fraction), spec)

@@ -4,7 +4,9 @@ import functools
 import importlib
 import inspect
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from fnlkit.components import own
 from fnlkit.components.parameters import SpecText, Text, check
@@ -35,7 +37,7 @@ class MessageText(FileText):
     __slots__ = ()
 
 
-def from_file(value):
+def from_file(value: object) -> Any:
     """Return a copy of a plain value with every text as a `FileText`.
 
     Parameters
@@ -66,7 +68,7 @@ class Spec:
     """
 
     name: str
-    parameters: dict = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     origin: type = field(default=str, compare=False, repr=False)
 
     def __str__(self):
@@ -77,7 +79,7 @@ class Spec:
         return self.origin(f"{name}({', '.join(f'{key}={format_value(value)}' for key, value in self.parameters.items())})")
 
 
-def format_value(value):
+def format_value(value: object) -> str:
     """Return the text of a parameter's value in a spec."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(format_value, value))}]"
@@ -88,7 +90,7 @@ def format_value(value):
     return str(value)
 
 
-def parse(text, option="spec"):
+def parse(text: str | Spec, option: str = "spec") -> Spec:
     """Parse `text` and return the Spec.
 
     Parameters
@@ -117,7 +119,7 @@ def parse(text, option="spec"):
         match = _TOKEN.match(text, at)
         if not match:
             raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
-        tokens.append((match.lastgroup, match.group(match.lastgroup)))
+        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
         at = match.end()
     reader = _Reader(tokens, text, option)
     spec = reader.value(top=True)
@@ -131,19 +133,19 @@ class _Reader:
         self.tokens, self.text, self.option = tokens[::-1], text, option
         self.origin = type(text) if isinstance(text, FileText) else str
 
-    def fail(self):
+    def fail(self) -> NoReturn:
         rest = self.tokens[-1][1] if self.tokens else "the end"
         raise InputError(f"{self.option}: cannot read {self.text!r} at {rest!r}; write name(key=value, ...)")
 
-    def take(self, mark=None):
+    def take(self, mark: str | None = None) -> tuple[str, str]:
         if not self.tokens or (mark and self.tokens[-1] != ("mark", mark)):
             self.fail()
         return self.tokens.pop()
 
-    def at(self, mark):
+    def at(self, mark: str) -> bool:
         return bool(self.tokens) and self.tokens[-1] == ("mark", mark)
 
-    def value(self, top=False):
+    def value(self, top: bool = False) -> Any:
         if self.at("["):
             return self.items()
         kind, word = self.take()
@@ -159,10 +161,10 @@ class _Reader:
             return _CONSTANTS[word.lower()]
         return self.spec(word)
 
-    def spec(self, name):
+    def spec(self, name: str) -> Spec:
         return Spec(name, self.arguments() if self.at("(") else {}, self.origin)
 
-    def items(self):
+    def items(self) -> list[Any]:
         self.take("[")
         out = []
         while not self.at("]"):
@@ -172,7 +174,7 @@ class _Reader:
         self.take("]")
         return out
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         self.take("(")
         out = {}
         while not self.at(")"):
@@ -188,7 +190,7 @@ class _Reader:
         return out
 
 
-def own_names(text):
+def own_names(text: str | Spec) -> list[str]:
     """Return the names of a user's components in a spec, without duplicates.
 
     Names have the form ``FILE.py:NAME`` or ``module:NAME``.
@@ -219,7 +221,7 @@ def _own_specs(text):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
 
 
-def data_files(text, names=None):
+def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str, str]:
     """Return {name: SHA-256} of the data files that parameters of a user's components name.
 
     A name is relative to the folder of the component's file, else to the current folder. Names of other files are left out.
@@ -240,7 +242,7 @@ def data_files(text, names=None):
     return out
 
 
-def digests(specs):
+def digests(specs: Iterable[object]) -> dict[str, str]:
     """Return {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
 
     Code counts as it was when this process imported it.
@@ -250,12 +252,12 @@ def digests(specs):
     specs : iterable of object
         Values other than texts are skipped, and so are components that this process did not import.
     """
-    specs = [text for text in specs if isinstance(text, str) and ":" in text]
-    code = {name: digest for text in specs for name in own_names(text) if (digest := own.digest_at_import(name))}
-    return {name: digest for text in specs for name, digest in data_files(text, code).items()} | code
+    texts = [text for text in specs if isinstance(text, str) and ":" in text]
+    code = {name: digest for text in texts for name in own_names(text) if (digest := own.digest_at_import(name))}
+    return {name: digest for text in texts for name, digest in data_files(text, code).items()} | code
 
 
-def rename_components(text, name_of):
+def rename_components(text: str, name_of: Callable[[str], str]) -> str:
     """Return a spec's text with other names for a user's components.
 
     Every other text is unchanged.
@@ -266,7 +268,7 @@ def rename_components(text, name_of):
     name_of : callable (name) -> str
     """
 
-    def rename_value(value):
+    def rename_value(value: Any) -> Any:
         if isinstance(value, Spec):
             name = name_of(value.name) if ":" in value.name else value.name
             return Spec(name, {key: rename_value(inner) for key, inner in value.parameters.items()}, value.origin)
@@ -277,7 +279,7 @@ def rename_components(text, name_of):
     return str(rename_value(parse(text))) if own_names(text) else text
 
 
-def find(spec, table, what):
+def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[..., Any]:
     """Return the function that a spec names, from a table or from a user's file.
 
     A user's file is used only if the user wrote the spec.
@@ -317,7 +319,7 @@ def find(spec, table, what):
     return own.load_function(name, what)
 
 
-def bind(spec, function, what, *, given=()):
+def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collection[str] = ()) -> functools.partial[Any]:
     """Return `function` with the spec's parameters bound by keyword.
 
     Each value is checked against the signature.
@@ -382,7 +384,7 @@ def _convert(value, default, where):
     return value
 
 
-def write_spec(name, function, given=()):
+def write_spec(name: str, function: Callable[..., Any], given: Collection[str] = ()) -> str:
     """Return the spec of a component with all parameters and defaults.
 
     For example ``dirichlet(alpha=0.5)``.

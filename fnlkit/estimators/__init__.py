@@ -138,5 +138,5 @@ def run_estimator(
     if evidence.federated:
         from fnlkit.estimators.federated import describe_traffic
 
-        facts |= {"sent": describe_traffic(evidence.traffic, sends), "bytes_down": int(evidence.traffic.bytes_down)}
+        facts |= {"sent": describe_traffic(evidence.traffic, sends or {}), "bytes_down": int(evidence.traffic.bytes_down)}
     return judgment.arrays(whole), facts

@@ -57,7 +57,7 @@ def compare(federation: "Federation") -> dict[str, Any]:
     federation = federation.whole()
     held, offsets = np.asarray(federation.client_indices), np.asarray(federation.client_offsets)
     judged = found.get("judged_label", np.asarray(federation.given))
-    level = federation.wrong_share(judged)
+    level = np.asarray(federation.wrong_share(judged))
     judged, true = judged[held], np.asarray(federation.true)[held]
     wrong, flagged = judged != true, found["flagged"][held].astype(bool)
     noisy = level > 0 if federation.noise_client_noisy is None else np.asarray(federation.noise_client_noisy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.components.declarations import declare
+from fnlkit.components.declarations import declaration, declare
 from fnlkit.components.parameters import Count, NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fnlkit.estimators.inputs import EstimatorInputs
 
 
-@declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **fedcorr.declaration.sends}, cite="Xu 2022")
+@declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **(declaration(fedcorr).sends or {})}, cite="Xu 2022")
 @check_arguments
 def lid(
     evidence: "EstimatorInputs",

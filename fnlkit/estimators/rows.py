@@ -59,7 +59,8 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     if key is None:
         held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
         raise InputError(f"{paths.display_path(path)}: no array `{name}` (n, d); found {held}")
-    values, size = arrays[key], len(federation.given)
+    values: Any = arrays[key]
+    size = len(federation.given)
     if name == "probabilities" and "class_names" in arrays and values.ndim == 2:
         names = np.asarray(arrays["class_names"]).astype(str).tolist()
         if len(names) == values.shape[1]:

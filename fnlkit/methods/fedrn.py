@@ -170,7 +170,7 @@ def fedrn(
     expertise, known, outputs = np.zeros(count), np.zeros(count, bool), np.zeros((count, clients.classes))
     reply = partial(reply_reliability, seed=clients.seed)
     for r in range(rounds):
-        ids, step = np.sort(select(clients, model)), {}
+        ids, step = np.sort(select(clients, model)), dict[str, Any]()
         if r >= warmup:
             step = {"loss": kept_cross_entropy, "before": (partial(select_clean, threshold=threshold, seed=clients.seed),)}
             if not clients.replaying:

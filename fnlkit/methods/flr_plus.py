@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import method
+from fnlkit.components.declarations import declaration, method
 from fnlkit.components.parameters import NotNegative, check_arguments, passes_on
 from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
@@ -24,7 +24,7 @@ RATES = ("alpha", "beta", "gamma", "warmup")
 STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
 
 
-@method(sends=fedcorr.declaration.sends, loss="own", schedule=fedcorr.declaration.schedule, cite="Kim 2024")
+@method(sends=declaration(fedcorr).sends or (), loss="own", schedule=declaration(fedcorr).schedule, cite="Kim 2024")
 @check_arguments
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)

@@ -157,8 +157,8 @@ def forward(
         limit=limit,
         report=report_transition,
     )
-    step = {"estimate": estimate, "loss": forward_corrected}
-    return (yield from train_corrected(clients, model, opt, select, rounds=rounds - used, **step))
+    corrected = train_corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected)
+    return (yield from corrected)
 
 
 @method(sends=ACCURACY, loss="own", schedule=monitoring_rounds, cite="Northcutt 2021")
@@ -198,5 +198,5 @@ def confident_learning(
             yield Round(model, "training", replies)
         return model
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
-    step = {"estimate": prune, "loss": kept_cross_entropy}
-    return (yield from train_corrected(clients, model, opt, select, rounds=rounds - used, **step))
+    pruned = train_corrected(clients, model, opt, select, rounds=rounds - used, estimate=prune, loss=kept_cross_entropy)
+    return (yield from pruned)

@@ -188,7 +188,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     true, given = fed.true[seen], fed.given[seen]
     out["wrong_share"], out["no_class"] = float((true != given).mean()), int((true < 0).sum())
     if len(fed):
-        out["client_level"] = fed.wrong_share().tolist()
+        out["client_level"] = np.asarray(fed.wrong_share()).tolist()
     if fed.noise_transition is None:
         return out
     T = fed.noise_transition

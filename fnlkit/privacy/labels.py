@@ -238,7 +238,7 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
             f"Labels were released {times}, at least once without noise (release=exact): they have no differential privacy."
         )
         return {"label_releases": len(worst), "label_epsilon": None, "label_statement": sentence}
-    epsilons, classes = [one.epsilon for one in worst], worst[0].classes
+    epsilons, classes = [one.epsilon for one in worst if one.epsilon is not None], worst[0].classes
     total = pure_epsilon(epsilons)
     if beside := sorted(beside):
         sentence = (

@@ -73,7 +73,7 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
         if len(part):
             weights = _MODELS[entry](network, common, torch.as_tensor(values).to(common))
             right["own"][part] = _predict(experiment, weights, Chosen(x, part)) == labels[part]
-    out = {"measures": "agreement" if federation.true is None else "accuracy", "clients": federation.names}
+    out: dict[str, Any] = {"measures": "agreement" if federation.true is None else "accuracy", "clients": federation.names}
     out["samples"] = np.bincount(owner, minlength=len(federation)).tolist()
     for name in ("own",) if entry == "own" else ("own", "common"):
         shares = [float(right[name][owner == i].mean()) if count else None for i, count in enumerate(out["samples"])]

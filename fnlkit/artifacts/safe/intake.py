@@ -1,5 +1,7 @@
 """Read the bytes of a file, a pipe or a value without trusting declared sizes."""
 
+from __future__ import annotations
+
 import math
 import os
 import stat
@@ -16,7 +18,7 @@ MAX_TEXT = 2**25  # of a csv, and of any other format without a signature
 _HEAD = 8
 
 
-def slurp(source, max_bytes):
+def slurp(source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_bytes: int) -> tuple[str, memoryview]:
     """Return the name of a source for messages, and all bytes."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         name, raw = display_path(source), memoryview(source).cast("B")
@@ -51,7 +53,7 @@ def slurp(source, max_bytes):
                 raise InputError(f"{name}: is empty; create the file again")
             _foresee(name, descriptor, found.st_size)
             raw = np.empty(found.st_size, np.uint8)  # aligned, and writable through views
-            view, at = memoryview(raw), 0
+            view, at = raw.data, 0
             with open(descriptor, "rb", buffering=0, closefd=False) as handle:
                 while at < len(view):
                     got = handle.readinto(view[at:])

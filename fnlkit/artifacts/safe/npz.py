@@ -3,18 +3,26 @@
 Headers are parsed with a regular expression and never evaluated.  The number of bytes must match the header.
 """
 
+from __future__ import annotations
+
 import csv as _csv
 import io
 import math
 import re
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts.encoding import decode
 from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.safe.zip import Member
+
 
 MAX_HEADER = 10_000
 MAX_TEXT = 16 * 2**20  # characters of one text
@@ -27,7 +35,7 @@ _HEADER = re.compile(
 _SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
 
 
-def arrays(members):
+def arrays(members: Iterable[Member]) -> dict[str, np.ndarray]:
     """Return the arrays of an npz, as views of the file's bytes if they are aligned.
 
     Parameters
@@ -42,7 +50,7 @@ def arrays(members):
     return out
 
 
-def array(data, name):
+def array(data: memoryview, name: str) -> np.ndarray:
     """Return the array in npy bytes.
 
     Parameters
@@ -70,7 +78,7 @@ def array(data, name):
     return out if out.flags.aligned and out.flags.writeable else out.copy()
 
 
-def header(data, name):
+def header(data: memoryview, name: str) -> tuple[np.dtype, tuple[int, ...], bool, int]:
     """Parse the header of npy bytes.
 
     Return (dtype, shape, whether in Fortran order, start of the values in bytes).  `data` needs to contain only the header.
@@ -113,14 +121,14 @@ def _check_values(out, name):
             raise InputError(f"array {name!r}: invalid text")
 
 
-def text(value, name):
+def text(value: np.ndarray, name: str) -> str:
     """Return the text in a scalar array; raise InputError for any other array."""
     if value.dtype.kind != "U" or value.shape != ():
         raise InputError(f"{name!r} is {value.dtype.name} {value.shape}; expected one text")
     return str(value)
 
 
-def plain(value, name):
+def plain(value: Any, name: str) -> np.ndarray | Rows:
     """Convert an array or tensor to a little-endian, C-ordered NumPy array.
 
     ValueError is raised for other kinds.  An array that is read by rows is returned unchanged; `raw_blocks` converts the rows.
@@ -138,16 +146,16 @@ def plain(value, name):
     return np.asarray(value, dtype=value.dtype.newbyteorder("<"), order="C")
 
 
-def raw_bytes(value):
+def raw_bytes(value: np.ndarray) -> bytes | memoryview:
     """Return a C-ordered array's bytes without a copy."""
-    return memoryview(value.reshape(-1).view(np.uint8)) if value.nbytes else b""
+    return value.reshape(-1).view(np.uint8).data if value.nbytes else b""
 
 
-def raw_blocks(value):
+def raw_blocks(value: np.ndarray | Rows) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a plain array: at once, or in blocks if it is read by rows."""
     if isinstance(value, Rows):
         for a, b in blocks(value, BLOCK):
-            yield raw_bytes(plain(value[a:b], ""))
+            yield raw_bytes(np.asarray(plain(value[a:b], "")))
     else:
         yield raw_bytes(value)
 
@@ -167,7 +175,7 @@ class Npy:
         yield from raw_blocks(self.value)
 
 
-def encode(value):
+def encode(value: np.ndarray | Rows) -> Npy:
     """Return the Npy of a plain array."""
     shape = f"({', '.join(map(str, value.shape))}{',' if value.ndim == 1 else ''})"
     header = f"{{'descr': '{value.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
@@ -175,13 +183,13 @@ def encode(value):
     return Npy(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, value)
 
 
-def csv(raw):
+def csv(raw: bytes | memoryview) -> dict[str, np.ndarray]:
     """Return the columns of a csv with a header line by name, otherwise ``array``.
 
     A single column becomes a vector.  Whole numbers become int64, other numbers float64, and all other values text.
     """
     try:
-        text, _ = decode(raw)
+        text, _ = decode(bytes(raw))
     except InputError as error:
         raise InputError(f"neither npz, npy, pt nor csv: {error}") from None
     count = text.count(",") + text.count("\n")

@@ -6,16 +6,26 @@ torch.load with weights_only=True still accepts expanded tensors, sparse tensors
 and deeply nested values.  Here, each tensor must have exactly the bytes that its shape needs, before torch reads the file.
 """
 
+from __future__ import annotations
+
 import io
 import math
 import pickletools
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.artifacts.safe.zip import Member
+
 
 MAX_MEMBERS = 8_192
 MAX_PICKLE = 64 * 2**20
@@ -57,13 +67,13 @@ class _Storage:
 @dataclass
 class _Tensor:
     storage: _Storage
-    shape: tuple
+    shape: tuple[Any, ...]
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         return self.storage.dtype
 
-    def array(self):
+    def array(self) -> np.ndarray:
         """Return the numbers as a NumPy array; bfloat16 becomes float32."""
         flat = np.frombuffer(self.storage.data, self.storage.numpy)
         if self.storage.dtype == "bool" and flat.size and flat.view(np.uint8).max() > 1:
@@ -81,17 +91,17 @@ class _Type:
 
 @dataclass
 class _Array:
-    value: np.ndarray = None
+    value: np.ndarray | None = None
 
 
 @dataclass
 class _Members:
     root: str
-    records: dict
-    used: set = field(default_factory=set)
+    records: dict[str, Any]
+    used: set[Any] = field(default_factory=set)
 
 
-def symbols(members):
+def symbols(members: Sequence[Member]) -> tuple[Any, dict[str, Any]]:
     """Return the tree of values, tensors and arrays in a .pt, and the leaves by path.
 
     Parameters
@@ -174,44 +184,44 @@ class _Machine:
     def __init__(self, members):
         self.stack, self.marks, self.memo, self.members = [], [], {}, members
 
-    def pop_to_mark(self):
+    def pop_to_mark(self) -> list[Any]:
         """Pop and return the values above the last mark."""
         start = self.marks.pop()
         values = self.stack[start:]
         del self.stack[start:]
         return values
 
-    def skip(self, _):
+    def skip(self, _: object) -> None:
         pass
 
-    def push(self, value):
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
-    def push_long(self, value):
+    def push_long(self, value: int) -> None:
         if value.bit_length() > 64:
             raise InputError("an integer of more than 64 bits")
         self.stack.append(value)
 
-    def put(self, key):
+    def put(self, key: int | None) -> None:
         self.memo[len(self.memo) if key is None else key] = self.stack[-1]
 
-    def get(self, key):
+    def get(self, key: int) -> None:
         self.stack.append(self.memo[key])
 
-    def mark(self, _):
+    def mark(self, _: object) -> None:
         self.marks.append(len(self.stack))
 
-    def tuple_of_marked(self, _):
+    def tuple_of_marked(self, _: object) -> None:
         self.stack.append(tuple(self.pop_to_mark()))
 
-    def tuple_of(self, size):
+    def tuple_of(self, size: int) -> None:
         if len(self.stack) < size:
             raise InputError("damaged: the structure is incomplete")
         values = tuple(self.stack[-size:])
         del self.stack[-size:]
         self.stack.append(values)
 
-    def set_items(self, _):
+    def set_items(self, _: object) -> None:
         values = self.pop_to_mark()
         if len(values) % 2 or not isinstance(self.stack[-1], dict):
             raise InputError("damaged: the structure is incomplete")
@@ -222,31 +232,31 @@ class _Machine:
                 raise InputError(f"two entries have the name {key!r}")
             self.stack[-1][key] = value
 
-    def set_item(self, _):
+    def set_item(self, _: object) -> None:
         self.marks.append(len(self.stack) - 2)
         self.set_items(None)
 
-    def append_items(self, _):
+    def append_items(self, _: object) -> None:
         values = self.pop_to_mark()
         if not isinstance(self.stack[-1], list):
             raise InputError("damaged: the structure is incomplete")
         self.stack[-1] += values
 
-    def append_item(self, _):
+    def append_item(self, _: object) -> None:
         self.marks.append(len(self.stack) - 1)
         self.append_items(None)
 
-    def name(self, text):
+    def name(self, text: str) -> None:
         self.stack.append(_Global(text))
 
-    def storage(self, _):
+    def storage(self, _: object) -> None:
         self.stack.append(_storage(self.stack.pop(), self.members))
 
-    def call(self, _):
+    def call(self, _: object) -> None:
         arguments = self.stack.pop()
         self.stack.append(_call(self.stack.pop(), arguments))
 
-    def build(self, _):
+    def build(self, _: object) -> None:
         state = self.stack.pop()
         _build(self.stack[-1], state)
 
@@ -368,7 +378,7 @@ def _build(target, state):
         raise InputError("the structure sets attributes")
 
 
-def header(tree):
+def header(tree: object) -> list[str]:
     """Return kind, meta text and SHA-256 of a tree in the format of fnlkit.
 
     InputError is raised for any other format.
@@ -384,7 +394,7 @@ def header(tree):
     return texts
 
 
-def load_tensors(raw, tree):
+def load_tensors(raw: memoryview, tree: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Load the tensors of a checked file on the CPU with torch.
 
     Parameters
@@ -408,7 +418,7 @@ def load_tensors(raw, tree):
     return dict(read)
 
 
-def foreign(leaves):
+def foreign(leaves: Mapping[str, object]) -> dict[str, np.ndarray]:
     """Return the arrays among the leaves of a user's .pt by path, as NumPy arrays.
 
     Parameters
@@ -427,7 +437,7 @@ def foreign(leaves):
     return out
 
 
-def tensors(arrays):
+def tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Convert arrays or tensors to contiguous CPU tensors with separate storages.
 
     ValueError is raised for other types.  Contiguous vectors are not copied, because the labels and positions of a run have an
@@ -457,17 +467,17 @@ def tensors(arrays):
     return out
 
 
-def raw_bytes(tensor):
+def raw_bytes(tensor: torch.Tensor | _Tensor) -> tuple[str, bytes | memoryview]:
     """Return the type name of a dense tensor, or of a tensor of `symbols`, and the bytes in C order."""
     if isinstance(tensor, _Tensor):
         return tensor.dtype, tensor.storage.data
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return str(tensor.dtype).removeprefix("torch."), (memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+    return str(tensor.dtype).removeprefix("torch."), (flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
-def encode(kind, text, digest, tensors):
+def encode(kind: str, text: str, digest: str, tensors: dict[str, torch.Tensor]) -> list[tuple[str, list[memoryview]]]:
     """Return the members of a .pt.
 
     These are the members that torch.save writes, except records that depend on the version of torch.

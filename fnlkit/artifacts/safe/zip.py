@@ -3,9 +3,12 @@
 The layout has stored members, no dates and aligned data.
 """
 
+from __future__ import annotations
+
 import re
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -49,19 +52,19 @@ class Place:
     stored: bool
 
 
-def looks_like(raw):
+def looks_like(raw: bytes | memoryview) -> bool:
     """Return whether the bytes start like a zip."""
     return bytes(raw[:4]) == b"PK\x03\x04"
 
 
-def is_torch(raw):
+def is_torch(raw: bytes | memoryview) -> bool:
     """Return whether the first member is the first member of a torch.save file."""
     name_length = int.from_bytes(raw[26:28], "little")
     name = bytes(raw[30 : 30 + min(name_length, 255)])
     return name.endswith((b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/.storage_alignment"))
 
 
-def members(raw, *, max_members, max_bytes, deflate=False):
+def members(raw: memoryview, *, max_members: int, max_bytes: int, deflate: bool = False) -> list[Member]:
     """Return the members of a zip after checking every structure and every CRC.
 
     Parameters
@@ -85,7 +88,9 @@ def members(raw, *, max_members, max_bytes, deflate=False):
     return [content(raw, place) for place in places(raw, max_members=max_members, max_bytes=max_bytes, deflate=deflate)]
 
 
-def places(raw, *, max_members, max_bytes, deflate=False, ratio=MAX_RATIO):
+def places(
+    raw: bytes | memoryview, *, max_members: int, max_bytes: int, deflate: bool = False, ratio: int = MAX_RATIO
+) -> list[Place]:
     """Return the positions of a zip's members without reading them.
 
     The result is a list of Place in directory order.  Other parameters as in `members`.  Above 64 MiB, the unpacked size is
@@ -184,7 +189,7 @@ def _places(raw, entries, end):
     return [found[name] for _, name, *_ in entries]
 
 
-def content(raw, place):
+def content(raw: memoryview, place: Place) -> Member:
     """Read the Member at a place and verify the CRC."""
     data = raw[place.begin : place.begin + place.packed]
     if not place.stored:
@@ -198,7 +203,7 @@ def content(raw, place):
     return Member(place.name, place.crc, data, place.stored)
 
 
-def inflate(raw, place, step=2**20):
+def inflate(raw: bytes | memoryview, place: Place, step: int = 2**20) -> Iterator[bytes]:
     """Yield the bytes of a compressed member in pieces of about `step`; check the CRC."""
     unpack, crc, size = zlib.decompressobj(-15), 0, 0
     for start in range(place.begin, place.begin + place.packed, step):
@@ -216,7 +221,7 @@ def inflate(raw, place, step=2**20):
         )
 
 
-def chunks(contents, *, wide=False):
+def chunks(contents: Iterable[tuple[str, Iterable[bytes | memoryview]]], *, wide: bool = False) -> Iterable[bytes | memoryview]:
     """Return the buffers of a zip in order.
 
     Parameters
@@ -245,7 +250,7 @@ def chunks(contents, *, wide=False):
     return chain.from_iterable([*plan, [_tail(entries, at)]])
 
 
-def check_layout(raw, found):
+def check_layout(raw: bytes | memoryview, found: Iterable[Member]) -> None:
     """Raise InputError unless the bytes around the members are those of `chunks`.
 
     A CRC covers only the bytes of a member.  This check covers all other bytes, so that every changed bit is detected.
