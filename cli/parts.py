@@ -5,7 +5,7 @@ import inspect
 import re
 from dataclasses import dataclass
 
-from fnlkit.components import own, parameters
+from fnlkit.components import installed, own, parameters
 from fnlkit.components.spec import find, format_value
 
 
@@ -57,10 +57,11 @@ KINDS = {
 
 
 def find_all(name):
-    """Return [(kind, function)] of all components with this name, or of ``FILE.py:NAME``."""
+    """Return [(kind, function)] of all components with this name, of fnlkit or installed packages, or of ``FILE.py:NAME``."""
     if ":" in name:
         return own.kinds(name)
-    return [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
+    components = [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
+    return components or [(kind, part) for kind in KINDS if (part := installed.find_installed(name, kind))]
 
 
 def all_names():

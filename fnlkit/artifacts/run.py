@@ -35,7 +35,8 @@ class Run:
     ----------
     settings : dict
         All options of `train` that determine the result.  In a run from an untrusted file, texts are
-        `fnlkit.components.spec.FileText`: specs in these texts can name only components of fnlkit.
+        `fnlkit.components.spec.FileText`: specs in these texts can name only components of fnlkit and of
+        installed packages.
     weights : Tensor (P + Q,)
         The global model: of the last round, or of the round that `--select` chose.
     labels : dict of int64 (n,)

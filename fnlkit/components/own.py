@@ -85,6 +85,17 @@ def load_function(target: str, what: str) -> Callable[..., Any]:
     return component
 
 
+def load_installed(target: str, what: str) -> Callable[..., Any]:
+    """Return the function that ``module:NAME`` of an installed package names.
+
+    As `load_function`, but the current folder is not searched.
+    """
+    module, _, name = target.partition(":")
+    component = _attribute(_import_module(module, where := f"{what} {target!r}"), module, name, where)
+    _check(component, what, where)
+    return component
+
+
 def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
     """Return [(kind, function)] of all kinds of components that a user's name fits.
 
@@ -126,7 +137,10 @@ def _import_named(target, where):
     if place.endswith(".py") and (path := os.path.abspath(place)) in _DIGESTS and os.path.isfile(path):
         if _DIGESTS[path] != _digest(path):
             _forget(path)
-    module = _from_file(place, where) if place.endswith(".py") else _from_module(place, where)
+    return _attribute(_from_file(place, where) if place.endswith(".py") else _from_module(place, where), place, name, where)
+
+
+def _attribute(module, place, name, where):
     try:
         return getattr(module, name)
     except AttributeError:
@@ -371,6 +385,10 @@ def _from_file(path, where):
 
 def _from_module(name, where):
     _reach(os.getcwd())
+    return _import_module(name, where)
+
+
+def _import_module(name, where):
     module = _import(lambda: importlib.import_module(name), where)
     if source := getattr(module, "__file__", None):
         _SOURCES.add(path := os.path.abspath(source))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from fnlkit.components import own
+from fnlkit.components import installed, own
 from fnlkit.components.parameters import SpecText, Text, check
 from fnlkit.errors import InputError, nearest
 
@@ -26,7 +26,7 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 class FileText(str):
-    """Text from an untrusted file; specs in this text can name components of fnlkit only."""
+    """Text from an untrusted file; specs in this text can name components of fnlkit and of installed packages only."""
 
     __slots__ = ()
 
@@ -37,19 +37,21 @@ class MessageText(FileText):
     __slots__ = ()
 
 
-def from_file(value: object) -> Any:
+def from_file(value: object, kind: type[FileText] = FileText) -> Any:
     """Return a copy of a plain value with every text as a `FileText`.
 
     Parameters
     ----------
     value : object
         Dicts and lists are copied at any depth; keys and values other than texts are unchanged.
+    kind : type
+        `MessageText` for values from another machine.
     """
     if isinstance(value, str):
-        return FileText(value)
+        return kind(value)
     if isinstance(value, dict):
-        return {key: from_file(inner) for key, inner in value.items()}
-    return [from_file(inner) for inner in value] if isinstance(value, list) else value
+        return {key: from_file(inner, kind) for key, inner in value.items()}
+    return [from_file(inner, kind) for inner in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -191,20 +193,26 @@ class _Reader:
 
 
 def own_names(text: str | Spec) -> list[str]:
-    """Return the names of a user's components in a spec, without duplicates.
+    """Return the names of components in a spec that are not part of fnlkit, without duplicates.
 
-    Names have the form ``FILE.py:NAME`` or ``module:NAME``.
+    Names have the form ``FILE.py:NAME`` or ``module:NAME``, also of components that installed packages register and that
+    this process has imported.
 
     Parameters
     ----------
     text : str or Spec
         A text that is not a spec has no such names.
     """
-    return list(dict.fromkeys(spec.name for spec in _own_specs(text)))
+    return list(dict.fromkeys(name for name, _ in _own_specs(text)))
+
+
+def _own_name(name):
+    """Return the name of a component outside fnlkit, with a colon, or None for a component of fnlkit."""
+    return name if ":" in name else installed.TARGETS.get(name)
 
 
 def _own_specs(text):
-    """Yield the specs of a user's components in a spec."""
+    """Yield (name, spec) of the components in a spec that are not part of fnlkit."""
     left = [text]
     while left:
         value = left.pop(0)
@@ -214,8 +222,8 @@ def _own_specs(text):
             except InputError:
                 continue
         if isinstance(value, Spec):
-            if ":" in value.name:
-                yield value
+            if name := _own_name(value.name):
+                yield name, value
             left += [inner for inner in value.parameters.values() if not isinstance(inner, str) or ":" in inner]
         elif isinstance(value, list):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
@@ -233,11 +241,11 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
         Only of these components. Default: all.
     """
     out = {}
-    for spec in _own_specs(text):
-        for value in spec.parameters.values() if names is None or spec.name in names else ():
+    for component, spec in _own_specs(text):
+        for value in spec.parameters.values() if names is None or component in names else ():
             for one in value if isinstance(value, list) else [value]:
                 name = one.name if isinstance(one, Spec) and not one.parameters else one
-                if isinstance(name, str) and (digest := own.data_digest(spec.name, name)):
+                if isinstance(name, str) and (digest := own.data_digest(component, name)):
                     out[name] = digest
     return out
 
@@ -252,13 +260,13 @@ def digests(specs: Iterable[object]) -> dict[str, str]:
     specs : iterable of object
         Values other than texts are skipped, and so are components that this process did not import.
     """
-    texts = [text for text in specs if isinstance(text, str) and ":" in text]
+    texts = [text for text in specs if isinstance(text, str) and (":" in text or installed.TARGETS)]
     code = {name: digest for text in texts for name in own_names(text) if (digest := own.digest_at_import(name))}
     return {name: digest for text in texts for name, digest in data_files(text, code).items()} | code
 
 
 def rename_components(text: str, name_of: Callable[[str], str]) -> str:
-    """Return a spec's text with other names for a user's components.
+    """Return a spec's text with other names for the components that are not part of fnlkit.
 
     Every other text is unchanged.
 
@@ -270,7 +278,7 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
 
     def rename_value(value: Any) -> Any:
         if isinstance(value, Spec):
-            name = name_of(value.name) if ":" in value.name else value.name
+            name = name_of(own_name) if (own_name := _own_name(value.name)) else value.name
             return Spec(name, {key: rename_value(inner) for key, inner in value.parameters.items()}, value.origin)
         if isinstance(value, str):
             return rename_components(value, name_of) if ":" in value else value
@@ -280,12 +288,12 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
 
 
 def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[..., Any]:
-    """Return the function that a spec names, from a table or from a user's file.
+    """Return the function that a spec names, from a table, an installed package or a user's file.
 
-    A user's file is used only if the user wrote the spec.
+    A user's file is used only if the user wrote the spec, a component of another installed package also if a file names it.
 
-    All imports by name use this function.  A text from a file or message (`FileText`) can only name keys of the table, so that
-    no unlisted module is imported.
+    All imports by name use this function.  A text from a file (`FileText`) can only name keys of the table and entry points of
+    installed packages (`fnlkit.components.installed`), a message only keys of the table.
 
     Parameters
     ----------
@@ -306,10 +314,13 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
     if name in table:
         module, _, function = table[name].partition(":")
         return getattr(importlib.import_module(module), function)
-    if ":" not in name:
+    message = issubclass(spec.origin, MessageText)
+    if ":" not in name and not message and (component := installed.find_installed(name, what)):
+        return component
+    if ":" not in name and not message:
         known = ", ".join(sorted(table))
         raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or your FILE.py:NAME")
-    if issubclass(spec.origin, MessageText):
+    if message:
         raise InputError(f"a message names the {what} {name!r}, which is not in the installed fnlkit")
     if issubclass(spec.origin, FileText):
         raise InputError(

@@ -51,9 +51,9 @@ def common(text):
     InputError
         If it is a user's file, is fitted on samples, or reads weights from a path.
     """
-    if own := own_names(text):
-        raise InputError(f"--backbone: {own[0]} is a component of your own, which no site has; name one of fnlkit")
     spec = parse(text, "--backbone")
+    if own_names(spec) or (find(spec, BACKBONES, "backbone") and own_names(spec)):  # `find` imports a package's backbone
+        raise InputError(f"--backbone: {spec.name} is a component of your own, which no site has; name one of fnlkit")
     if spec.name == "pca":
         raise InputError("--backbone pca: is fitted on the samples of one place; name a network such as efficientnet-lite0")
     weights = str(dict(spec.parameters).get("weights", ""))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from fnlkit.client.losses.correction import names_a_file
 from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import bind, find, from_file, own_names, parse
+from fnlkit.components.spec import MessageText, bind, find, from_file, own_names, parse
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
@@ -21,6 +21,7 @@ from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings, option
+from fnlkit.models import NETWORKS
 from fnlkit.server.protection import Secret
 
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
@@ -130,10 +131,12 @@ def deployable(settings, task):
     ------
     InputError
     """
+    plan = Plan.of(settings)  # imports components of installed packages, which `own_names` then finds
+    if settings.model != "auto" and not own_names(settings.model):
+        find(parse(settings.model, "--model"), NETWORKS, "model")
     for name, value in asdict(settings).items():
         if own := own_names(value):
             raise InputError(f"{option(name)}: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    plan = Plan.of(settings)
     wanted = plan.needs - {"pair", "secret"}
     if wanted:
         raise InputError(
@@ -220,13 +223,13 @@ def read_config(config):
             f"the project's configuration {what} {name}; write the project again with `fnlkit flower-app`"
         ) from None
     must_be_of_sites(found["keys"], config["sites"])
-    settings = Settings(**{name: from_file(config[name]) for name in settings if name in config})
+    settings = Settings(**{name: from_file(config[name], MessageText) for name in settings if name in config})
     about = {name: config[name] for name in ("estimator", "folds", "audit_rounds", "per_sample")}
-    judging = Judging(found.pop("tasks"), **from_file(about), open_tasks=config.get("open_tasks", False))
+    judging = Judging(found.pop("tasks"), **from_file(about, MessageText), open_tasks=config.get("open_tasks", False))
     about = {name: config[name] for name in ("backbone", "backbone_checksum", "backbone_version", "scaling")}
     about |= {"name": config["task"], "judging": judging}
     if config["backbone_checksum"]:
-        common(from_file(config["backbone"]))
+        common(from_file(config["backbone"], MessageText))
     task = Task(config["sites"], config["kind"], most=config["max_samples"], columns=columns, **found, **about)
     if config["scale"]:
         task = _add_scale(task, config["scale"])
@@ -308,16 +311,15 @@ def estimator_of(text):
 
 def must_be_judging(judging, task):
     """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
+    part, sends = estimator_of(judging.estimator)  # imports a component of an installed package, which `own_names` then finds
     if own := own_names(judging.estimator):
         raise InputError(f"--estimator: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    arguments = arguments_of(estimator_of(judging.estimator)[0]) | _parse_parameters(judging.estimator)
+    arguments = arguments_of(part) | _parse_parameters(judging.estimator)
     if "estimate" not in judging.tasks:
         return
     if str(arguments.get("by")) == "sample":
         raise InputError(f"--estimator {judging.estimator}: by=sample splits the samples of a site; write by=client")
-    single = [
-        sent.what for sent in estimator_of(judging.estimator)[1].values() if sent.shape and {"n", "top"} & set(sent.shape)
-    ]
+    single = [sent.what for sent in sends.values() if sent.shape and {"n", "top"} & set(sent.shape)]
     if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
         single = []
     if single and not judging.per_sample:
