@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
 from fnlkit.components.declarations import Sent, declare, method
-from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, check_arguments
+from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, check_arguments, passes_on, select_accepted
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import lid
 from fnlkit.kernels.mixture import two_components
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # Choices in which the public code differs from the paper.
 CODE = ("mixup", "proximal", "ranking", "lid", "losses", "relabeled", "strict")
+# Parameters of a single stage, which the stage declares.
+SCORES, CLEAN = ("beta", "k", "ratio"), ("clean_level",)
+USUAL = ("usual", "usual_optimizer", "usual_aggregator", "usual_selector", "usual_lr", "usual_decay")
 
 
 # ---- on the client
@@ -160,22 +163,22 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
     return iterations, finetune_rounds, usual_rounds
 
 
-def usual_training(
-    opt: "FedOpt", select: Callable[..., Any], fraction: float, *, optimizer, aggregator, selector, lr: float, decay: float
-) -> tuple[Any, Any]:
-    """Return (optimizer, selector) of stage 3, with the given replacements."""
-    fit = opt.fit.changed(lr=lr) if lr else opt.fit
-    aggregate = opt.aggregate if aggregator is None else aggregator
-    if optimizer is not None:
-        opt = optimizer(fit, aggregate=aggregate, decay=decay)
-    elif lr or decay != 1:
-        opt = replace(opt, fit=fit, aggregate=aggregate, decay=decay, rounds=0)
-    elif aggregator is not None:
-        opt = replace(opt, aggregate=aggregate)
-    if selector is not None:
-        select = selector(fraction=fraction)
-        average_for(select, opt)
-    return opt, select
+class Findings(NamedTuple):
+    """Noise levels and noisy clients of stage 1.
+
+    Attributes
+    ----------
+    level : float (N,)
+        Estimated noise levels, 0 for clean clients.
+    noisy : bool (N,)
+        Noisy clients of the last iteration.
+    silent : bool (N,)
+        Clients without a known level, because their visits failed.
+    """
+
+    level: np.ndarray
+    noisy: np.ndarray
+    silent: np.ndarray
 
 
 def pre_processing(
@@ -185,29 +188,38 @@ def pre_processing(
     *,
     iterations: int,
     group: int,
-    beta: float,
     mixup: float,
-    seek: Callable[..., Any],
-    score: Callable[..., Any],
-    term: Callable[..., Any],
-    regularized: Callable[..., Any],
-) -> "Generator[Round, None, tuple[Model, np.ndarray, np.ndarray, np.ndarray]]":
-    """Yield the rounds of stage 1.
-
-    Return (model, noise levels, noisy clients, silent clients).
-
-    The three arrays are (N,).  Noisy clients are those of the last iteration.  Silent clients have no known noise level,
-    because their visits failed; a failed visit is repeated in the next iteration.
+    confidence: float,
+    correct: bool,
+    code: frozenset[Any],
+    schedule: Callable[..., Any],
+    beta: NotNegative = 5.0,
+    k: Count = 20,
+    ratio: Share = 0.5,
+) -> "Generator[Round, None, tuple[Model, Findings]]":
+    """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
     Parameters
     ----------
-    seek, score : client steps
-        `seek` runs on the noisy clients after an iteration, `score` on each client after local training.
-    term : gradient term
-        Scaled by beta mu_k.
-    regularized : r -> (keywords, report)
-        Additional keywords of local training in round r, and values to report.
+    beta : float >= 0
+        Strength of the adaptive proximal term (eq. 5); 0 disables it.
+    k : int >= 1
+        Neighbors of the LID score.
+    ratio : float in [0, 1]
+        pi of relabeling (eq. 6): share of the noisy samples that can be relabeled; 0.5, on Clothing1M 0.8.
     """
+    losses = "double-softmax" if "losses" in code else "cross-entropy"
+    score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses)
+    seek = partial(
+        find_and_relabel,
+        ratio=ratio if correct else 0.0,
+        confidence=confidence,
+        ranking="local" if "ranking" in code else "global",
+        strict="strict" in code,
+        seed=clients.seed,
+        losses=losses,
+    )
+    term = adaptive_proximal_norm if "proximal" in code else adaptive_proximal
     count, passed = len(clients), 0
     level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy, silent = np.zeros(count, bool), np.zeros(count, bool)
@@ -215,7 +227,7 @@ def pre_processing(
         order = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
         cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
-            step, rates = regularized(passed)
+            step, rates = schedule(passed)
             model, replies = opt.round(
                 clients,
                 ids,
@@ -232,8 +244,8 @@ def pre_processing(
             visited[replies.ids] += 1
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", replies, rates)
+        # Lines 9 to 13. A failed visit counts as the mean of the client's other visits; the next iteration repeats it.
         known = visited > 0
-        # A failed visit counts as the mean of the client's other visits.
         scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
         noisy = np.zeros(count, bool)
         noisy[known], means, variances, shares = two_components(scores[known], seed=clients.seed)
@@ -251,7 +263,89 @@ def pre_processing(
             "noisy_clients": noisy,
         }
         yield Round(model, "pre-processing", replies, report | rates)
-    return model, level, noisy, silent
+    return model, Findings(level, noisy, silent)
+
+
+def fine_tuning(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    findings: Findings,
+    confidence: float,
+    correct: bool,
+    code: frozenset[Any],
+    schedule: Callable[..., Any],
+    clean_level: Share = 0.1,
+    **later,
+) -> "Generator[Round, None, Model]":
+    """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
+
+    Parameters
+    ----------
+    clean_level : float in [0, 1]
+        kappa: clients with an estimated noise level of at most this value take part in fine-tuning.
+    """
+    level, noisy, silent = findings
+    clean = (level <= clean_level) & ~silent
+    if not rounds:
+        return model
+    stage: dict[str, Any] = {"among": clean, "stage": "fine-tuning", "schedule": schedule, **later}
+    model = yield from fedavg(clients, model, opt, select, rounds=rounds, **stage)
+    rest = noisy if "relabeled" in code else ~clean
+    if correct and rest.any():
+        step = partial(relabel_confident, confidence=confidence, strict="strict" in code)
+        replies = clients.round(np.flatnonzero(rest), model, step, expect=())
+        ask_again(clients, np.flatnonzero(rest), replies, model, step)
+    return model
+
+
+def usual_training(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    fraction: float,
+    schedule: Callable[..., Any],
+    usual: Callable[..., Any] = fedavg,
+    usual_optimizer=None,
+    usual_aggregator=None,
+    usual_selector=None,
+    usual_lr: NotNegative = 0.0,
+    usual_decay: NotNegative = 1.0,
+    **later,
+) -> "Generator[Round, None, Model]":
+    """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
+
+    Parameters
+    ----------
+    usual : method
+        Method that runs stage 3, for example flr().
+    usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
+        Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
+    usual_lr, usual_decay : float >= 0
+        Learning rate of stage 3 (0: the run's learning rate), and its decay per round from the start of stage 3.  With FedDyn
+        the paper uses 0.1 and 0.998.
+    """
+    if not rounds:
+        return model
+    fit = opt.fit.changed(lr=usual_lr) if usual_lr else opt.fit
+    aggregate = opt.aggregate if usual_aggregator is None else usual_aggregator
+    if usual_optimizer is not None:
+        opt = usual_optimizer(fit, aggregate=aggregate, decay=usual_decay)
+    elif usual_lr or usual_decay != 1:
+        opt = replace(opt, fit=fit, aggregate=aggregate, decay=usual_decay, rounds=0)
+    elif usual_aggregator is not None:
+        opt = replace(opt, aggregate=aggregate)
+    if usual_selector is not None:
+        select = usual_selector(fraction=fraction)
+        average_for(select, opt)
+    stage: dict[str, Any] = {"stage": "usual training", "schedule": schedule, **later} if follows_schedule(usual) else {}
+    return (yield from usual(clients, model, opt, select, rounds=rounds, **stage))
 
 
 @method(
@@ -265,6 +359,9 @@ def pre_processing(
     cite="Xu 2022",
 )
 @check_arguments
+@passes_on(usual_training, *USUAL)
+@passes_on(fine_tuning, *CLEAN)
+@passes_on(pre_processing, *SCORES)
 def fedcorr(
     clients: "Clients",
     model: "Model",
@@ -275,24 +372,17 @@ def fedcorr(
     iterations: Rounds = -1,
     finetune_rounds: Rounds = -1,
     usual_rounds: Rounds = -1,
-    beta: NotNegative = 5.0,
-    k: Count = 20,
-    ratio: Share = 0.5,
-    confidence: Share = 0.5,
-    clean_level: Share = 0.1,
-    mixup: NotNegative = 1.0,
-    correct: bool = True,
     group: Count = 1,
-    usual: Callable[..., Any] = fedavg,
+    mixup: NotNegative = 1.0,
+    confidence: Share = 0.5,
+    correct: bool = True,
     regularizer=None,
     code: tuple[Any, ...] | list[Any] = (),
-    usual_optimizer=None,
-    usual_aggregator=None,
-    usual_selector=None,
-    usual_lr: NotNegative = 0.0,
-    usual_decay: NotNegative = 1.0,
+    **of_stages,
 ) -> "Generator[Round, None, Model]":
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train.
+
+    The three stages are `pre_processing`, `fine_tuning` and `usual_training`, which also describe their parameters.
 
     Parameters
     ----------
@@ -301,22 +391,14 @@ def fedcorr(
     iterations, finetune_rounds, usual_rounds : int >= 0, or -1
         T1, T2, T3.  Default: -1, derived from the budget.  0 leaves a stage out (the paper's ablations) and does not extend
         the other stages.
-    beta : float >= 0
-        Strength of the adaptive proximal term (eq. 5); 0 disables it.
-    k : int >= 1
-        Neighbors of the LID score.
-    ratio, confidence : float in [0, 1]
-        pi and theta of relabeling (eqs. 6, 7); 0.5 and 0.5, on Clothing1M 0.8 and 0.9.
-    clean_level : float in [0, 1]
-        kappa: clients with an estimated noise level of at most this value take part in fine-tuning.
-    mixup : float >= 0
-        Beta parameter of mixup in stage 1; 0 disables mixup.
-    correct : bool
-        False does not change labels (ablation).
     group : int >= 1
         Clients per round in stage 1; above 1 is the ablation without fraction scheduling.
-    usual : method
-        Method that runs stage 3, for example flr().
+    mixup : float >= 0
+        Beta parameter of mixup in stage 1; 0 disables mixup.
+    confidence : float in [0, 1]
+        theta of relabeling (eq. 7); 0.5, on Clothing1M 0.9.
+    correct : bool
+        False does not change labels (ablation).
     regularizer : regularizer or None
         A loss for local training in all stages, for example flr(strength=3): FLR+.  It counts communication rounds; in stage
         1, each visit of a client is a round.
@@ -328,11 +410,6 @@ def fedcorr(
         the clients that the last mixture classified as noisy are relabeled; in the paper, all clients that did not take part
         in fine-tuning (Algorithm 1).  ``strict``: relabel if the probability exceeds `confidence`; in the paper, if it reaches
         `confidence` (eq. 7).
-    usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
-        Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
-    usual_lr, usual_decay : float >= 0
-        Learning rate of stage 3 (0: the run's learning rate), and its decay per round from the start of stage 3.  With FedDyn
-        the paper uses 0.1 and 0.998.
 
     Notes
     -----
@@ -351,64 +428,27 @@ def fedcorr(
     -------
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
     """
-    count = len(clients)
-    fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / count  # after rounding to whole clients
+    fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)  # after rounding to whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)
-    if usual_rounds and not follows_schedule(usual) and (regularizer or (mixup and "mixup" in code)):
+    if usual_rounds and not follows_schedule(of_stages.get("usual", fedavg)) and (regularizer or (mixup and "mixup" in code)):
         what = "a regularizer" if regularizer else "code=[mixup]"
         raise InputError(f"fedcorr: {what} has no effect on the last stage, whose method has a separate loss; remove `usual`")
-    visits_of_all = -(-count // group)
-    planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # round counter of the regularizer
+    visits = iterations * -(-len(clients) // group)
+    planned = visits + finetune_rounds + usual_rounds
 
     def regularize(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        return regularizer(passed + r, planned) if regularizer else ({}, {})
+        """Return keywords and report of communication round r of all stages."""
+        return regularizer(r, planned) if regularizer else ({}, {})
 
-    losses, strict = "double-softmax" if "losses" in code else "cross-entropy", "strict" in code
-    model, level, noisy, silent = yield from pre_processing(
-        clients,
-        model,
-        opt,
-        iterations=iterations,
-        group=group,
-        beta=beta,
-        mixup=mixup,
-        seek=partial(
-            find_and_relabel,
-            ratio=ratio if correct else 0.0,
-            confidence=confidence,
-            ranking="local" if "ranking" in code else "global",
-            strict=strict,
-            seed=clients.seed,
-            losses=losses,
-        ),
-        score=partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses),
-        term=adaptive_proximal_norm if "proximal" in code else adaptive_proximal,
-        regularized=regularize,
+    relabeling: dict[str, Any] = {"confidence": confidence, "correct": correct, "code": code}
+    later: dict[str, Any] = {"mixup": mixup} if "mixup" in code else {}
+    scores, clean, usual = (select_accepted(stage, of_stages) for stage in (pre_processing, fine_tuning, usual_training))
+    model, findings = yield from pre_processing(
+        clients, model, opt, iterations=iterations, group=group, mixup=mixup, schedule=regularize, **relabeling, **scores
     )
-    passed += iterations * visits_of_all
-    later = {"mixup": mixup} if "mixup" in code else {}
-    clean = (level <= clean_level) & ~silent
-    if finetune_rounds:
-        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularize, **later}
-        model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
-        passed += finetune_rounds
-        rest = noisy if "relabeled" in code else ~clean
-        if correct and rest.any():
-            step = partial(relabel_confident, confidence=confidence, strict=strict)
-            replies = clients.round(np.flatnonzero(rest), model, step, expect=())
-            ask_again(clients, np.flatnonzero(rest), replies, model, step)
-    if usual_rounds:
-        opt, select = usual_training(
-            opt,
-            select,
-            fraction,
-            optimizer=usual_optimizer,
-            aggregator=usual_aggregator,
-            selector=usual_selector,
-            lr=usual_lr,
-            decay=usual_decay,
-        )
-        stage = {"stage": "usual training", "schedule": regularize, **later} if follows_schedule(usual) else {}
-        model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
-    return model
+    after = visits + finetune_rounds
+    start: dict[str, Any] = {"rounds": finetune_rounds, "findings": findings, "schedule": lambda r: regularize(visits + r)}
+    model = yield from fine_tuning(clients, model, opt, select, **start, **relabeling, **later, **clean)
+    start = {"rounds": usual_rounds, "fraction": fraction, "schedule": lambda r: regularize(after + r)}
+    return (yield from usual_training(clients, model, opt, select, **start, **later, **usual))

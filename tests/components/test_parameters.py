@@ -168,16 +168,20 @@ def test_a_passed_on_parameter_can_be_redeclared():
     assert outer_part(rule="public") == (0.97, "public")
 
 
-def test_parameters_of_two_functions_are_passed_on_together():
+def test_parameters_of_several_functions_are_passed_on_together():
     def second(*, count: parameters.Count = 1):
         return count
 
+    def third(*, level: parameters.Share = 0.1):
+        return level
+
     @passes_on(inner_part, "share")
     @passes_on(second)
+    @passes_on(third)
     def outer_part(**passed):
         return passed
 
-    assert outer_part(share=0.2, count=3) == {"share": 0.2, "count": 3}
+    assert outer_part(share=0.2, count=3, level=0.4) == {"share": 0.2, "count": 3, "level": 0.4}
     with pytest.raises(TypeError, match="unexpected keyword argument 'rule'"):
         outer_part(share=0.2, rule="paper")
 
