@@ -182,7 +182,7 @@ def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         own = inspect.signature(function)
         # Keywords of other such decorators pass through, because only the outermost decorator has the full list.
-        plain = function
+        plain: Any = function
         while getattr(plain, "passer", None) is plain:
             plain = plain.__wrapped__
         mine = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
