@@ -21,7 +21,7 @@ METHODS = [
     "fedavg", "fedcorr", "fedcorr(usual=flr())", "fedefc", "feddpcont", "flr", "flr-plus", "elr", "slr", "er", "nnc(k=10)",
     "akd(k=10)", "akd(source=logits)", "na-fedavg", "forward", "confident-learning",
     "fednoro", "fedelc", "rofl", "feddiv", "jointopt", "selfie", "coteaching", "dividemix", "fedem",
-    "auto(warmup=2)", "auto(treatment=infer, warmup=2)",
+    "auto(few=0)", "auto(few=100)",
 ]  # fmt: skip
 SHORT = ["--rounds", "12", "--fraction", "0.5", "--epochs", "1", "--eval-every", "12"]
 RUNS = [(f"{m} {e}", CLIENTS, ["--method", m, "--engine", e]) for m in METHODS for e in ("sequential", "fused")]

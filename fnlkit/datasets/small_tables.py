@@ -12,7 +12,7 @@ from fnlkit.kernels.streams import stream
 # Rows of a generated table beyond those of the sites.
 TESTED = 600
 LEAST_TESTED = 50
-_BUNDLED = {"breast-cancer": "load_breast_cancer", "wine": "load_wine", "digits": "load_digits"}
+_BUNDLED = {"breast-cancer": "load_breast_cancer", "wine": "load_wine", "digits": "load_digits", "iris": "load_iris"}
 # Generators of classes, and of numbers of which equal shares are the classes.
 _CLASSES = {
     "clusters": ("make_classification", {"n_features": 20, "n_informative": 6, "n_classes": 3, "class_sep": 1.5}),
@@ -20,13 +20,19 @@ _CLASSES = {
     "hastie": ("make_hastie_10_2", {}),
     "moons": ("make_moons", {"noise": 0.2}),
     "blobs": ("make_blobs", {"n_features": 10, "centers": 8, "cluster_std": 5.0}),
+    "circles": ("make_circles", {"noise": 0.15, "factor": 0.5}),
 }
 _NUMBERS = {
     "friedman": ("make_friedman1", {"n_features": 10, "noise": 1.0}, 2),
     "swiss-roll": ("make_swiss_roll", {"noise": 0.5}, 4),
+    "s-curve": ("make_s_curve", {"noise": 0.2}, 4),
+    "friedman-2": ("make_friedman2", {"noise": 50.0}, 2),
+    "friedman-3": ("make_friedman3", {"noise": 0.1}, 3),
+    "plane": ("make_regression", {"n_features": 20, "n_informative": 8, "noise": 50.0}, 3),
+    "sparse": ("make_sparse_uncorrelated", {"n_features": 10}, 2),
 }
-Source = Literal["breast-cancer", "wine", "digits", "diabetes", "clusters", "shells", "hastie", "moons", "blobs", "friedman",
-                 "swiss-roll"]  # fmt: skip
+Source = Literal["breast-cancer", "wine", "digits", "iris", "diabetes", "clusters", "shells", "hastie", "moons", "blobs",
+                 "circles", "friedman", "friedman-2", "friedman-3", "swiss-roll", "s-curve", "plane", "sparse"]  # fmt: skip
 
 
 @check_arguments
@@ -51,8 +57,9 @@ def small_table(
     Parameters
     ----------
     source : str
-        Data set or generator of scikit-learn.  The classes of the numbers ``diabetes`` and ``friedman`` are the lower and the
-        upper half, those of ``swiss-roll`` the quarters.
+        Data set or generator of scikit-learn.  The classes of numbers are parts of equal size: halves of ``diabetes``,
+        ``friedman``, ``friedman-2`` and ``sparse``, thirds of ``friedman-3`` and ``plane``, quarters of ``swiss-roll`` and
+        ``s-curve``.
     sites : int
     rows : int
         Mean rows of a site.

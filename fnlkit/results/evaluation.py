@@ -51,7 +51,7 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and own in scored[-1]:  # a measure of the user
         out[f"{own}_last"] = scored[-1][own]
-    if any("wrong_share" in row for row in run.history):
+    if run.history and "rows_per_feature" in run.history[0]:
         from fnlkit.methods.auto import explain_choice  # imports torch
 
         out["choice"] = explain_choice(run.history)

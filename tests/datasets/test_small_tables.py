@@ -12,6 +12,7 @@ SOURCES = (
     "breast-cancer",
     "wine",
     "digits",
+    "iris",
     "diabetes",
     "clusters",
     "shells",
@@ -20,6 +21,12 @@ SOURCES = (
     "blobs",
     "friedman",
     "swiss-roll",
+    "circles",
+    "friedman-2",
+    "friedman-3",
+    "s-curve",
+    "plane",
+    "sparse",
 )
 
 
@@ -32,13 +39,14 @@ def shares(data):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_table_has_all_sites_and_classes_and_can_be_loaded_by_its_name(source):
-    data = load(f"small-table(source={source}, sites=4, rows=25, number=3)")
+    rows = 20 if source == "iris" else 25  # 150 rows in all
+    data = load(f"small-table(source={source}, sites=4, rows={rows}, number=3)")
     names, counts = np.unique(data.fields["site"], return_counts=True)
-    assert len(names) == 4 and counts.min() >= 8 and abs(counts.sum() - 100) < 10
+    assert len(names) == 4 and counts.min() >= 8 and abs(counts.sum() - 4 * rows) < 10
     assert set(np.unique(data.y_train)) == set(np.unique(data.y_test)) == set(range(data.classes))
     assert len(data.y_test) >= 50 and np.isfinite(data.x_train).all()
     assert load(data.name).checksum == data.checksum
-    assert load(f"small-table(source={source}, sites=4, rows=25, number=4)").checksum != data.checksum
+    assert load(f"small-table(source={source}, sites=4, rows={rows}, number=4)").checksum != data.checksum
 
 
 def test_no_row_is_in_training_and_test():
