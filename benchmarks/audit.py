@@ -28,7 +28,8 @@ from fnlkit.estimators import em
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.streams import stream
-from fnlkit.review.findings import SIGNIFICANT, confusions, noisier_than_others
+from fnlkit.review.confusions import find_confusions
+from fnlkit.review.statistics import SIGNIFICANT, noisier_than_others
 
 SWAPPED, RANDOM = 1, 3
 PAIR, THREE = (4, 9), (4, 7, 9)
@@ -78,7 +79,7 @@ def confused(federation, data, one):
 
     The share is that of the samples of the true class that have the other class as given label.
     """
-    true, given = data.class_names.index(one["true"]), data.class_names.index(one["given"])
+    true, given = data.class_names.index(one.true), data.class_names.index(one.given)
     held = federation.clients[SWAPPED]
     return (federation.given[held][data.y_train[held] == true] == given).mean()
 
@@ -117,9 +118,9 @@ def once(seed, rounds, swap, share, of, keep):
     true = np.array([(federation.given[part] != data.y_train[part]).mean() for part in federation.clients])
     p = noisier_than_others(level, estimates["deviation"])
     named = set(np.flatnonzero(p < SIGNIFICANT).tolist())
-    first = confusions(estimates["counts"][SWAPPED], data.class_names)[:2]
-    pair = {(c["true"], c["given"]) for c in first} == {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
-    pair_inside = pair and all(c["low"] <= confused(federation, data, c) <= c["high"] for c in first)
+    first = find_confusions(estimates["counts"][SWAPPED], data.class_names)[:2]
+    pair = {(c.true, c.given) for c in first} == {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
+    pair_inside = pair and all(c.low <= confused(federation, data, c) <= c.high for c in first)
     held = federation.client_indices
     given, wrong = federation.given[held], federation.given[held] != data.y_train[held]
     issue = 1 - np.concatenate([one["posterior"] for one in sites])[np.arange(len(held)), given]

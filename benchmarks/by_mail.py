@@ -47,9 +47,9 @@ from fnlkit.client.inputs import Inputs
 from fnlkit.kernels.streams import stream
 from fnlkit.review import rounding, shifts, summaries
 from fnlkit.review.audit import audit
-from fnlkit.review.findings import UNKNOWN, WRONG
 from fnlkit.review.private import DELTA
 from fnlkit.review.quick import quick_audit
+from fnlkit.review.verdict import UNKNOWN, WRONG
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
@@ -365,7 +365,7 @@ def protected(size, epsilon, seed):
     """Return a list of (noisy, shift, finding) of the sites of a federation, audited from protected sums."""
     made, data, shift = protected_federation(size, seed)
     rows = quick_audit(made, data, epsilon=epsilon, suspects=False, seed=seed).sites
-    return [(row["client"] == 3, shift if row["client"] == 1 else "none", row["finding"]) for row in rows]
+    return [(row.client == 3, shift if row.client == 1 else "none", row.finding) for row in rows]
 
 
 def protection_table(seeds):

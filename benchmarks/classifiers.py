@@ -155,7 +155,7 @@ def judge_by_group(made, data, seed):
     samples, contradicted = np.array(counts).transpose(1, 0, 2)
     kinds = {"exact": (samples, contradicted), "rounded": (rounding.round_counts(samples), rounding.round_counts(contradicted))}
     found = {name: levels_by_group(*each, data.classes) for name, each in kinds.items()}
-    rows = {row["client"]: row for row in quick.quick_audit(made, data, seed=seed).sites}
+    rows = {row.client: row for row in quick.quick_audit(made, data, seed=seed).sites}
     true = [float((made.given[part] != data.y_train[part]).mean()) for part in made.clients]
     return [(true[k], rows[k], {name: pair[:, k] for name, pair in found.items()}) for k in range(len(clients))]
 
@@ -165,12 +165,12 @@ def group_lines(first):
     rows = []
     for i, (kind, shift, noise) in enumerate(shifts.COMBINATIONS):
         rows += judge_by_group(*shifts.federation(kind, shift, noise, bool(i % 2), first + i), first + i)
-    rows = [row for row in rows if row[1]["level"] is not None and not row[1]["inputs"]["differ"]]
+    rows = [row for row in rows if row[1].level is not None and not row[1].inputs.differ]
     yield "share of wrong labels in points: mean error, width of the range, sites whose range contains it"
     for title, noisy in (("clean", False), ("noisy", True)):
         part = [row for row in rows if (row[0] > 0) == noisy]
         true = np.array([row[0] for row in part])
-        audit = np.array([[row[1][name] for name in ("level", "low", "high")] for row in part]).T
+        audit = np.array([[row[1].level, row[1].low, row[1].high] for row in part]).T
         yield line_of(f"{len(part)} {title} sites, audit", true, *audit)
         for name in ("exact", "rounded"):
             level, deviation = np.array([row[2][name] for row in part]).T

@@ -1,4 +1,4 @@
-"""Share of contradicted labels at the cleanest site, from which an audit does not judge labels (`findings.CONTRADICTED`).
+"""Share of contradicted labels at the cleanest site, from which an audit does not judge labels (`verdict.CONTRADICTED`).
 
     python -m benchmarks.contradicted
     python -m benchmarks.contradicted --kinds table
@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import shifts
-from fnlkit.review import findings
-from fnlkit.review.audit import audit
+from fnlkit.review import audit as audits
+from fnlkit.review import verdict
 
 LIMITS = (0.15, 0.2, 0.25, 0.3, 0.4, 1.0)
 # Name, share of wrong labels, whether all sites have them, and whether they are of the next class.
@@ -47,18 +47,19 @@ def cleanest(kind, share, everywhere, following, seed):
     for part in federation.clients if everywhere else federation.clients[shifts.NOISY : shifts.NOISY + 1]:
         wrong = part[rng.random(len(part)) < share]
         federation.given[wrong] = (data.y_train[wrong] + (1 if following else rng.integers(1, classes, len(wrong)))) % classes
-    seen, right = [], findings.assess
+    seen, right = [], verdict.assess
 
-    def assess(judge, estimates, predicted, *rest, **more):
+    def assess(judge, estimates, counts, others, own, **more):
         k = np.array([judge[i] == "others" for i in range(len(judge))])
-        total = predicted[k].sum((1, 2))
-        wrong = total - predicted[k].trace(axis1=1, axis2=2)
+        predicted = others.predicted[k]
+        total = predicted.sum((1, 2))
+        wrong = total - predicted.trace(axis1=1, axis2=2)
         seen.append((float(estimates["high"][k].min()), float((wrong / total).min())) if k.any() else (1.0, 1.0))
-        return right(judge, estimates, predicted, *rest, **more)
+        return right(judge, estimates, counts, others, own, **more)
 
     warm_up = shifts.WARM_UP | ({"batch_size": 40} if kind != "image" else {})
-    with mock.patch.object(findings, "assess", assess):
-        audit(federation, data, warm_up=warm_up, detectors=(), folds=2, seed=seed)
+    with mock.patch.object(audits, "assess", assess):
+        audits.audit(federation, data, warm_up=warm_up, detectors=(), folds=2, seed=seed)
     return seen[0]
 
 
@@ -69,7 +70,7 @@ def main():
     parser.add_argument("--reported", type=int, nargs="+", default=[100, 101], help="seeds")
     chosen = parser.parse_args()
     print(
-        f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site,"
+        f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {verdict.SEPARABLE:g} at some site,"
     )
     print("and the share of contradicted labels at the cleanest site at most the limit.\n")
     for title, seeds in (("development", chosen.development), ("reported", chosen.report_failure)):
@@ -82,7 +83,7 @@ def main():
             for name, *regime in REGIMES:
                 found = np.array([cleanest(kind, *regime, seed) for seed in seeds])
                 ends = [f"{values.min():.3f} to {values.max():.3f}" for values in found.T]
-                judged = [((found[:, 0] <= findings.SEPARABLE) & (found[:, 1] <= limit)).sum() for limit in LIMITS]
+                judged = [((found[:, 0] <= verdict.SEPARABLE) & (found[:, 1] <= limit)).sum() for limit in LIMITS]
                 line = f"{kind:<8}{name:<28}{ends[0]:<20}{ends[1]:<20}" + "".join(
                     f"{f'{each}/{len(seeds)}':>7}" for each in judged
                 )

@@ -248,9 +248,9 @@ def audit_row(name, seed, folder, cache):
     federation, data = federation_of(name, folder, seed)
     found = audit(federation, data, seed=seed)
     size, truth = np.diff(federation.client_offsets), federation.wrong_share()
-    rows = sorted(found.sites, key=lambda row: row["client"])
+    rows = sorted(found.sites, key=lambda row: row.client)
     low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
-    level, named = found.judgment.level, np.array([row["noisier"] for row in rows])
+    level, named = found.judgment.level, np.array([row.noisier for row in rows])
     many, worst, clean = size >= LEAST, truth > WORST, truth < CLEAN
     quality, who = crowdlab(federation, data)
     out = {"annotators": len(size), "many": int(many.sum()), "covered": int(((low <= truth) & (truth <= high))[many].sum()),

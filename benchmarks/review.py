@@ -23,7 +23,7 @@ from fnlkit.estimators.federated import with_rows
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import owners
 from fnlkit.review import decisions
-from fnlkit.review.findings import SIGNIFICANT, noisier_than_others
+from fnlkit.review.statistics import SIGNIFICANT, noisier_than_others
 from fnlkit.review.suspects import choose
 
 REVIEWED = SWAPPED, RANDOM

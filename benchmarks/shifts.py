@@ -23,9 +23,10 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import columns
 from fnlkit.datasets.table import Table
-from fnlkit.review.audit import AGREEING, audit
-from fnlkit.review.findings import UNKNOWN, WRONG
+from fnlkit.review.audit import audit
 from fnlkit.review.quick import quick_audit
+from fnlkit.review.results import AGREEING
+from fnlkit.review.verdict import UNKNOWN, WRONG
 
 SHIFTED, NOISY, SITES = 1, 3, 5
 SHIFTS = {
@@ -164,7 +165,7 @@ def once(kind, shift, noise, both, seed, quick=False):
         if quick
         else audit(made, data, warm_up=WARM_UP | ({"batch_size": 40} if kind != "image" else {}), seed=seed)
     )
-    rows = {row["client"]: row for row in found.sites}
+    rows = {row.client: row for row in found.sites}
     return [
         {"kind": kind, "shift": shift if k == SHIFTED else "none", "noise": noise, "seed": seed, "row": rows[k],
          "wrong": float((made.given[part] != data.y_train[part]).mean())}
@@ -174,8 +175,8 @@ def once(kind, shift, noise, both, seed, quick=False):
 
 def named(row, shift):
     """Return whether a row of the audit names a shift of inputs or of classes."""
-    classes = row["shares_differ"] or bool(row["only_here"])
-    return classes if shift in ("prevalence", "classes") else row["inputs"]["differ"]
+    classes = row.shares_differ or bool(row.only_here)
+    return classes if shift in ("prevalence", "classes") else row.inputs.differ
 
 
 def summary(sites):
@@ -188,15 +189,15 @@ def summary(sites):
         count = sum(map(holds, rows))
         return f"{count:4} of {len(rows):4}  {100 * count / len(rows) if rows else np.nan:5.1f} %"
 
-    skilled = [s for s in noisy if s["row"]["judge"] == "others" and s["row"]["finding"] != UNKNOWN]
+    skilled = [s for s in noisy if s["row"].judge == "others" and s["row"].finding != UNKNOWN]
     lines = [
-        ("clean sites accused", rate(clean, lambda s: s["row"]["finding"] == WRONG)),
-        ("clean sites that cannot be judged", rate(clean, lambda s: s["row"]["finding"] == UNKNOWN)),
-        ("noisy sites named, where the model has skill", rate(skilled, lambda s: s["row"]["finding"] == WRONG)),
-        ("noisy sites named or reported as not judged", rate(noisy, lambda s: s["row"]["finding"] not in AGREEING)),
-        ("noisy sites named, of all", rate(noisy, lambda s: s["row"]["finding"] == WRONG)),
+        ("clean sites accused", rate(clean, lambda s: s["row"].finding == WRONG)),
+        ("clean sites that cannot be judged", rate(clean, lambda s: s["row"].finding == UNKNOWN)),
+        ("noisy sites named, where the model has skill", rate(skilled, lambda s: s["row"].finding == WRONG)),
+        ("noisy sites named or reported as not judged", rate(noisy, lambda s: s["row"].finding not in AGREEING)),
+        ("noisy sites named, of all", rate(noisy, lambda s: s["row"].finding == WRONG)),
         ("shifted sites named as shifted", rate(shifted_sites, lambda s: named(s["row"], s["shift"]))),
-        ("other sites named as having other inputs", rate(usual, lambda s: s["row"]["inputs"]["differ"])),
+        ("other sites named as having other inputs", rate(usual, lambda s: s["row"].inputs.differ)),
         ("intervals contain the share, clean sites", rate(clean, inside)),
         ("intervals contain the share, noisy sites", rate(noisy, inside)),
     ]
@@ -205,7 +206,7 @@ def summary(sites):
 
 def inside(one):
     """Return whether the interval of a site contains the true share of wrong labels."""
-    return one["row"]["low"] - 1e-9 <= one["wrong"] <= one["row"]["high"] + 1e-9
+    return one["row"].low - 1e-9 <= one["wrong"] <= one["row"].high + 1e-9
 
 
 def case(seed, place, keep=None, combinations=COMBINATIONS, quick=False):
@@ -264,7 +265,7 @@ def _show(title, found, show):
     show(title)
     for k, one in enumerate(found):
         row = one["row"]
-        as_simulated = (row["finding"] == WRONG) == (one["wrong"] > 0) and inside(one)
+        as_simulated = (row.finding == WRONG) == (one["wrong"] > 0) and inside(one)
         if not as_simulated or one["shift"] != "none" and not named(row, one["shift"]):
-            ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-            show(f"    site {k}, {one['shift']}, {100 * one['wrong']:.1f} % wrong ({ends}): {' '.join(row['words'])}")
+            ends = f"{100 * row.low:.1f} to {100 * row.high:.1f}"
+            show(f"    site {k}, {one['shift']}, {100 * one['wrong']:.1f} % wrong ({ends}): {' '.join(row.words)}")

@@ -140,21 +140,15 @@ def _tables(facts):
         return tables.of_task(facts)
 
     table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "skill", "odd")
-    for row in facts["sites"]:
-        cells = printable(row["site"]), f"{row['samples']:,}", report.level(row), report.ends(row), report.chance(row["p"])
-        more = (
-            printable(report.describe_confusions(row)),
-            f"{row['skill']['others']['kappa']:.2f}",
-            printable(report.odd(row)),
-        )
-        table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
-    found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
-    found += [
-        printable(f"{row['site']}: {report.detectors(row)}")
-        for row in facts["sites"]
-        if row["noisier"] and len(row["detectors"]) > 1
-    ]
-    found += [printable(f"Next at {row['site']}: {'; '.join(row['next'])}.") for row in facts["sites"] if row["next"]]
+    sites = report.sites_of(facts)
+    for row in sites:
+        cells = printable(row.site), f"{row.samples:,}", report.level(row), report.ends(row), report.chance(row.p)
+        skill = f"{row.skill['others'].kappa:.2f}"
+        more = printable(report.describe_confusions(row)), skill, printable(report.odd(row))
+        table.add_row(*cells, *more, style="bold" if row.noisier else "")
+    found = [printable(f"{row.site}: {' '.join(row.words)}") for row in sites]
+    found += [printable(f"{row.site}: {report.detectors(row)}") for row in sites if row.noisier and len(row.detectors) > 1]
+    found += [printable(f"Next at {row.site}: {'; '.join(row.next)}.") for row in sites if row.next]
     left = tables.of_sent(facts["sent"], "sites")
     stays = "Suspicious samples, copies and outliers are known only at their site."
     return [

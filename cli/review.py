@@ -138,9 +138,9 @@ def describe_list(review, command="fnlkit correct --list"):
     if not record["listed"]:
         yield f"no list: no prefix of the candidates has few enough right labels ({how}); review more, or allow a larger share"
         return
-    yield f"list of {statement(record)} ({how}); `{command}` applies it"
+    yield f"list of {statement(len(record['listed']), record['q'], record['confidence'])} ({how}); `{command}` applies it"
     if record["together"]["labels"] > len(record["listed"]):
-        yield f"all lists of this site together: {statement(record['together'])}"
+        yield f"all lists of this site together: {statement(**record['together'])}"
 
 
 @command.command("plan")

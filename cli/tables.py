@@ -113,11 +113,12 @@ def of_task(facts):
     from fnlkit.review.tasks import report
 
     table = Table(*report.COLUMNS)
-    for row in facts["sites"]:
+    sites = report.sites_of(facts)
+    for row in sites:
         for cells in report.cells(row):
-            table.add_row(*map(printable, cells), style="bold" if row["noisier"] else "")
-    found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
-    found += [printable(f"Next at {row['site']}: {'; '.join(row['next'])}.") for row in facts["sites"] if row["next"]]
+            table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
+    found = [printable(f"{row.site}: {' '.join(row.words)}") for row in sites]
+    found += [printable(f"Next at {row.site}: {'; '.join(row.next)}.") for row in sites if row.next]
     assumed = f"Assumed: {'; '.join(facts['assumptions'])}."
     return [printable(facts["words"]), table, *found, facts["range"], assumed, of_sent(facts["sent"], "sites")]
 

@@ -272,6 +272,6 @@ def result(firsts, seconds, about):
         facts |= {"range": private.RANGE, "privacy": noise}
     lost = {name: "sent no first file" for name in about["sites"] if name not in firsts}
     kind = {"kind": "fnlkit.sites/1", "task": "audit", "covers": names, "lost": lost, "steps": []}
-    end = {"order": [row["site"] for row in rows], "transition": T.tolist(), "features": None, "probabilities": None}
+    end = {"order": [row.site for row in rows], "transition": T.tolist(), "features": None, "probabilities": None}
     mode = private.describe_mode(**noise, size=size) if noise else quick.MODE
     return kind | facts | {"mode": mode, "digest": quick.digest(rows)} | end

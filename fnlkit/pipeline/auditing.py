@@ -71,7 +71,7 @@ class Audited:
 
             suspects = {}
             if self.dataset is not None:
-                suspects = report.first_suspects(self.federation, self.dataset, self.facts["sites"], pictures)
+                suspects = report.first_suspects(self.federation, self.dataset, report.sites_of(self.facts), pictures)
             page = report.page(self.facts, os.fspath(judged), suspects)
         saving.write_bytes([page.encode()], os.fspath(path))
 

@@ -23,11 +23,13 @@ from fnlkit.estimators.warmup import settings_of, train_warmup, without
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import cells, copies, crowd, differing, findings, shifts, site
-from fnlkit.review.designs import last_counts, read_guaranteed_reviews, statement, summary
+from fnlkit.review import cells, copies, crowd, differing, shifts, site, statistics
+from fnlkit.review.designs import last_counts, read_guaranteed_reviews, summary
 from fnlkit.review.plausible import impossible_descriptions
+from fnlkit.review.records import SiteAudit
+from fnlkit.review.results import Names, Searched, describe_sites
+from fnlkit.review.verdict import OwnPredictions, Predictions, assess, judges
 
-AGREEING = (findings.AGREES, findings.WITHIN)
 ASSUMPTIONS = (
     "most sites are nearly clean, and their errors are not shared: labels that are wrong in the same way at most "
     "sites count as right",
@@ -47,18 +49,8 @@ class Audit:
 
     Attributes
     ----------
-    sites : list of dict
-        One per site, those with wrong labels first: client, site (name), samples; finding, words and next (texts of
-        fnlkit.review.findings); level (share of wrong labels, None if mistakes of the model cannot be separated), low, high;
-        matrix (C, C) (expected numbers by true and given class, or None), detectors ({name: flagged samples}), agreed (numbers
-        of samples by the number of detectors that flag them);
-        p (of the test that the site is noisier than the others, or has more of a confusion if only this is reported; Holm's
-        correction; None without a model), noisier (True if
-        wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
-        separable, unseen (share of labels that no model judges), skill of both models, skill_by_class, inputs, shares_differ,
-        only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
-        unlabeled, shared and near_shared (copies at other sites, by name); review (counts of the last review with a
-        guarantee, see fnlkit.review.designs.summary, or None).
+    sites : list of fnlkit.review.records.SiteAudit
+        One per site, those with wrong labels first.
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgment : Judgment
@@ -74,7 +66,7 @@ class Audit:
     notes : list of str
     """
 
-    sites: list
+    sites: list[SiteAudit]
     transition: np.ndarray
     judgment: Judgment
     copy_of: np.ndarray
@@ -150,11 +142,10 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
             raise InputError(f"--detectors {name}: unknown{nearest(name, DETECTORS)}; the detectors are {known}")
     timed, say = say is not None and sites is None, say or (lambda text: None)
     whole = federation.whole()  # held-out samples are judged as well
-    given = {"embeddings": embeddings, "probabilities": probabilities}
-    given = EstimatorInputs(whole, dataset, **given, seed=seed)
-    points = None if embeddings is None else np.asarray(given.embed(), np.float32)
-    predicted = None if probabilities is None else given.predicted()
-    dataset = given.dataset
+    known = EstimatorInputs(whole, dataset, embeddings=embeddings, probabilities=probabilities, seed=seed)
+    points = None if embeddings is None else np.asarray(known.embed(), np.float32)
+    predicted = None if probabilities is None else known.predicted()
+    dataset = known.dataset
     samples = dataset if embeddings is None else with_vectors(dataset, embeddings)
     training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
     evidence = EstimatorInputs(federation, samples, progress=progress, sites=sites, **training)
@@ -195,35 +186,45 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
             _say_duration(evidence, federation, int(group.max()) + 1, say)
         tables = _judge_by_others(session, evidence, federation, group, described, inputs, say)
     session.model = nothing()
-    own = session.ask(partial(site.judge_within, seed=seed))
-    judged, assessed, found = _estimate(
-        session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart, joined=joined
+    replies = session.ask(partial(site.judge_within, seed=seed))
+    own = OwnPredictions(*(replies[name].numpy() for name in ("within", "doubted", "supported", "certain")))
+    counts = described["class_counts"].numpy()
+    expected, assessed, judgment = _estimate(session, counts, inputs, tables, own, _Terms(prior, seed, apart, joined))
+    reviews = zip(described["review_counts"], described["review_terms"], strict=True)
+    searched = Searched(
+        **{name: copied[name].tolist() for name in ("copies", "near_copies", "far")},
+        shared=shared[0],
+        near_shared=shared[1],
+        detected=_detect(session, assessed, tuple(detectors), seed),
+        unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
+        reviews=[summary(a.numpy(), b.numpy()) for a, b in reviews],
     )
-    detected = _detect(session, assessed, tuple(detectors), seed)
-    counts, terms = described["review_counts"], described["review_terms"]
-    rows = site_rows(
-        names=whole.names, classes=list(map(str, dataset.class_names)), columns=dataset.columns, inputs=inputs, tables=tables,
-        counts=described["class_counts"].numpy(), within=own["within"].numpy(), doubted=own["doubted"].numpy(),
-        expected=judged["counts"], assessed=assessed, copied={name: copied[name] for name in ("copies", "near_copies", "far")},
-        shared=shared, detected=detected, unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
-        reviews=[summary(a.numpy(), b.numpy()) for a, b in zip(counts, terms, strict=True)],
-    )  # fmt: skip
+    named = Names(whole.names, list(map(str, dataset.class_names)), dataset.columns)
+    rows = describe_sites(named, counts, inputs, tables, own, expected, assessed, searched)
     kept = _keep_results(session.clients.members, evidence, whole, ("em", *detectors))
-    return Audit(rows, found.transition, found, *kept, evidence.traffic, list(experiment.clients.notes))
+    return Audit(
+        sites=rows,
+        transition=judgment.transition,
+        judgment=judgment,
+        **kept,
+        traffic=evidence.traffic,
+        notes=list(experiment.clients.notes),
+    )
 
 
 def _keep_results(members, evidence, whole, detectors):
-    """Return the results by sample: positions of the originals of copies (m,), far (m,), {detector: flagged (m,)}.
+    """Return the results by sample by their names in Audit: copy_of, far and detected.
 
     Results of real sites stay at the sites, and are empty here.
     """
     if evidence.sites is not None:
         none = np.zeros(len(evidence.labels), bool)
-        return np.full(len(none), -1), none, {name: none for name in detectors}
+        return {"copy_of": np.full(len(none), -1), "far": none, "detected": {name: none for name in detectors}}
     places = [member.rows["audit/copy_of"].numpy() for member in members]
     copy_of = [np.where(of < 0, -1, held[of]) for of, held in zip(places, whole.clients, strict=True)]
     far = np.concatenate([member.rows["audit/far"].numpy() for member in members])
-    return np.concatenate(copy_of), far, {name: np.concatenate([_flags(m, name) for m in members]) for name in detectors}
+    detected = {name: np.concatenate([_flags(m, name) for m in members]) for name in detectors}
+    return {"copy_of": np.concatenate(copy_of), "far": far, "detected": detected}
 
 
 def _flags(client, name):
@@ -291,33 +292,28 @@ def _describe_sites(session, dataset, seed, *, embedded):
 
 
 def _judge_by_given(session, described, *steps):
-    """Let each site use probabilities that it holds after `steps`, and return the results as `_judge_by_others` does."""
+    """Let each site use probabilities that it holds after `steps`, and return the Predictions."""
     counts = described["class_counts"].numpy()
     sites, classes = counts.shape
-    known, differ = np.ones(counts.shape, bool), findings.shares_differ(counts)
+    known, differ = np.ones(counts.shape, bool), statistics.shares_differ(counts)
     message = {"trained_shares": torch.full((classes,), 1 / classes, dtype=torch.float64)}
     each = {"chosen": torch.zeros(sites, dtype=torch.int64), "known": torch.from_numpy(known),
             "adapt": torch.zeros(sites, dtype=torch.bool)}  # fmt: skip
     session.model = nothing()
     replies = session.ask(*steps, site.choose_change, broadcast=message, scatter=each)
     predicted = replies["predicted"].numpy()
-    return {"chosen": np.zeros(sites, int), "predicted": predicted, "known": known, "shares_differ": differ}
+    return Predictions(np.zeros(sites, int), predicted, known, differ)
 
 
 def _judge_by_others(session, evidence, federation, group, described, inputs, say):
-    """Train the models, let each site try and choose a change of its inputs, and return the results per site.
+    """Train the models, let each site try and choose a change of its inputs, and return the Predictions.
 
     Sites with different inputs train no model, unless these are most sites.
-
-    Returns
-    -------
-    dict
-        chosen (N,) numbers of changes; predicted (N, C, C); known (N, C); shares_differ (N,).
     """
     counts, sites = described["class_counts"].numpy(), len(federation)
     owner = np.repeat(np.arange(sites), np.diff(federation.client_offsets))
     apart = inputs.apart
-    differ, known = findings.shares_differ(counts), findings.seen_elsewhere(counts)
+    differ, known = statistics.shares_differ(counts), statistics.seen_elsewhere(counts)
     tried = np.full((sites, shifts.TRIED), -1)
     for k in range(sites):
         numbers = inputs.candidates(k)
@@ -343,13 +339,33 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
         each = {"chosen": torch.tensor(places), "known": torch.from_numpy(known[ids]), "adapt": torch.from_numpy(differ[ids])}
         replies = session.ask(site.choose_change, ids=ids, broadcast={"trained_shares": torch.from_numpy(shares)}, scatter=each)
         predicted[ids] = replies["predicted"].numpy()
-    return {"chosen": chosen, "predicted": predicted, "known": known, "shares_differ": differ}
+    return Predictions(chosen, predicted, known, differ)
 
 
-def _estimate(session, described, inputs, tables, own, *, prior, seed, shared, joined):
-    """Return (estimates {name: (N, ...)}, findings.assess, Judgment); sites in the mask `joined` (N,) judge themselves."""
-    sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
-    judge = findings.judges(np.where(joined, 1.0, inputs.after(tables["chosen"])), predicted, within, tables["known"])
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """Terms of the estimates.
+
+    Attributes
+    ----------
+    prior : float
+    seed : int
+    shared : bool
+        Sites share samples.
+    joined : bool (N,)
+        Sites that judge themselves, because a copy of each of their samples is in the training data of every model.
+    """
+
+    prior: float
+    seed: int
+    shared: bool
+    joined: np.ndarray
+
+
+def _estimate(session, counts, inputs, others, own, terms):
+    """Return (expected counts (N, C, C), list of Assessment, Judgment)."""
+    sites, prior, seed = len(others.chosen), terms.prior, terms.seed
+    judge = judges(np.where(terms.joined, 1.0, inputs.after(others.chosen)), others.predicted, own.within, others.known)
     groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
     if len(groups["own"]):
         session.ask(site.use_own_model, ids=groups["own"])
@@ -363,96 +379,30 @@ def _estimate(session, described, inputs, tables, own, *, prior, seed, shared, j
     estimates = em.estimates_of(**judged)
     if len(groups[None]):
         session.ask(site.withhold, ids=groups[None])
-    counts = described["class_counts"].numpy()
-    unseen = (counts * ~tables["known"]).sum(1) / counts.sum(1)
-    more = own["doubted"].numpy(), own["supported"].numpy(), own["certain"].numpy()
-    assessed = findings.assess(judge, estimates, predicted, within, *more, unseen, shared=shared)
-    for row, name, share in zip(assessed, judge, unseen.tolist(), strict=True):
-        row["judge"], row["unseen"] = name, share if name == "others" else 0.0
-    level = np.clip(estimates["level"], [row["low"] for row in assessed], [row["high"] for row in assessed])
-    found = Judgment(
-        level,
-        np.array([row["low"] for row in assessed]),
-        np.array([row["high"] for row in assessed]),
-        level,
-        *(session.kept(name) for name in ("issue", "flagged", "guess")),
+    assessed = assess(judge, estimates, counts, others, own, shared=terms.shared)
+    low, high = np.array([one.low for one in assessed]), np.array([one.high for one in assessed])
+    level = np.clip(estimates["level"], low, high)
+    judgment = Judgment(
+        level=level,
+        low=low,
+        high=high,
+        score=level,
+        issue=session.kept("issue"),
+        flagged=session.kept("flagged"),
+        guess=session.kept("guess"),
         transition=transition(estimates["counts"].sum(0)),
         client_transition=transition(estimates["counts"]),
         confidence=session.kept("confidence"),
     )
-    return estimates, assessed, found
+    return estimates["counts"], assessed, judgment
 
 
 def _detect(session, assessed, detectors, seed):
     """Return for each site ({detector: number of samples}, numbers of samples by the number of detectors), or None."""
-    ids, out = [k for k, row in enumerate(assessed) if row["judge"] is not None], [None] * len(assessed)
+    ids, out = [k for k, one in enumerate(assessed) if one.judge is not None], [None] * len(assessed)
     if ids:
         sides = {"detectors": 1 + len(detectors), "numbers": 2 + len(detectors)}
         replies = session.ask(partial(site.detect, detectors=detectors, seed=seed), ids=ids, sides=sides)
         for k, numbers, agreed in zip(ids, replies["detected"].tolist(), replies["agreed"].tolist(), strict=True):
             out[k] = dict(zip(("em", *detectors), numbers, strict=True)), agreed
     return out
-
-
-def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubted, expected, assessed, copied=None, shared=None,
-              detected=None, unlabeled=None, reviews=None):  # fmt: skip
-    """Return the rows of `Audit.sites`.
-
-    Parameters
-    ----------
-    names, classes, columns : list of str
-        Names of sites and classes, and of the columns of a table or None.
-    counts : int (N, C)
-    inputs : fnlkit.review.shifts.Compared
-    tables : dict
-        chosen (N,), predicted (N, C, C), known (N, C), shares_differ (N,).
-    within, doubted : int (N, C, C)
-    expected : (N, C, C)
-        Expected numbers of samples by true and given class.
-    assessed : list of dict
-        From fnlkit.review.findings.assess, with the entries judge and unseen.
-    copied, shared, detected, unlabeled, reviews : optional
-        Numbers of copies and outliers, copies at other sites, flags of detectors, numbers of samples without a label, and
-        fnlkit.review.designs.summary of each site. None: not searched.
-    """
-    exact, near = shared or ([{} for _ in names],) * 2
-    by_class, out = findings.shares_differ(tables["predicted"].sum(2)), []
-    mistakes = findings.confusions_of_mistakes(np.asarray(expected)[[one["judge"] == "others" for one in assessed]])
-    for k, held in enumerate(counts):
-        one = assessed[k]
-        trusted, seen = one["judge"] == "others", tables["predicted"][k] * tables["known"][k]
-        flags = detected[k] if detected and detected[k] else ({}, [])
-        row = {
-            "client": k,
-            "site": names[k],
-            "samples": int(held.sum()),
-            "level": one["level"],
-            **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable", "unseen")},
-            "noisier": one["accused"],
-            "skill": {name: findings.skill_of(table) for name, table in (("others", seen), ("own", within[k]))},
-            "skill_by_class": findings.skill_by_class(tables["predicted"][k], doubted[k], classes),
-            "inputs": inputs.at(k, tables["chosen"], columns),
-            "shares_differ": bool(tables["shares_differ"][k] and (by_class[k] or not trusted)),
-            "only_here": [classes[c] for c in np.flatnonzero(~tables["known"][k] & (held >= 5))],
-            "confused": findings.mark_supported(findings.confusions(expected[k], classes), classes, one, mistakes)
-            if trusted
-            else [],
-            "classes": findings.by_class(expected[k], one["cells"], classes) if trusted else [],
-            "matrix": expected[k].tolist() if trusted else None,
-            "detectors": flags[0],
-            "agreed": flags[1],
-            "missing": [classes[c] for c in np.flatnonzero(held == 0)],
-            "balance": float(held.max() / held.sum()),
-            "largest": classes[int(held.argmax())],
-            **{name: copied and int(copied[name][k]) for name in ("copies", "near_copies", "far")},
-            "unlabeled": unlabeled and int(unlabeled[k]),
-            "review": reviews and reviews[k],
-            "shared": {names[other]: number for other, number in exact[k].items()},
-            "near_shared": {names[other]: number for other, number in near[k].items()},
-        }  # fmt: skip
-        row["finding"] = findings.finding(row)
-        row["words"], row["next"] = findings.describe_site(row)
-        if row["review"]:
-            row["words"].append(f"The last review lists {statement(row['review'])} ({row['review']['reviews']} decisions).")
-        out.append(row)
-    return sorted(out, key=lambda row: (-row["noisier"], row["finding"] in AGREEING, -row["low"], row["client"]))

@@ -10,6 +10,7 @@ from fnlkit.artifacts.federation import PLAIN
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
+from fnlkit.review.records import ReviewCounts
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
@@ -275,14 +276,13 @@ def _merge(counts):
     return out
 
 
-def summary(counts, terms):
-    """Return {q, confidence, candidates, reviews, wrong, listed, groups} of `last_counts`, or None if there was no review."""
+def summary(counts: np.ndarray, terms: np.ndarray) -> ReviewCounts | None:
+    """Return the counts and terms of `last_counts` as a record, or None if there was no review."""
     if not counts.sum():
         return None
     right, wrong, listed, _ = counts.sum(0).tolist()
     q, confidence = terms.tolist()
-    about = {"q": q, "confidence": confidence or None, "candidates": int(counts.sum()), "reviews": right + wrong}
-    return about | {"wrong": wrong, "labels": listed, "groups": counts.tolist()}
+    return ReviewCounts(q, confidence or None, int(counts.sum()), right + wrong, wrong, listed, counts.tolist())
 
 
 def _together(lists):
@@ -294,9 +294,17 @@ def _together(lists):
     return {"labels": labels, "q": min(1.0, sum(one["q"] for one in lists)), "confidence": None}
 
 
-def statement(record, number="labels"):
-    """Return the guarantee of a list as a sentence."""
-    sure = record["confidence"]
-    how = "on average" if sure is None else f"with a probability of {100 * sure:g} %"
-    count = record["labels"] if "labels" in record else len(record["listed"])
-    return f"{count:,} {number}, of which {how} at most {100 * record['q']:g} % are right"
+def statement(labels: int, q: float, confidence: float | None) -> str:
+    """Return the guarantee of a list as a sentence.
+
+    Parameters
+    ----------
+    labels : int
+        Number of listed labels.
+    q : float
+        Largest share of right labels.
+    confidence : float or None
+        Probability of the guarantee. None: it holds on average.
+    """
+    how = "on average" if confidence is None else f"with a probability of {100 * confidence:g} %"
+    return f"{labels:,} labels, of which {how} at most {100 * q:g} % are right"

@@ -5,6 +5,7 @@ A column is compared only if it is a measurement: a mark of a missing value or a
 
 import numpy as np
 
+from fnlkit.review.records import ColumnDifference
 from fnlkit.review.shifts import MOST_SUSPECTS, classes_to_describe
 
 # Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
@@ -88,10 +89,10 @@ def differing_columns(columns, class_columns, counts):
         units &= ~single  # most values are equal at the site, for example many zeros: no unit explains it
         for j in np.flatnonzero(compared & (scale > tiny)):
             if constant[j]:
-                found[k].append({"column": int(j), "kind": "missing", "factor": None})
+                found[k].append(ColumnDifference(int(j), "missing", None))
                 fits[k, :, j] = 0, middle[j]
             elif units[j] or offset[j]:
-                found[k].append({"column": int(j), "kind": "units" if units[j] else "offset", "factor": float(factor[j])})
+                found[k].append(ColumnDifference(int(j), "units" if units[j] else "offset", float(factor[j])))
                 ratio = 1 / factor[j] if units[j] else 1.0
                 fits[k, :, j] = ratio, middle[j] - ratio * columns[k, 3, j]
     return found, fits
@@ -100,7 +101,7 @@ def differing_columns(columns, class_columns, counts):
 def suspects(found):
     """Return the columns (MOST_SUSPECTS,) to describe one by one, of all sites in turn; -1 for an unused place."""
     longest = max(map(len, found), default=0)
-    order = [rows[i]["column"] for i in range(longest) for rows in found if i < len(rows)]
+    order = [rows[i].column for i in range(longest) for rows in found if i < len(rows)]
     chosen = list(dict.fromkeys(order))[:MOST_SUSPECTS]
     return np.array(chosen + [-1] * (MOST_SUSPECTS - len(chosen)))
 
@@ -110,7 +111,7 @@ def seen(found, fits, auc):
 
     Parameters
     ----------
-    found : list of list of dict
+    found : list of list of ColumnDifference
     fits : (N, 2, d)
     auc : (N,)
         Of the unchanged inputs; 0.5 without a significant difference.

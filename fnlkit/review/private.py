@@ -8,6 +8,7 @@ real sites (fnlkit.deploy.mail_noise) differ only in the source of the draws.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,9 +17,10 @@ from fnlkit.errors import InputError
 from fnlkit.estimators.em import softmax
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account
-from fnlkit.review import findings, shifts, site, summaries
-from fnlkit.review.audit import site_rows
-from fnlkit.review.findings import holm
+from fnlkit.review import shifts, site, summaries
+from fnlkit.review.results import Names, describe_sites
+from fnlkit.review.statistics import SIGNIFICANT_CLASS, holm
+from fnlkit.review.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, OwnPredictions, Predictions
 
 DELTA = 1e-5
 # Shares of the budget of the tables; the last two are the second file.
@@ -29,7 +31,7 @@ FEATURES, BOUND = 16, 1.0
 CONTRAST = 2.0
 # Shrinkage of the covariance without noise, and smallest eigenvalue as a share of the mean variance.
 LEAST_SHRINKAGE, FLOOR = 0.1, 0.2
-# Sites are accused if their level exceeds NOISY, by more than chance (findings.SIGNIFICANT_CLASS).
+# Sites are accused if their level exceeds NOISY, by more than chance (SIGNIFICANT_CLASS).
 NOISY = 0.1
 # Accuracies of the classifiers of clean sites differ by about this standard deviation beyond chance.
 UNEVEN = 0.03
@@ -305,7 +307,7 @@ def make_head(firsts, *, epsilon, delta, scale=None):
 
 
 def assess(seconds, apart, noise):
-    """Return the numbers of each site on which the report rests, as fnlkit.review.findings.assess does.
+    """Return the numbers of each site on which the report rests, as fnlkit.review.verdict.assess does.
 
     Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
     deviation of this number contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end
@@ -321,46 +323,38 @@ def assess(seconds, apart, noise):
     variance = np.maximum(wrong * (1 - wrong), 0.02) / n + noise["agreement"] ** 2 * (wrong**2 + (1 - wrong) ** 2) / n**2
     deviation = np.sqrt(variance + UNEVEN**2)
     kappa, error = (1 - wrong - chance) / (1 - chance), deviation / (1 - chance)
-    upper, out = np.minimum(wrong + 1.96 * deviation, 1), []
+    upper, judged = np.minimum(wrong + 1.96 * deviation, 1), {}
     cleanest = float(upper[~apart].min(initial=1.0))
-    separable = cleanest <= findings.SEPARABLE
+    separable = cleanest <= SEPARABLE
     for k in range(len(seconds)):
         others = np.flatnonzero(~apart & (np.arange(len(seconds)) != k))
         if len(others) < 2:
-            out.append(None)
             continue
         reference = float(np.median(kappa[others]))
         its_error = 1.25 * float(np.median(error[others])) / math.sqrt(len(others))
-        if apart[k] or reference - 1.64 * its_error < findings.SKILL:
-            out.append(None)
+        if apart[k] or reference - 1.64 * its_error < SKILL:
             continue
         ratio = kappa[k] / reference
-        level, spread = 1 - ratio, math.hypot(error[k], its_error * min(1, abs(ratio))) / reference
-        out.append({"level": level, "spread": spread, "upper": float(upper[k])})
-    judged = [k for k, one in enumerate(out) if one is not None]
-    p = dict(zip(judged, holm([norm.sf(out[k]["level"] / out[k]["spread"]) for k in judged]), strict=True)) if judged else {}
-    classes = table.shape[0]
-    none = {"level": None, "p": None, "low": 0.0, "high": 1.0, "separable": False, "accused": False, "contradicted": False}
-    none |= {"judge": None, "unseen": 0.0}
-    rows = []
-    for k, one in enumerate(out):
-        row = dict(none)
-        if one is not None:
-            accused = bool(p[k] < findings.SIGNIFICANT_CLASS and one["level"] > NOISY)
-            # A share of wrong labels lowers kappa by share / (1 - chance) of a classifier without mistakes.
-            level = float(np.clip(one["level"], 0, 1)) * (1 - chance)
-            high = min(1.0, max(0.0, float(one["level"])) + 1.96 * one["spread"])
-            row |= {
-                "level": level if separable else None,
-                "p": float(p[k]),
-                "low": max(0.0, float(one["level"] - 1.96 * one["spread"])) * (1 - chance) if accused else 0.0,
-                "high": float(high if separable else max(high, one["upper"])),
-                # The upper end contains the noise: labels agree if the models surely contradict few of them at some site.
-                "separable": cleanest <= findings.CONTRADICTED,
-                "accused": accused,
-                "judge": "others",
-            }
-        rows.append(row | {"cells": np.zeros((classes, classes), bool)})
+        judged[k] = 1 - ratio, math.hypot(error[k], its_error * min(1, abs(ratio))) / reference
+    p = dict(zip(judged, holm([norm.sf(level / spread) for level, spread in judged.values()]), strict=True)) if judged else {}
+    none = np.zeros(table.shape, bool)
+    rows = [Assessment(none) for _ in seconds]
+    for k, (excess, spread) in judged.items():
+        accused = bool(p[k] < SIGNIFICANT_CLASS and excess > NOISY)
+        # A share of wrong labels lowers kappa by share / (1 - chance) of a classifier without mistakes.
+        level = float(np.clip(excess, 0, 1) * (1 - chance))
+        high = min(1.0, max(0.0, float(excess)) + 1.96 * spread)
+        rows[k] = Assessment(
+            none,
+            judge="others",
+            level=level if separable else None,
+            p=float(p[k]),
+            low=float(max(0.0, excess - 1.96 * spread) * (1 - chance)) if accused else 0.0,
+            high=float(high if separable else max(high, float(upper[k]))),
+            # The upper end contains the noise: labels agree if the models surely contradict few of them at some site.
+            separable=bool(cleanest <= CONTRADICTED),
+            accused=accused,
+        )
     return rows
 
 
@@ -393,12 +387,11 @@ def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, column
     tried[:, 0] = auc
     inputs = shifts.Compared(changes, tried, [[] for _ in names], fits, np.zeros(2))
     predicted = np.maximum(np.round([second["predicted"] for second in seconds]), 0).astype(np.int64)
-    tables = {"chosen": np.zeros(sites, int), "predicted": predicted, "known": np.ones(counts.shape, bool),
-              "shares_differ": np.zeros(sites, bool)}  # fmt: skip
+    others = Predictions(np.zeros(sites, int), predicted, np.ones(counts.shape, bool), np.zeros(sites, bool))
+    own = OwnPredictions(none, none, np.zeros(sites, np.int64), np.zeros((sites, 2), np.int64))
     expected = expected_counts(firsts, seconds, noise)
-    rows = site_rows(names=names, classes=classes, columns=columns, counts=counts, inputs=inputs, tables=tables, within=none,
-                     doubted=none, expected=expected, assessed=assessed)  # fmt: skip
-    for row in rows:
-        row["withheld"] = row["missing"] = []  # noise can hide a small class
-        del row["skill"]["own"]  # no counts of the site's own model are released
+    rows = []
+    for row in describe_sites(Names(names, classes, columns), counts, inputs, others, own, expected, assessed):
+        # Noise can hide a small class, and no counts of the site's own model are released.
+        rows.append(replace(row, withheld=[], missing=[], skill={"others": row.skill["others"]}))
     return rows, transition(expected.sum(0)), expected

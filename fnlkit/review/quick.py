@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.records import to_json
 from fnlkit.client.client import Client
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
@@ -20,6 +21,7 @@ from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import crowd, private, rounding, shifts, summaries
 from fnlkit.review.audit import Audit
+from fnlkit.review.records import SiteAudit
 
 MODE = (
     "Audit from sums (quick): linear classifiers from class sums and second moments of the other sites. It finds less than an "
@@ -54,9 +56,9 @@ SENDS = {
 }  # fmt: skip
 
 
-def digest(rows):
+def digest(rows: list[SiteAudit]) -> str:
     """Return the SHA-256 of the rows of an audit."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(to_json(rows), sort_keys=True).encode()).hexdigest()
 
 
 def traffic_of(*files):
@@ -148,8 +150,8 @@ def _audit_protected(clients, whole, dataset, scale, seed, *, epsilon, delta, ch
             federated.keep_judgment(client, 1 - p[np.arange(len(p)), client.y], p.argmax(1) != client.y.numpy(), p.argmax(1))
     named = {"classes": list(map(str, dataset.class_names)), "names": whole.names, "columns": dataset.columns}
     rows, T, counts = private.conclude(firsts, seconds, **terms, changes=changes, **named)
-    by_client = sorted(rows, key=lambda row: row["client"])
-    ends = [np.array([row[name] or 0.0 for row in by_client]) for name in ("level", "low", "high")]
+    by_client = sorted(rows, key=lambda row: row.client)
+    ends = [np.array([getattr(row, name) or 0.0 for row in by_client]) for name in ("level", "low", "high")]
     return _audit(clients, rows, T, ends, counts, head, traffic_of(firsts, seconds))
 
 

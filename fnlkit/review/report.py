@@ -5,18 +5,23 @@ import re
 import shlex
 from functools import partial
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment
 
+from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import describe_traffic
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review import crowd
-from fnlkit.review.audit import AGREEING, ASSUMPTIONS
-from fnlkit.review.findings import COMPARED, UNKNOWN
+from fnlkit.review.audit import ASSUMPTIONS
 from fnlkit.review.page import view
+from fnlkit.review.records import SiteAudit
+from fnlkit.review.results import AGREEING
 from fnlkit.review.site import SENDS
+from fnlkit.review.verdict import UNKNOWN
+from fnlkit.review.wording import COMPARED
 
 # A class with more than this share of a site's samples is reported.
 LARGE = 0.5
@@ -58,8 +63,7 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
 
     Parameters
     ----------
-    sites : list of dict
-        As of fnlkit.review.audit.Audit.
+    sites : list of SiteAudit
     dataset : str
         Name of the data set.
     classes : list of str
@@ -73,9 +77,9 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
         "compared": COMPARED,
         "dataset": dataset,
         "name": data_set(dataset),
-        "samples": sum(row["samples"] for row in sites),
+        "samples": sum(row.samples for row in sites),
         "classes": classes,
-        "sites": [row | {"basis": "assumptions"} for row in sites],
+        "sites": [to_json(row) | {"basis": "assumptions"} for row in sites],
         "sent": describe_traffic(traffic, sends),
         "assumptions": [*ASSUMPTIONS, *more],
         "range": RANGE,
@@ -86,9 +90,20 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
     }
 
 
+def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
+    """Return the sites of the results of an audit.
+
+    Raises
+    ------
+    InputError
+        If an entry is missing or has another type.
+    """
+    return [from_json(SiteAudit, row, f"site {k}") for k, row in enumerate(facts["sites"])]
+
+
 def needs_a_look(row):
     """Return whether a site has a finding other than the agreement of its labels with the models."""
-    return row["finding"] not in AGREEING or row["inputs"]["differ"] or bool(row["only_here"])
+    return row.finding not in AGREEING or row.inputs.differ or bool(row.only_here)
 
 
 def describe_shared_samples(federation):
@@ -116,11 +131,11 @@ def following(sites, judged):
 
     Parameters
     ----------
-    sites : list of dict
+    sites : list of SiteAudit
     judged : str
         The file with the judgment. "" if the sites keep it.
     """
-    noisy = [row["site"] for row in sites if row["noisier"]]
+    noisy = [row.site for row in sites if row.noisier]
     if not judged:
         return [f"fnlkit site review DATA --project PATH  # at {name}" for name in noisy]
     file = shlex.quote(judged)
@@ -135,45 +150,45 @@ def following(sites, judged):
 
 def sentence(sites):
     """Return the audit in a few sentences; the first sentence states the reference of the comparison."""
-    noisy = [row for row in sites if row["noisier"]]
-    named = ", ".join(f"{row['site']} ({100 * row['low']:.0f} to {100 * row['high']:.0f} %)" for row in noisy)
+    noisy = [row for row in sites if row.noisier]
+    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
     out = [COMPARED, f"Noisier than the others by more than chance: {named}." if noisy else
            "No site is noisier than the others by more than chance."]  # fmt: skip
     for text, holds in (
-        ("Inputs differ", lambda row: row["inputs"]["differ"]),
-        ("Classes differ", lambda row: row["shares_differ"] or row["only_here"]),
-        ("Labels cannot be judged", lambda row: row["finding"] == UNKNOWN),
+        ("Inputs differ", lambda row: row.inputs.differ),
+        ("Classes differ", lambda row: row.shares_differ or row.only_here),
+        ("Labels cannot be judged", lambda row: row.finding == UNKNOWN),
     ):
-        found = [row["site"] for row in sites if holds(row)]
+        found = [row.site for row in sites if holds(row)]
         out += [f"{text}: {', '.join(found)}."] if found else []
     return " ".join(out)
 
 
 def level(row):
     """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
-    return "-" if row["level"] is None else f"{100 * row['level']:.1f} %"
+    return "-" if row.level is None else f"{100 * row.level:.1f} %"
 
 
 def ends(row):
     """Return the range of the share of wrong labels as text; a dash if no model judges."""
-    if row["judge"] is None:
+    if row.judge is None:
         return "-"
-    span = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-    return span if row["judge"] == "others" else f"{span} (own model)"
+    span = f"{100 * row.low:.1f} to {100 * row.high:.1f} %"
+    return span if row.judge == "others" else f"{span} (own model)"
 
 
 def skill(row):
     """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
     return "; ".join(
-        f"{name} {one['kappa']:.2f} ({one['low']:.2f} to {one['high']:.2f})" for name, one in row["skill"].items()
+        f"{name} {one.kappa:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in row.skill.items()
     )  # fmt: skip
 
 
 def describe_confusions(row):
     """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
     # Results of older versions have no mark.
-    shown = [c for c in row["confused"] if c.get("supported", row["finding"] not in AGREEING)]
-    return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in shown) or "-"
+    shown = [c for c in row.confused if (row.finding not in AGREEING if c.supported is None else c.supported)]
+    return "; ".join(f"{c.true} given as {c.given} {100 * c.share:.0f} %" for c in shown) or "-"
 
 
 def chance(p):
@@ -186,17 +201,17 @@ def chance(p):
 def odd(row):
     """Return the further findings about a site's data as text."""
     found = [f"{number} {word}" for number, word in (
-        (row["copies"], "copies"), (row["near_copies"], "near copies"), (row["far"], "far from all others"),
-        (row["unlabeled"], "without a label"),
+        (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
+        (row.unlabeled, "without a label"),
     ) if number]  # fmt: skip
-    found += [f"{number} also at {other}" for other, number in row["shared"].items()]
-    found += [f"{number} nearly also at {other}" for other, number in row["near_shared"].items()]
-    if row["balance"] > LARGE:
-        found.append(f"{100 * row['balance']:.0f} % are {row['largest']}")
-    found += [f"fewer than 5 of {name}, left out" for name in row.get("withheld", [])[:3]]
-    found += [f"no {name}" for name in row["missing"][:3]]
-    if len(row["missing"]) > 3:
-        found.append(f"{len(row['missing']) - 3} more classes missing")
+    found += [f"{number} also at {other}" for other, number in row.shared.items()]
+    found += [f"{number} nearly also at {other}" for other, number in row.near_shared.items()]
+    if row.balance > LARGE:
+        found.append(f"{100 * row.balance:.0f} % are {row.largest}")
+    found += [f"fewer than 5 of {name}, left out" for name in (row.withheld or [])[:3]]
+    found += [f"no {name}" for name in row.missing[:3]]
+    if len(row.missing) > 3:
+        found.append(f"{len(row.missing) - 3} more classes missing")
     return "; ".join(found) or "-"
 
 
@@ -207,13 +222,12 @@ def matrix(row, classes):
 
     Parameters
     ----------
-    row : dict
-        A site.
+    row : SiteAudit
     classes : list of str
     """
-    if row["matrix"] is None:
+    if row.matrix is None:
         return None
-    counts = np.asarray(row["matrix"])
+    counts = np.asarray(row.matrix)
     off = counts * ~np.eye(len(counts), dtype=bool)
     taken = np.sort(np.argsort(-(off.sum(0) + off.sum(1)), kind="stable")[:MOST_CLASSES])
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1e-9)
@@ -222,11 +236,11 @@ def matrix(row, classes):
 
 def detectors(row):
     """Return how many samples each detector flags at a site, and on how many of them they agree, as text."""
-    if len(row["detectors"]) < 2:
+    if len(row.detectors) < 2:
         return ""
-    half = len(row["detectors"]) // 2 + 1
-    each = ", ".join(f"{name} {number}" for name, number in row["detectors"].items())
-    return f"Flagged by {each}; {sum(row['agreed'][half:])} samples by at least {half} of {len(row['detectors'])} detectors."
+    half = len(row.detectors) // 2 + 1
+    each = ", ".join(f"{name} {number}" for name, number in row.detectors.items())
+    return f"Flagged by {each}; {sum(row.agreed[half:])} samples by at least {half} of {len(row.detectors)} detectors."
 
 
 def first_suspects(federation, dataset, sites, most=6):
@@ -238,7 +252,7 @@ def first_suspects(federation, dataset, sites, most=6):
         The judged federation.
     dataset : fnlkit.datasets.Dataset
         Images or waves; other samples have no picture.
-    sites : list of dict
+    sites : list of SiteAudit
     most : int
         Samples per site.
     """
@@ -247,11 +261,11 @@ def first_suspects(federation, dataset, sites, most=6):
     score, flagged, guess = (np.asarray(federation.extra[PREFIX + n]) for n in ("issue_score", "flagged", "suggested_label"))
     names, whole, out = list(map(str, dataset.class_names)), federation.whole().clients, {}
     for row in sites:
-        held = np.asarray(whole[row["client"]])
+        held = np.asarray(whole[row.client])
         held = held[flagged[held]]
-        chosen = held[np.argsort(-score[held], kind="stable")][:most] if row["noisier"] else []
+        chosen = held[np.argsort(-score[held], kind="stable")][:most] if row.noisier else []
         labels = [{"given": names[federation.given[i]], "suggested": names[guess[i]]} for i in chosen]
-        out[row["site"]] = [view(dataset, i) | one for i, one in zip(chosen, labels, strict=True)]
+        out[row.site] = [view(dataset, i) | one for i, one in zip(chosen, labels, strict=True)]
     return {site: views for site, views in out.items() if views}
 
 
@@ -269,11 +283,12 @@ def page(facts, judged="judged.npz", suspects=None):
     """
     text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
-    more = {"next": list(map(plain, following(facts["sites"], judged)))}
-    top = max(0.1, math.ceil(10 * max(row["high"] for row in facts["sites"])) / 10)
+    sites = sites_of(facts)
+    more = {"sites": sites, "next": list(map(plain, following(sites, judged)))}
+    top = max(0.1, math.ceil(10 * max(row.high for row in sites)) / 10)
     sent = sum(row["bytes"] for row in facts["sent"].values())
-    attention = [row for row in facts["sites"] if needs_a_look(row)]
-    others = [row for row in facts["sites"] if not needs_a_look(row)]
+    attention = [row for row in sites if needs_a_look(row)]
+    others = [row for row in sites if not needs_a_look(row)]
     parts = {"suspects": suspects or {}, "attention": attention, "others": others, "most": MOST_CLASSES}
     parts |= {"matrix": partial(matrix, classes=facts["classes"]), "detectors": detectors}
     parts |= {"odd": odd, "chance": chance, "level": level, "ends": ends, "skill": skill}

@@ -6,7 +6,7 @@ a mixture of the other site's class means for some shares.  The distance to the 
 expressed as the area under the ROC curve (AUC) of the linear classifier that recognizes the site: 0.5 for equal inputs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
+from fnlkit.review.records import InputDifference
 
 # Sites that a linear classifier recognizes with at least this AUC have different inputs.
 DIFFERENT = 0.75
@@ -104,8 +105,8 @@ class Compared:
         The first one changes nothing.
     auc : (N, changes)
         For each site and change, the median over the other sites (the lower one) of the AUC.
-    columns : list of list of dict
-        For each site the columns that differ: column (number), kind ("units", "offset", "missing"), factor.
+    columns : list of list of ColumnDifference
+        For each site the columns that differ.
     fits : (N, 2, d)
         Factor and offset that make the columns like those of the other sites; (1, 0) for columns that do not differ.
     tone : (2,)
@@ -165,14 +166,12 @@ class Compared:
         found = self.auc[np.arange(len(self.auc)), chosen].copy()
         for k, columns in enumerate(self.columns):
             # The values of a constant column cannot be restored.
-            if columns and (not chosen[k] or any(one["kind"] == "missing" for one in columns)):
+            if columns and (not chosen[k] or any(one.kind == "missing" for one in columns)):
                 found[k] = 1.0
         return found
 
-    def at(self, k, chosen, names=None):
-        """Return the finding about the inputs of site k as a dict.
-
-        The names are differ, common, auc, auc_after, columns, undone and words.
+    def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
+        """Return the finding about the inputs of site k.
 
         Parameters
         ----------
@@ -182,13 +181,20 @@ class Compared:
             Names of the columns.
         """
         names = names or []
-        columns = [row | {"name": str(names[row["column"]] if row["column"] < len(names) else row["column"])}
-                   for row in self.columns[k]]  # fmt: skip
+        columns = [replace(one, name=str(names[one.column] if one.column < len(names) else one.column))
+                   for one in self.columns[k]]  # fmt: skip
         after, change = float(self.after(chosen)[k]), self.changes[chosen[k]]
         differ = bool(self.differ[k] or change)
-        return {"differ": differ, "common": self.common, "auc": float(self.auc[k, 0]), "auc_after": after, "columns": columns,
-                "undone": differ and bool(change) and after < DIFFERENT, "equal_features": False,
-                "words": change.words}  # fmt: skip
+        return InputDifference(
+            differ=differ,
+            common=self.common,
+            auc=float(self.auc[k, 0]),
+            auc_after=after,
+            columns=columns,
+            undone=differ and bool(change) and after < DIFFERENT,
+            equal_features=False,
+            words=change.words,
+        )
 
 
 @dataclass
@@ -224,13 +230,13 @@ class Encoded(Compared):
         """Return the AUC (N,) of the embeddings."""
         return self.embedding_auc
 
-    def at(self, k, chosen, names=None):
+    def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
         """Return the finding about the inputs of site k, as `Compared.at` does; the change that fits best names it."""
         out = super().at(k, np.zeros(len(self.auc), int), names)
         likely = next(iter(Compared.candidates(self, k)[1:]), 0)
         words = self.changes[likely].words if self.auc[k, likely] < DIFFERENT <= self.auc[k, 0] else []
-        auc, equal = max(out["auc"], float(self.embedding_auc[k])), bool(self.embedding_auc[k] < DIFFERENT)
-        return out | {"auc": auc, "undone": False, "equal_features": out["differ"] and equal, "words": words}
+        auc, equal = max(out.auc, float(self.embedding_auc[k])), bool(self.embedding_auc[k] < DIFFERENT)
+        return replace(out, auc=auc, undone=False, equal_features=out.differ and equal, words=words)
 
 
 # ---- at the site

@@ -14,8 +14,8 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import em, federated
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import differing, findings, rounding, shifts, site
-from fnlkit.review.audit import site_rows
+from fnlkit.review import differing, rounding, shifts, site, statistics, verdict
+from fnlkit.review.results import Names, describe_sites
 from fnlkit.review.shifts import LEAST
 
 # Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
@@ -209,7 +209,7 @@ def _keep(whole, client, mask, judged, predicted):
     labels = client.y.numpy()
     each = np.arange(len(labels))
     both = [client.rows[name].numpy()[each, labels] for name in ("estimate/probabilities", "audit/within")]
-    if findings.skill_of(predicted)["kappa"] < findings.SKILL:
+    if statistics.skill_of(predicted).kappa < verdict.SKILL:
         judged["guess"] = labels
     rows = {"issue": np.zeros(len(mask)), "guess": whole.y.numpy().copy()}
     rows["issue"][mask], rows["guess"][mask] = 1 - np.mean(both, 0), judged["guess"]
@@ -443,9 +443,9 @@ def make_heads(firsts, scale=None, classify=discriminant):
         "coefficients": coefficients,
         "sizes": np.array([part[0] for part in parts]),
         "offsets": np.stack([part[3] for part in parts]),
-        "known": findings.seen_elsewhere(counts) & (shares > 0),
+        "known": statistics.seen_elsewhere(counts) & (shares > 0),
         "shares": shares,
-        "differ": findings.shares_differ(counts),
+        "differ": statistics.shares_differ(counts),
         "center": center,
         "suspects": differing.suspects(found),
         "tone": np.median(columns[:, :2, 0], 0),
@@ -532,19 +532,14 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
-    judges = findings.judges(inputs.after(chosen), predicted, within, heads["known"])
+    judges = verdict.judges(inputs.after(chosen), predicted, within, heads["known"])
     estimates = range_of(seconds, expected)
-    unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)
-    counted = predicted, within, doubted, supported, certain, unseen
-    assessed = findings.assess(judges, estimates, *counted, away=rounding.ALLOWANCE)
-    for row, name, share in zip(assessed, judges, unseen.tolist(), strict=True):
-        row["judge"], row["unseen"] = name, share if name == "others" else 0.0
-    tables = {"chosen": chosen, "predicted": predicted, "known": heads["known"], "shares_differ": heads["differ"]}
-    rows = site_rows(
-        names=names, classes=classes, columns=columns, counts=counts, inputs=inputs, tables=tables, within=within,
-        doubted=doubted, expected=estimates["counts"], assessed=assessed,
-    )  # fmt: skip
-    for row in rows:
-        row["withheld"] = [classes[c] for c in np.flatnonzero(firsts[row["client"]]["withheld"])]
-        row["missing"] = [name for name in row["missing"] if name not in row["withheld"]]
+    others = verdict.Predictions(chosen, predicted, heads["known"], heads["differ"])
+    own = verdict.OwnPredictions(within, doubted, supported, certain)
+    assessed = verdict.assess(judges, estimates, counts, others, own, away=rounding.ALLOWANCE)
+    named = Names(names, classes, columns)
+    rows = []
+    for row in describe_sites(named, counts, inputs, others, own, estimates["counts"], assessed):
+        withheld = [classes[c] for c in np.flatnonzero(firsts[row.client]["withheld"])]
+        rows.append(replace(row, withheld=withheld, missing=[name for name in row.missing if name not in withheld]))
     return rows, transition(estimates["counts"].sum(0))

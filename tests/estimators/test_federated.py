@@ -133,7 +133,7 @@ def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
     options = {"warm_up": WARM_UP | {"rounds": 15}, "engine": "sequential"}
     found = audit(federation, vectors[1], folds=2, **options)
     pooled, _ = run_estimator(federation, vectors[1], "em(folds=2)", **options)
-    assert [row["judge"] for row in found.sites] == ["others"] * 4
+    assert [row.judge for row in found.sites] == ["others"] * 4
     arrays = found.judgment.arrays(federation)
     for name in ("client_level", "issue_score", "transition"):
         np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], rtol=0, atol=1e-9, err_msg=name)

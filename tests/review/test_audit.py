@@ -14,9 +14,12 @@ from fnlkit.estimators import em, estimate
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.review import report
 from fnlkit.review.audit import audit
-from fnlkit.review.findings import AGREES, confusions, confusions_of_mistakes, mark_supported, noisier_than_others
+from fnlkit.review.confusions import confusions_of_mistakes, find_confusions, mark_supported
+from fnlkit.review.records import Confusion
 from fnlkit.review.shifts import EMBEDDED
 from fnlkit.review.site import SENDS
+from fnlkit.review.statistics import noisier_than_others
+from fnlkit.review.verdict import AGREES, Assessment
 
 QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
 
@@ -43,33 +46,34 @@ def found(doubtful):
 
 def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
     federation, data = doubtful
-    assert {row["site"] for row in found.sites if row["noisier"]} == {"Bonn", "Delft"}
-    assert {row["site"]: row["finding"] for row in found.sites if not row["noisier"]} == dict.fromkeys(
+    assert {row.site for row in found.sites if row.noisier} == {"Bonn", "Delft"}
+    assert {row.site: row.finding for row in found.sites if not row.noisier} == dict.fromkeys(
         ("Aix", "Cork", "Essen <b>"), AGREES
     )
-    assert not any(row["inputs"]["differ"] or row["shares_differ"] or row["only_here"] for row in found.sites)
-    rows = {row["site"]: row for row in found.sites}
-    assert {(c["true"], c["given"]) for c in rows["Bonn"]["confused"][:2]} == {("2", "3"), ("3", "2")}
+    assert not any(row.inputs.differ or row.shares_differ or row.only_here for row in found.sites)
+    rows = {row.site: row for row in found.sites}
+    assert {(c.true, c.given) for c in rows["Bonn"].confused[:2]} == {("2", "3"), ("3", "2")}
     for k, name in ((1, "Bonn"), (3, "Delft")):
         held = federation.clients[k]
         level = (federation.given[held] != data.y_train[held]).mean()
-        assert rows[name]["low"] <= level <= rows[name]["high"]
-    assert all(rows[name]["low"] < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
-    mistakes = [{"true": "3", "given": "8", "samples": 5.0, "share": 0.14, "low": 0.06, "high": 0.29}]  # of an older version
-    assert report.describe_confusions(rows["Aix"] | {"confused": mistakes}) == "-" != report.describe_confusions(rows["Bonn"])
+        assert rows[name].low <= level <= rows[name].high
+    assert all(rows[name].low < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
+    mistakes = [Confusion("3", "8", samples=5.0, share=0.14, low=0.06, high=0.29)]  # of an older version
+    assert report.describe_confusions(replace(rows["Aix"], confused=mistakes)) == "-"
+    assert report.describe_confusions(rows["Bonn"]) != "-"
     assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
 
 
 def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown(found):
-    rows = {row["site"]: row for row in found.sites}
-    marks = {name: {(c["true"], c["given"]): c["supported"] for c in row["confused"]} for name, row in rows.items()}
+    rows = {row.site: row for row in found.sites}
+    marks = {name: {(c.true, c.given): c.supported for c in row.confused} for name, row in rows.items()}
     assert marks["Bonn"]["2", "3"] and marks["Bonn"]["3", "2"]
     assert not any(mark for name in ("Aix", "Cork", "Essen <b>") for mark in marks[name].values())
     for row in rows.values():
         words = report.describe_confusions(row)
-        for c in row["confused"]:
-            assert (f"{c['true']} given as {c['given']} " in words) == c["supported"]
-        assert words == "-" or row["low"] > 0 or row["classes"]
+        for c in row.confused:
+            assert (f"{c.true} given as {c.given} " in words) == c.supported
+        assert words == "-" or row.low > 0 or row.classes
 
 
 @pytest.mark.parametrize(
@@ -83,9 +87,9 @@ def test_a_confusion_is_compared_with_the_mistakes_at_the_cleanest_site(wrong, a
     expected = np.array([[[30 - n, n], [0, 30]] for n in (wrong, 3, 5)], float)
     mistakes = confusions_of_mistakes(expected)
     assert abs(mistakes[0, 1] - 0.256) < 1e-3 and confusions_of_mistakes(expected[:0]).tolist() == [[1, 1], [1, 1]]
-    one = {"accused": accused, "low": low, "cells": np.array([[False, cell], [False, False]])}
-    (marked,) = mark_supported(confusions(expected[0], ["a", "b"]), ["a", "b"], one, mistakes)
-    assert marked["supported"] == supported and abs(marked["low"] - {4: 0.053, 20: 0.488}[wrong]) < 1e-3
+    one = Assessment(np.array([[False, cell], [False, False]]), accused=accused, low=low)
+    (marked,) = mark_supported(find_confusions(expected[0], ["a", "b"]), ["a", "b"], one, mistakes)
+    assert marked.supported == supported and abs(marked.low - {4: 0.053, 20: 0.488}[wrong]) < 1e-3
 
 
 def test_pooled_estimates_are_the_same_numbers(doubtful, found):
@@ -94,7 +98,7 @@ def test_pooled_estimates_are_the_same_numbers(doubtful, found):
     arrays = found.judgment.arrays(federation)
     for name in ("client_level", "client_level_high", "issue_score", "transition"):
         np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], atol=1e-6)
-    noisy = sorted(row["client"] for row in found.sites if row["noisier"])
+    noisy = sorted(row.client for row in found.sites if row.noisier)
     low = np.zeros(5)  # a site that is not reported as noisy can have no wrong label
     low[noisy] = pooled["estimate_client_level_low"][noisy]
     np.testing.assert_allclose(arrays["estimate_client_level_low"], low, atol=1e-6)
@@ -124,8 +128,10 @@ def test_page_and_facts(doubtful, found):
     assert facts["look"].startswith("Compared with the other sites, 2 of 5 sites") and text.index(facts["look"]) < text.index(
         "review export"
     ) < text.index("<table")
-    assert report.following(facts["sites"], "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
-    assert report.following([row | {"noisier": False} for row in facts["sites"]], "j.npz") == ["fnlkit train j.npz -o run.pt"]
+    sites = report.sites_of(facts)
+    assert sites == found.sites
+    assert report.following(sites, "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
+    assert report.following([replace(row, noisier=False) for row in sites], "j.npz") == ["fnlkit train j.npz -o run.pt"]
     assert facts["basis"] in text and {row["basis"] for row in facts["sites"]} == {"assumptions"}
     assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
 
@@ -152,10 +158,8 @@ def test_which_samples_are_copies_stays_with_the_samples(doubtful):
     said = audit(federation, planted, warm_up={"rounds": 1, "fraction": 1.0, "epochs": 1}, folds=2)
     of = said.arrays(federation)["estimate_copy_of"]
     assert {(min(j, of[j]), max(j, of[j])) for j in np.flatnonzero(of >= 0)} == {tuple(sorted((a, b))), tuple(sorted(near))}
-    assert {row["client"]: (row["copies"], row["near_copies"]) for row in said.sites} == {0: (0, 0), 1: (1, 0), 2: (0, 1)}
-    assert add_judgment(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(
-        row["far"] for row in said.sites
-    )
+    assert {row.client: (row.copies, row.near_copies) for row in said.sites} == {0: (0, 0), 1: (1, 0), 2: (0, 1)}
+    assert add_judgment(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(row.far for row in said.sites)
     assert not {"copy_of", "far_samples"} & set(said.traffic.sent) and said.traffic.sent["near_copies"] == 3 * 8
 
 
@@ -172,9 +176,9 @@ def test_noisier_needs_more_than_chance():
 
 def test_confusions_are_ordered_and_small_ones_left_out():
     counts = np.array([[90.0, 10, 0], [1, 99, 0], [30, 0, 70]])
-    rows = confusions(counts, ["a", "b", "c"])
-    assert [(r["true"], r["given"]) for r in rows] == [("c", "a"), ("a", "b")]
-    assert rows[0]["share"] == 0.3 and rows[0]["low"] < 0.3 < rows[0]["high"]
+    rows = find_confusions(counts, ["a", "b", "c"])
+    assert [(r.true, r.given) for r in rows] == [("c", "a"), ("a", "b")]
+    assert rows[0].share == 0.3 and rows[0].low < 0.3 < rows[0].high
 
 
 @pytest.mark.parametrize("of", ["pair", "site"])

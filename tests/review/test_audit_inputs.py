@@ -245,5 +245,5 @@ def test_embeddings_replace_only_models_not_the_comparison_of_samples(digits):
                               [[], [], []], np.zeros((3, 2, 1)), embedding_auc=np.array([0.5, 0.8, 0.5]))  # fmt: skip
     assert compared.differ.tolist() == [True, True, False] and compared.apart.tolist() == [False, True, False]
     found = compared.at(0, np.zeros(3, int))
-    assert found["words"] == ["images look mirrored"] and found["equal_features"] and not found["undone"]
-    assert compared.at(1, np.zeros(3, int))["words"] == [] and not compared.at(1, np.zeros(3, int))["equal_features"]
+    assert found.words == ["images look mirrored"] and found.equal_features and not found.undone
+    assert compared.at(1, np.zeros(3, int)).words == [] and not compared.at(1, np.zeros(3, int)).equal_features

@@ -65,17 +65,17 @@ def test_bad_annotators_are_named_and_clean_ones_are_not(audited):
     """Annotators 0 to 2 give 70 % wrong labels, the others 10 %."""
     federation, found = audited
     assert crowd.count_shared(federation)[0] > 100 and describe_shared_samples(federation)
-    named = {row["client"] for row in found.sites if row["noisier"]}
+    named = {row.client for row in found.sites if row.noisier}
     assert named == {0, 1, 2}
 
 
 def test_levels_rank_the_annotators_and_ranges_cover_them(audited):
     federation, found = audited
-    truth, rows = federation.wrong_share(), {row["client"]: row for row in found.sites}
+    truth, rows = federation.wrong_share(), {row.client: row for row in found.sites}
     assert spearmanr(found.judgment.level, truth)[0] > 0.7
     assert np.abs(found.judgment.level - truth).mean() < 0.1
-    assert sum(rows[k]["low"] <= truth[k] <= rows[k]["high"] for k in rows) >= 7
-    assert not any(row["inputs"]["differ"] for row in found.sites)
+    assert sum(rows[k].low <= truth[k] <= rows[k].high for k in rows) >= 7
+    assert not any(row.inputs.differ for row in found.sites)
 
 
 def test_a_server_cannot_name_the_steps_at_a_real_site():

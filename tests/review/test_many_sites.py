@@ -5,24 +5,24 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from fnlkit.estimators import em
-from fnlkit.review import findings, shifts
+from fnlkit.review import shifts, statistics
 
 
 def naive_shares_differ(counts):
-    """Return `findings.shares_differ` (N,) with a test for each pair of sites."""
+    """Return `statistics.shares_differ` (N,) with a test for each pair of sites."""
     out = np.zeros(len(counts), bool)
     for k in range(len(counts)):
         differing = 0
         for j in range(len(counts)):
             pair = counts[[k, j]]
             pair = pair[:, pair.sum(0) > 0]
-            if j == k or pair.shape[1] < 2 or (pair.sum(1) == 0).any() or chi2_contingency(pair).pvalue > findings.RARE:
+            if j == k or pair.shape[1] < 2 or (pair.sum(1) == 0).any() or chi2_contingency(pair).pvalue > statistics.RARE:
                 continue
             mine, other = pair / pair.sum(1, keepdims=True)
             n, m = pair.sum(1)
-            single = np.array([chi2_contingency([[a, n - a], [b, m - b]]).pvalue < findings.RARE for a, b in pair.T])
+            single = np.array([chi2_contingency([[a, n - a], [b, m - b]]).pvalue < statistics.RARE for a, b in pair.T])
             ratio = np.maximum(mine, other) / np.maximum(np.minimum(mine, other), 1e-9)
-            differing += np.abs(mine - other).sum() / 2 > findings.SHARES or (single & (ratio > findings.RATIO)).any()
+            differing += np.abs(mine - other).sum() / 2 > statistics.SHARES or (single & (ratio > statistics.RATIO)).any()
         out[k] = differing >= max(1, (len(counts) - 1) / 2)
     return out
 
@@ -33,7 +33,7 @@ def test_shares_of_classes_are_those_of_pairs(classes):
     for _ in range(15):
         shares = rng.dirichlet(np.full(classes, rng.choice([0.3, 30.0])), 6)
         counts = np.stack([rng.multinomial(rng.choice([0, 1, 3, 80, 400]), share) for share in shares])
-        found.append(findings.shares_differ(counts))
+        found.append(statistics.shares_differ(counts))
         assert np.array_equal(found[-1], naive_shares_differ(counts))
     assert np.any(found) and not np.all(found)
 
@@ -43,8 +43,8 @@ def test_p_values_are_those_of_scipy():
     for classes in (2, 4):
         mine, others = rng.integers(1, 60, classes), rng.integers(1, 60, (20, classes))
         expected = [chi2_contingency([mine, other]).pvalue for other in others]
-        assert np.allclose(findings.chi_square(mine, others), expected, rtol=1e-9)
-    assert findings.chi_square([3, 0], [[4, 0]]).tolist() == [1.0]
+        assert np.allclose(statistics.chi_square(mine, others), expected, rtol=1e-9)
+    assert statistics.chi_square([3, 0], [[4, 0]]).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("sites", [1, 2, 3, 7])
@@ -53,7 +53,7 @@ def test_classes_that_the_other_sites_have(sites):
     for k in range(sites):
         others = np.sort(np.delete(counts, k, 0), 0)
         expected = others[: max(1, len(others) - 1)].sum(0) >= 5
-        assert np.array_equal(findings.seen_elsewhere(counts)[k], expected)
+        assert np.array_equal(statistics.seen_elsewhere(counts)[k], expected)
 
 
 def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):

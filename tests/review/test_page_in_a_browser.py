@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
+from fnlkit.artifacts.records import to_json
 from fnlkit.datasets import partitioning
 from fnlkit.review import decisions, page, report
-from fnlkit.review.findings import AGREES
+from fnlkit.review.records import InputDifference, SiteAudit, Skill
 from fnlkit.review.suspects import choose, choose_guaranteed, neighbors_of, points_of
+from fnlkit.review.verdict import AGREES
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
@@ -286,38 +288,27 @@ def opened_again(browser, data):
 
 def audited(pictures=0):
     """Return the facts of an audit of three sites, and pictures of suspects."""
-    row = {"samples": 1234, "low": 0.05, "level": 0.1, "high": 0.2, "p": 0.0005, "confused": [], "missing": [], "balance": 0.2}
-    row |= {
-        "largest": "a",
-        "judge": "others",
-        "copies": 3,
-        "near_copies": 2,
-        "far": 1,
-        "unlabeled": 0,
-        "shared": {},
-        "near_shared": {},
-    }
-    row |= {"finding": "wrong labels", "inputs": {"differ": False, "common": False}, "shares_differ": False, "only_here": []}
-    row |= {"words": ["Wrong labels: about 10 %."], "next": ["review the site"], "matrix": [[90.0, 10], [0, 100]]}
-    row |= {
-        "skill": {"others": {"kappa": 0.9, "low": 0.85, "high": 0.95}},
-        "detectors": {"em": 9, "knn": 8},
-        "agreed": [4, 3, 7],
-    }
-    sites = [row | {"site": name, "noisier": name != "Aix"} for name in ("University Hospital of Bonn", "x" * 80, "Aix")]
-    sites[-1] |= {
-        "finding": AGREES,
-        "words": ["Compared with the other sites, 0.0 to 2.0 % of the labels can be wrong."],
-        "next": [],
-    }
+    inputs = InputDifference(False, False, 0.5, 0.5, columns=[], undone=False, equal_features=False, words=[])
+    row = SiteAudit(
+        client=0, site="University Hospital of Bonn", samples=1234, level=0.1, low=0.05, high=0.2, p=0.0005, judge="others",
+        contradicted=False, separable=True, unseen=0.0, noisier=True, skill={"others": Skill(0.95, 0.5, 0.9, 0.85, 0.95)},
+        skill_by_class=[], inputs=inputs, shares_differ=False, only_here=[], confused=[], classes=[],
+        matrix=[[90.0, 10], [0, 100]], detectors={"em": 9, "knn": 8}, agreed=[4, 3, 7], missing=[], balance=0.2, largest="a",
+        copies=3, near_copies=2, far=1, unlabeled=0, review=None, shared={}, near_shared={}, finding="wrong labels",
+        words=["Wrong labels: about 10 %."], next=["review the site"],
+    )  # fmt: skip
+    agrees = "Compared with the other sites, 0.0 to 2.0 % of the labels can be wrong."
+    last = replace(row, site="Aix", noisier=False, finding=AGREES, words=[agrees], next=[])
+    rows = [row, replace(row, site="x" * 80), last]
+    sites = to_json(rows)
     sent = {"weights": {"what": "the local models; every round", "bytes": 29_004_000}}
     facts = {"dataset": "digits", "name": "digits", "samples": 3702, "classes": ["a", "b"], "sites": sites, "sent": sent}
     facts |= {
         "assumptions": ["one"],
         "range": "Range.",
         "basis": "Basis.",
-        "look": report.look(sites),
-        "words": report.sentence(sites),
+        "look": report.look(rows),
+        "words": report.sentence(rows),
     }
     image = page.view(datasets.load("digits"), 0) | {"given": "3", "suggested": "5"}
     wave = {"wave": [[-0.5, 0.5], [-1, 1]], "given": "3", "suggested": "3"}

@@ -89,9 +89,9 @@ def test_noise_hides_neither_wrong_labels_nor_other_inputs_of_large_sites():
     data = datasets.Dataset("simulated", "vector", y, y[:0], list("abc"), lambda: (x, x[:0]), observed=True)
     made = Federation("simulated", 3, np.arange(6) * 1000, np.arange(5000), given)
     found = quick_audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
-    rows = {row["client"]: row for row in found.sites}
-    assert [k for k in range(5) if rows[k]["noisier"]] == [3] and 0.2 < rows[3]["level"] < 0.4
-    assert [k for k in range(5) if rows[k]["inputs"]["differ"]] == [1] and rows[1]["judge"] is None
+    rows = {row.client: row for row in found.sites}
+    assert [k for k in range(5) if rows[k].noisier] == [3] and 0.2 < rows[3].level < 0.4
+    assert [k for k in range(5) if rows[k].inputs.differ] == [1] and rows[1].judge is None
     wrong = given[3000:4000] != y[3000:4000]
     score = found.judgment.issue[3000:4000]
     assert score[wrong].mean() > score[~wrong].mean() + 0.5

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fnlkit.review import findings, rounding
+from fnlkit.review import rounding, statistics
 
 
 def send(column, total):
@@ -67,6 +67,6 @@ def test_a_confusion_that_rounding_can_explain_is_not_reported():
     for count, away, reported in ((5, 0, True), (5, rounding.ALLOWANCE, False), (10, rounding.ALLOWANCE, True)):
         predicted = np.array([[[n, 0], [0, 400]] for n in totals])
         predicted[4, :, 0] = totals[4] - count, count
-        cells, p = findings.confuses_beyond_chance(predicted, predicted.astype(float), away)
+        cells, p = statistics.confuses_beyond_chance(predicted, predicted.astype(float), away)
         assert cells[4, 1, 0] == reported and not cells[:4].any()
-        assert (p[4] < findings.SIGNIFICANT_CLASS) == reported
+        assert (p[4] < statistics.SIGNIFICANT_CLASS) == reported

@@ -8,7 +8,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.cli.audit import _tables
 from fnlkit.datasets import partitioning
-from fnlkit.review import findings, report
+from fnlkit.review import report, statistics, verdict, wording
 from fnlkit.review.audit import audit
 
 QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
@@ -44,7 +44,7 @@ def audited(data, change=lambda given, true, held, rng: None, clients=4, held=No
         federation = replace(federation, client_offsets=offsets, client_indices=np.arange(len(index)))
     found = audit(federation, data, warm_up=QUICK, folds=2, detectors=())
     facts = report.facts(found, federation, data)
-    return {row["client"]: row for row in found.sites}, facts
+    return {row.client: row for row in found.sites}, facts
 
 
 def symmetric(given, true, held, rng):
@@ -81,8 +81,8 @@ def test_many_wrong_labels_at_all_sites_cannot_be_judged(digits, change):
     rows, facts = audited(digits, change)
     for row in rows.values():
         # A site can have more wrong labels than the others by chance, and is then named.
-        assert row["finding"] in (findings.UNKNOWN, findings.WRONG) and row["level"] is None and row["high"] > 0.25
-    unknown = [row["words"][0] for row in rows.values() if row["finding"] == findings.UNKNOWN]
+        assert row.finding in (verdict.UNKNOWN, verdict.WRONG) and row.level is None and row.high > 0.25
+    unknown = [row.words[0] for row in rows.values() if row.finding == verdict.UNKNOWN]
     reason = "of the labels are 0" if change is default else "mistakes of the models cannot be told from wrong labels"
     assert len(unknown) >= 3 and all(text.startswith("Labels cannot be judged: ") and reason in text for text in unknown)
     assert "4 of 4 sites need a look" in facts["look"] and "agree" not in facts["words"]
@@ -91,14 +91,14 @@ def test_many_wrong_labels_at_all_sites_cannot_be_judged(digits, change):
 def test_classes_exchanged_at_all_sites_agree_and_the_assumption_comes_first(digits):
     """No method can see this; every result begins with the assumption."""
     rows, facts = audited(digits, exchanged)
-    assert {row["finding"] for row in rows.values()} == {findings.AGREES}
-    assert all(row["words"][0].startswith("Compared with the other sites, ") for row in rows.values())
-    assert facts["compared"] == findings.COMPARED == next(iter(facts.values()))
-    assert facts["words"].startswith(findings.COMPARED) and "Compared with the other sites" in facts["look"]
-    assert "errors that most sites share cannot be seen" in findings.COMPARED
-    assert str(_tables(facts)[0]).startswith(findings.COMPARED)
+    assert {row.finding for row in rows.values()} == {verdict.AGREES}
+    assert all(row.words[0].startswith("Compared with the other sites, ") for row in rows.values())
+    assert facts["compared"] == wording.COMPARED == next(iter(facts.values()))
+    assert facts["words"].startswith(wording.COMPARED) and "Compared with the other sites" in facts["look"]
+    assert "errors that most sites share cannot be seen" in wording.COMPARED
+    assert str(_tables(facts)[0]).startswith(wording.COMPARED)
     page = report.page(facts)
-    assert page.index("Compared with the other sites") < page.index("<table") and page.index(findings.COMPARED) < page.index(
+    assert page.index("Compared with the other sites") < page.index("<table") and page.index(wording.COMPARED) < page.index(
         "<table"
     )
     assert "look right" not in printed(facts)
@@ -106,9 +106,9 @@ def test_classes_exchanged_at_all_sites_agree_and_the_assumption_comes_first(dig
 
 def test_two_wrong_sites_of_three_are_no_reference(digits):
     rows, facts = audited(digits, two_sites, clients=3)
-    assert not any(row["noisier"] or row["finding"] == findings.AGREES for row in rows.values())
+    assert not any(row.noisier or row.finding == verdict.AGREES for row in rows.values())
     assert all(
-        "Labels cannot be judged" in row["words"][0] or "errors that follow a rule" in row["words"][0] for row in rows.values()
+        "Labels cannot be judged" in row.words[0] or "errors that follow a rule" in row.words[0] for row in rows.values()
     )
     assert "look right" not in printed(facts)
 
@@ -117,19 +117,20 @@ def test_a_site_of_one_sample_is_not_judged(digits):
     parts = partitioning.federation(digits, clients=4, labels="observed", seed=3).clients
     rows, _ = audited(digits, lambda given, true, held, rng: given.__setitem__(held[3], (true[held[3]] + 1) % CLASSES),
                       held=[*parts[:3], parts[3][:1]])  # fmt: skip
-    assert rows[3]["finding"] == findings.UNKNOWN and rows[3]["p"] is None and "fewer than 5 samples" in rows[3]["words"][0]
-    assert report.ends(rows[3]) == "-" and {rows[k]["finding"] for k in range(3)} == {findings.AGREES}
+    assert rows[3].finding == verdict.UNKNOWN and rows[3].p is None and "fewer than 5 samples" in rows[3].words[0]
+    assert report.ends(rows[3]) == "-" and {rows[k].finding for k in range(3)} == {verdict.AGREES}
 
 
 def assessed(predicted, level, deviation):
-    """Return findings.assess of sites that the models of the others judge."""
+    """Return verdict.assess of sites that the models of the others judge."""
     sites = len(predicted)
     counts = predicted.astype(float)
     ends = {"level": np.array(level), "low": np.array(level) / 2, "high": np.array(level) * 1.5 + 0.02}
     estimates = {**ends, "deviation": np.array(deviation), "counts": counts}
-    none, few = np.zeros_like(predicted), np.zeros(sites, int)
-    certain = np.zeros((sites, 2), int)
-    return findings.assess(["others"] * sites, estimates, predicted, predicted, none, few, certain, np.zeros(sites))
+    held = predicted.sum(1)
+    others = verdict.Predictions(np.zeros(sites, int), predicted, np.ones(held.shape, bool), np.zeros(sites, bool))
+    own = verdict.OwnPredictions(predicted, np.zeros_like(predicted), np.zeros(sites, int), np.zeros((sites, 2), int))
+    return verdict.assess(["others"] * sites, estimates, held, others, own)
 
 
 def test_a_site_that_is_named_for_a_confusion_has_its_p_value():
@@ -138,15 +139,15 @@ def test_a_site_that_is_named_for_a_confusion_has_its_p_value():
     usual[0, 1] = usual[1, 0] = 20
     other[2, 0], other[0, 1], other[1, 0] = 20, 10, 10
     rows = assessed(np.stack([usual] * 4 + [other]), [0.02] * 5, [0.005] * 5)
-    assert [row["accused"] for row in rows] == [False] * 4 + [True]
-    assert rows[4]["p"] < findings.SIGNIFICANT_CLASS and rows[0]["p"] == 1
+    assert [row.accused for row in rows] == [False] * 4 + [True]
+    assert rows[4].p < statistics.SIGNIFICANT_CLASS and rows[0].p == 1
 
 
 def test_few_contradicted_samples_have_no_p_value_of_zero():
     """All 6 samples are contradicted, and their bootstrap has no spread."""
     usual, few = np.diag([100, 100]), np.array([[0, 3], [3, 0]])
     rows = assessed(np.stack([usual] * 4 + [few]), [0.0] * 4 + [1.0], [0.001] * 4 + [0.0])
-    assert 0 < rows[4]["p"] < 0.01
+    assert 0 < rows[4].p < 0.01
 
 
 @pytest.mark.parametrize(("positives", "missed", "named"), [(3, 3, False), (40, 20, True)])
@@ -156,8 +157,8 @@ def test_few_missed_positives_are_not_named(positives, missed, named):
     table = np.array([[960, 0], [missed, positives - missed]])
     # predicted positive, given negative: the true class is the positive one
     expected = np.stack([usual] * 4 + [np.array([[960, 0], [missed, positives - missed]])]).astype(float)
-    cells, p = findings.confuses_beyond_chance(np.stack([usual] * 4 + [table]), expected)
-    assert cells[4, 1, 0] == named and not cells[:4].any() and (p[4] < findings.SIGNIFICANT_CLASS) == named
+    cells, p = statistics.confuses_beyond_chance(np.stack([usual] * 4 + [table]), expected)
+    assert cells[4, 1, 0] == named and not cells[:4].any() and (p[4] < statistics.SIGNIFICANT_CLASS) == named
 
 
 @pytest.mark.parametrize(("clients", "named"), [(5, True), (2, False)])
@@ -171,6 +172,6 @@ def test_the_same_samples_at_two_sites_do_not_confirm_each_other(digits, clients
 
     rows, _ = audited(digits, wrong, held=[parts[0], *parts][:clients], clients=clients)
     for k in (0, 1):
-        assert rows[k]["noisier"] == named and rows[k]["finding"] == (findings.WRONG if named else findings.UNKNOWN)
-        assert rows[k]["low"] <= 0.31 <= rows[k]["high"] and rows[k]["shared"]
-    assert all(rows[k]["finding"] == findings.AGREES for k in range(2, clients))
+        assert rows[k].noisier == named and rows[k].finding == (verdict.WRONG if named else verdict.UNKNOWN)
+        assert rows[k].low <= 0.31 <= rows[k].high and rows[k].shared
+    assert all(rows[k].finding == verdict.AGREES for k in range(2, clients))

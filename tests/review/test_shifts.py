@@ -6,7 +6,8 @@ import torch
 
 from benchmarks import shifts as simulated
 from fnlkit.client.inputs import Inputs
-from fnlkit.review import differing, findings, shifts, site
+from fnlkit.review import differing, shifts, site, statistics, verdict
+from fnlkit.review.records import ColumnDifference
 
 
 class Site:
@@ -57,9 +58,9 @@ def test_units_and_missing_columns_are_named_and_class_shares_are_not_inputs():
     sites[5][0][:, 3] = 100
     found, _, _ = differences(sites)
     assert found.differ.tolist() == [False] * 4 + [True] * 2
-    assert [(c["column"], c["kind"]) for c in found.columns[4]] == [(1, "units"), (5, "units")]
-    assert [c["factor"] for c in found.columns[4]] == pytest.approx([18, 18], rel=0.15)
-    assert [(c["column"], c["kind"]) for c in found.columns[5]] == [(3, "missing")]
+    assert [(c.column, c.kind) for c in found.columns[4]] == [(1, "units"), (5, "units")]
+    assert [c.factor for c in found.columns[4]] == pytest.approx([18, 18], rel=0.15)
+    assert [(c.column, c.kind) for c in found.columns[5]] == [(3, "missing")]
     assert found.auc[4, 1] < shifts.DIFFERENT < found.auc[4, 0]  # the change of the columns undoes the difference
 
 
@@ -90,19 +91,19 @@ def test_units_of_a_number_beside_marks_are_named(columns, factor):
     sites[2][0][:, 4] *= factor
     found, _, _ = differences(sites)
     assert found.differ.tolist() == [False, False, True, False, False]
-    assert [(row["column"], row["kind"]) for row in found.columns[2]] == [(4, "units")]
-    assert found.columns[2][0]["factor"] == pytest.approx(factor, rel=0.3)
+    assert [(row.column, row.kind) for row in found.columns[2]] == [(4, "units")]
+    assert found.columns[2][0].factor == pytest.approx(factor, rel=0.3)
 
 
 def test_a_constant_column_among_many_is_named():
     """Missing cells have the mean of all sites, which differs from the constant."""
     sites = clinical(6, 0.05, columns=25)
     sites[1][0][:, 8] = np.where(sites[1][0][:, 9] > 0.5, 52, 50)
-    assert [(row["column"], row["kind"]) for row in differences(sites)[0].columns[1]] == [(8, "missing")]
+    assert [(row.column, row.kind) for row in differences(sites)[0].columns[1]] == [(8, "missing")]
 
 
 def test_columns_that_no_classifier_recognizes_do_not_differ():
-    rows = [[{"column": 3, "kind": "units", "factor": 2.0}], [{"column": 1, "kind": "offset", "factor": 1.0}], []]
+    rows = [[ColumnDifference(3, "units", 2.0)], [ColumnDifference(1, "offset", 1.0)], []]
     fits = np.full((3, 2, 4), 2.0)
     kept, undone = differing.seen(rows, fits, np.array([0.5, 0.6, 0.5]))
     assert kept == [[], rows[1], []] and undone[1].tolist() == fits[1].tolist()
@@ -144,7 +145,7 @@ def test_inputs_that_differ_between_most_sites_have_no_reference():
     for k in range(1, 5):
         sites[k][0][:, k] *= 18
     found, _, _ = differences(sites)
-    assert found.common and all(found.at(k, np.zeros(5, int))["common"] for k in range(5))
+    assert found.common and all(found.at(k, np.zeros(5, int)).common for k in range(5))
     sites[2:] = [gaussian(rng, [1 / 3] * 3) for _ in range(3)]
     assert not differences(sites)[0].common
 
@@ -208,7 +209,7 @@ def test_own_model_predicts_without_the_sample():
     assert p.sum(1) == pytest.approx(1) and (p.argmax(1) == y).mean() > 0.95
     noise = site.within_probabilities(rng.normal(size=(300, 6)), rng.integers(0, 3, 300), 3, rng)
     labels = rng.integers(0, 3, 300)
-    assert findings.skill_of(np.bincount(noise.argmax(1) * 3 + labels, minlength=9).reshape(3, 3))["low"] < 0.1
+    assert statistics.skill_of(np.bincount(noise.argmax(1) * 3 + labels, minlength=9).reshape(3, 3)).low < 0.1
     for x, y in ((np.zeros((30, 4)), np.arange(30) % 3), (rng.normal(size=(4, 2)), np.arange(4) % 3),
                  (rng.normal(size=(30, 2)), np.zeros(30, int))):  # fmt: skip
         p = site.within_probabilities(x, y, 3, rng)
@@ -222,18 +223,18 @@ def test_missed_positives_are_a_confusion_and_other_class_shares_are_not():
     more = np.array([[1795, 20], [5, 180]])
     tables = np.stack([usual, usual, usual, missed, more])
     expected = np.stack([[[1960, 0], [0, 40]]] * 3 + [[[1957, 0], [19, 24]], [[1800, 0], [0, 200]]]).astype(float)
-    assert np.argwhere(findings.confuses_beyond_chance(tables, expected)[0]).tolist() == [[3, 1, 0]]
+    assert np.argwhere(statistics.confuses_beyond_chance(tables, expected)[0]).tolist() == [[3, 1, 0]]
     weak = np.stack([usual, usual, usual, [[1960, 5], [14, 21]], more])
-    assert np.argwhere(findings.confuses_beyond_chance(weak, expected)[0]).tolist() == [[3, 1, 0]]
-    assert not findings.confuses_beyond_chance(weak, expected * np.eye(2))[0].any()
-    shares = findings.shares_differ(np.array([[1960, 40]] * 4 + [[1800, 200]]))
+    assert np.argwhere(statistics.confuses_beyond_chance(weak, expected)[0]).tolist() == [[3, 1, 0]]
+    assert not statistics.confuses_beyond_chance(weak, expected * np.eye(2))[0].any()
+    shares = statistics.shares_differ(np.array([[1960, 40]] * 4 + [[1800, 200]]))
     assert shares.tolist() == [False] * 4 + [True]
 
 
 def test_more_than_others_ignores_one_noisy_site_among_the_others():
-    p, _ = findings.more_than_others(np.array([5, 6, 4, 60, 50]), np.full(5, 200))
+    p, _ = statistics.more_than_others(np.array([5, 6, 4, 60, 50]), np.full(5, 200))
     assert (p[3:] < 1e-6).all() and (p[:3] > 0.05).all()
-    assert (findings.more_than_others(np.array([0, 0]), np.array([0, 10]))[0] == 1).all()
+    assert (statistics.more_than_others(np.array([0, 0]), np.array([0, 10]))[0] == 1).all()
 
 
 @pytest.mark.parametrize(("kind", "shift", "words"), [
@@ -242,14 +243,14 @@ def test_more_than_others_ignores_one_noisy_site_among_the_others():
 ])  # fmt: skip
 def test_a_clean_site_with_other_inputs_is_not_accused_and_the_noisy_one_is(kind, shift, words):
     sites = simulated.once(kind, shift, "random", False, seed=5)
-    assert [one["row"]["noisier"] for one in sites] == [False, False, False, True, False]
+    assert [one["row"].noisier for one in sites] == [False, False, False, True, False]
     row = sites[simulated.SHIFTED]["row"]
-    assert row["inputs"]["differ"] and words in " ".join(row["words"]) and row["low"] == 0 and row["next"]
+    assert row.inputs.differ and words in " ".join(row.words) and row.low == 0 and row.next
 
 
 def test_no_site_is_accused_and_no_estimate_is_shown_if_the_features_are_noise():
     sites = simulated.once("noise", "none", "random", False, seed=6)
     for one in sites:
         row = one["row"]
-        assert row["finding"] == findings.UNKNOWN and not row["noisier"] and row["level"] is None
-        assert row["low"] <= one["wrong"] <= row["high"]
+        assert row.finding == verdict.UNKNOWN and not row.noisier and row.level is None
+        assert row.low <= one["wrong"] <= row.high

@@ -10,7 +10,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
-from fnlkit.review import findings, site
+from fnlkit.review import site, verdict
 from fnlkit.review.audit import audit
 from fnlkit.server.replies import Malformed, admit
 
@@ -63,9 +63,9 @@ def test_an_audit_with_small_sites_judges_the_others_as_before():
     given = y.copy()
     given[5:20] = (given[5:20] + 1) % CLASSES
     made = Federation("simulated", CLASSES, np.cumsum([0, *sizes]), np.arange(len(y)), given)
-    rows = {row["client"]: row for row in audit(made, data, warm_up={"rounds": 8, "fraction": 1.0}, seed=0).sites}
-    assert rows[0]["finding"] == findings.WRONG and rows[1]["finding"] != findings.WRONG
+    rows = {row.client: row for row in audit(made, data, warm_up={"rounds": 8, "fraction": 1.0}, seed=0).sites}
+    assert rows[0].finding == verdict.WRONG and rows[1].finding != verdict.WRONG
     for k in (3, 4):
-        assert rows[k]["finding"] == findings.UNKNOWN and rows[k]["judge"] is None and rows[k]["matrix"] is None
-        assert (rows[k]["low"], rows[k]["high"], rows[k]["level"]) == (0, 1, None)
-        assert "fewer than 5 samples" in " ".join(rows[k]["words"])
+        assert rows[k].finding == verdict.UNKNOWN and rows[k].judge is None and rows[k].matrix is None
+        assert (rows[k].low, rows[k].high, rows[k].level) == (0, 1, None)
+        assert "fewer than 5 samples" in " ".join(rows[k].words)

@@ -5,7 +5,7 @@ cross-validated model of the site itself judges.  If neither model predicts the 
 flagged.  Only the sums and counts of `SENDS` leave a site.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -19,9 +19,11 @@ from fnlkit.estimators.federated import ClientSession, describe_traffic
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-from fnlkit.review.findings import AGREES, WITHIN, holm, more_than_others
+from fnlkit.review.statistics import holm, more_than_others
 from fnlkit.review.tasks import confidence, model, regression
+from fnlkit.review.tasks.records import LabelAudit, LabelSkill, PresentLabelAudit, TaskSite
 from fnlkit.review.tasks.tokens import sentence_quality
+from fnlkit.review.verdict import AGREES, WITHIN, WRONG
 
 LINKS = {"multilabel": "sigmoid", "regression": "identity", "tokens": "softmax"}
 SENDS = {**model.SENDS, **confidence.SENDS, **regression.SENDS}
@@ -71,9 +73,8 @@ def audit(federation, dataset, *, embeddings=None, folds=5, seed=0, say=None):
 
     Returns
     -------
-    sites : list of dict
-        A dict per site, noisy sites first: client, site, samples, finding, words, next, level, low, high, p, noisier, judge,
-        unlabeled, line; and labels, a list of dicts with level, low, high, p, noisier, judge and skill of each label.
+    sites : list of fnlkit.review.tasks.records.TaskSite
+        One per site, noisy sites first.
     arrays : dict
         Arrays for the judged federation by name, as from other estimates.
     sent : dict
@@ -132,8 +133,28 @@ def _judges(skill, errors, least):
     return np.where(able[:, 0] & ~apart, 0, np.where(able[:, 1], 1, -1)), apart
 
 
-def assess(levels, wrong, totals):
-    """Return {level, low, high, p, noisier}, each (N, L), allowing for mistakes of the models.
+@dataclass(frozen=True, slots=True)
+class LabelLevels:
+    """Wrong labels by site and label, each (N, L).
+
+    Attributes
+    ----------
+    level, low, high : (N, L)
+        Share of wrong labels, with its range.
+    p : (N, L)
+        Of the test that the site is noisier than the others.
+    noisier : bool (N, L)
+    """
+
+    level: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p: np.ndarray
+    noisier: np.ndarray
+
+
+def assess(levels: np.ndarray, wrong: np.ndarray, totals: np.ndarray) -> LabelLevels:
+    """Return the LabelLevels, allowing for mistakes of the models.
 
     The share of the cleanest site is subtracted from the estimate.  The lower end of the range allows for the mistakes at the
     median site, or for `FACTOR` times the suspicious labels of the other sites.
@@ -154,13 +175,14 @@ def assess(levels, wrong, totals):
     surely = wilson(wrong, totals)[0] - np.maximum(FACTOR * reference, EXCESS)
     low = np.where(judged, np.clip(np.maximum(low - usual, surely), 0, high), 0)
     level = np.clip(level - cleanest, low, high)
-    return {"level": level, "low": low, "high": high, "p": p, "noisier": judged & (p < SIGNIFICANT) & (surely > 0)}
+    return LabelLevels(level, low, high, p, judged & (p < SIGNIFICANT) & (surely > 0))
 
 
 def _arrays(session, federation, found):
     """Return the results per sample and per client by name."""
     held, given = federation.client_indices, np.asarray(federation.given)
-    out = {f"client_level{name}": found[of].mean(1) for name, of in (("", "level"), ("_low", "low"), ("_high", "high"))}
+    levels = {"": found.level, "_low": found.low, "_high": found.high}
+    out = {f"client_level{name}": values.mean(1) for name, values in levels.items()}
     out |= {"client_score": out["client_level"], "suggested_label": given.copy(), "flagged": np.zeros(len(given), bool)}
     out["suggested_label"][held] = session.kept("guess").astype(given.dtype)
     out["flagged"][held] = session.kept("flagged")
@@ -174,30 +196,46 @@ def _arrays(session, federation, found):
 
 
 def _rows(federation, chosen, skill, differs, found, *, cells=None, lines=None):
-    """Return the sites as plain values, noisy ones first."""
-    names = federation.meta.get("class_names") if federation.task != "tokens" else ["tags"]
-    judges, rows = {0: "others", 1: "own", -1: None}, []
+    """Return the TaskSite of each site, noisy ones first."""
+    rows, sizes = [], np.diff(federation.client_offsets)
     bare = federation.meta.get("client_unlabeled", [0] * len(federation))
+    present = cells is not None and federation.task == "multilabel"
+    names = federation.meta.get("class_names") if federation.task != "tokens" else ["tags"]
     for k, site in enumerate(federation.names):
-        labels = []
-        for j, name in enumerate(names):
-            values = {of: float(found[of][k, j]) for of in ("level", "low", "high", "p")}
-            one = {"label": name, "judge": judges[int(chosen[k, j])], **values, "noisier": bool(found["noisier"][k, j])}
-            one["level"] = one["level"] if one["judge"] else None
-            one |= {"skill": {"others": float(skill[k, 0, j]), "own": float(skill[k, 1, j])}, "differs": bool(differs[k, j])}
-            if cells is not None and federation.task == "multilabel":
-                one["missing"] = _missing(cells[k, j])
-            labels.append(one)
-        known = [one for one in labels if one["judge"]]
-        row = {"client": k, "site": site, "samples": int(np.diff(federation.client_offsets)[k]), "labels": labels}
-        row |= {of: float(np.mean([one[of] for one in labels])) for of in ("low", "high")}
-        row["level"] = float(np.mean([one["level"] for one in known])) if len(known) == len(labels) else None
-        row |= {"p": min(one["p"] for one in labels), "noisier": any(one["noisier"] for one in labels)}
-        row |= {"judge": known[0]["judge"] if known else None, "unlabeled": int(bare[k])}
-        row["line"] = None if lines is None else lines[k].tolist()
-        row["finding"], row["words"], row["next"] = describe_site(row)
-        rows.append(row)
-    return sorted(rows, key=lambda row: (-row["noisier"], row["finding"] in (AGREES, WITHIN), -row["low"], row["client"]))
+        judge = [{0: "others", 1: "own", -1: None}[int(number)] for number in chosen[k]]
+        labels = [
+            (PresentLabelAudit if present else LabelAudit)(
+                label=name,
+                judge=judge[j],
+                level=float(found.level[k, j]) if judge[j] else None,
+                low=float(found.low[k, j]),
+                high=float(found.high[k, j]),
+                p=float(found.p[k, j]),
+                noisier=bool(found.noisier[k, j]),
+                skill=LabelSkill(*map(float, skill[k, :, j])),
+                differs=bool(differs[k, j]),
+                **({"missing": _missing(cells[k, j])} if present else {}),
+            )
+            for j, name in enumerate(names)
+        ]
+        known = [one for one in labels if one.judge]
+        row = TaskSite(
+            client=k,
+            site=site,
+            samples=int(sizes[k]),
+            labels=labels,
+            low=float(np.mean([one.low for one in labels])),
+            high=float(np.mean([one.high for one in labels])),
+            level=float(np.mean([one.level for one in known])) if len(known) == len(labels) else None,
+            p=min(one.p for one in labels),
+            noisier=any(one.noisier for one in labels),
+            judge=known[0].judge if known else None,
+            unlabeled=int(bare[k]),
+            line=None if lines is None else lines[k].tolist(),
+        )
+        finding, words, following = describe_site(row)
+        rows.append(replace(row, finding=finding, words=words, next=following))
+    return sorted(rows, key=lambda row: (-row.noisier, row.finding in (AGREES, WITHIN), -row.low, row.client))
 
 
 def _missing(cells):
@@ -206,36 +244,36 @@ def _missing(cells):
     return missed / (missed + kept) if missed + kept else None
 
 
-def describe_site(row):
+def describe_site(row: TaskSite) -> tuple[str, list[str], list[str]]:
     """Return (finding, words, next steps) of a site."""
     words, following, finding = [], [], AGREES
-    unknown = [one["label"] for one in row["labels"] if not one["judge"]]
+    unknown = [one.label for one in row.labels if not one.judge]
     if unknown:
         finding = "labels cannot be judged"
         words.append(f"No model predicts {', '.join(unknown[:6])} at this site, so these labels cannot be judged.")
         following.append("give better inputs with --embeddings, or more samples")
-    apart = [one["label"] for one in row["labels"] if one["differs"]]
+    apart = [one.label for one in row.labels if one.differs]
     if apart:
         finding = "labels relate to the inputs differently"
         words.append(f"The models of the other sites do not fit {', '.join(apart[:6])}; a model of the site itself judges.")
-        if row["line"] and (not 0.7 < row["line"][0] < 1.4 or abs(row["line"][1]) > 1):
+        if row.line and (not 0.7 < row.line[0] < 1.4 or abs(row.line[1]) > 1):
             words.append(
-                f"Targets spread {row['line'][0]:.2g} times as wide as the "
-                f"predictions of the other sites, shifted by {row['line'][1]:.2g} standard deviations."
+                f"Targets spread {row.line[0]:.2g} times as wide as the "
+                f"predictions of the other sites, shifted by {row.line[1]:.2g} standard deviations."
             )
         following.append("compare units, coding and inputs with the other sites")
-    for one in row["labels"]:
-        if one["noisier"]:
-            finding = "wrong labels"
-            more = f", {100 * one['missing']:.0f} % of the positives lack it" if (one.get("missing") or 0) > 0.1 else ""
-            ends = f"{100 * one['low']:.0f} to {100 * one['high']:.0f} %"
-            words.append(f"{one['label']}: {100 * one['level']:.0f} % wrong ({ends}){more}.")
-    if row["noisier"]:
+    for one in row.labels:
+        if one.noisier:
+            finding = WRONG
+            more = f", {100 * one.missing:.0f} % of the positives lack it" if (getattr(one, "missing", None) or 0) > 0.1 else ""
+            ends = f"{100 * one.low:.0f} to {100 * one.high:.0f} %"
+            words.append(f"{one.label}: {100 * one.level:.0f} % wrong ({ends}){more}.")
+    if row.noisier:
         following.append("review the suspects")
-    if not words and any(one["judge"] == "own" for one in row["labels"]):
+    if not words and any(one.judge == "own" for one in row.labels):
         finding = WITHIN
         words.append("Only a model of the site itself judges some labels. It cannot see errors that follow a rule.")
     if not words:
-        most = f"{100 * row['high']:.1f} %"
+        most = f"{100 * row.high:.1f} %"
         words.append(f"Compared with the other sites, at most {most} of the labels can be wrong.")
     return finding, words, following
