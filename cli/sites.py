@@ -416,7 +416,11 @@ def _result(file, option="", task=None):
 def _print(file):
     found = _result(file)
     if found["task"] == "audit":
-        for part in _tables(found):
+        try:
+            parts = _tables(found)
+        except InputError as error:
+            raise InputError(f"{file}: {error}; run the task again") from None
+        for part in parts:
             console().print(part)
     elif found["task"] == "scale":
         table = Table("feature", "known values", "mean", "standard deviation")
