@@ -37,8 +37,8 @@ _AGREED = {"agreed": Sent("samples whose label two classifiers predict", _ONCE, 
 
 # ---- on the client
 def _inputs_of(client, model):
-    """Return the inputs (n, D) of a client and their features (n, d), as float64 on the CPU."""
-    return client.x.flatten(1).cpu().double(), model.features(client.x).cpu().double()
+    """Return the inputs (n, D) of a client, scaled as for the network, and their features (n, d), as float64 on the CPU."""
+    return model.inputs.plain(client.x).flatten(1).cpu().double(), model.features(client.x).cpu().double()
 
 
 # A private name: a server of real sites must not request these sums (fnlkit.deploy.allowed).

@@ -110,6 +110,14 @@ def test_few_samples_are_pruned_unless_borders_are_curved(spec, chosen):
     assert ("linear_agreement" in found.history[0]) == ("rows=200" not in spec)
 
 
+def test_the_linear_classifier_has_the_scaled_inputs_of_the_network():
+    """Columns of heart have standard deviations between 0.1 and 110."""
+    federation = pipeline.partition("heart", "sites", seed=0, say=None)
+    options = {"rounds": 1, "fraction": 1.0, "epochs": 1, "batch_size": 10, "lr": 0.01, "ledger": "none", "say": None}
+    first = pipeline.train(federation, method="auto", model="mlp(hidden=[128])", **options).history[0]
+    assert first["linear_agreement"] > 0.7, first
+
+
 def test_where_a_regularizer_fails_auto_does_not():
     """`slr` stays at the first, linear border of `hastie` (two seeds of one table); `auto` is not far behind `fedavg`."""
     late = {}
