@@ -12,10 +12,15 @@ import ast
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+import pytest
+import torch  # noqa: F401 - with pytest, most of the time until the first test
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 1800  # seconds until a mutant counts as killed because it does not end
@@ -57,15 +62,43 @@ def draw(folder, count, seed):
     return out
 
 
-def killed(copy, tests):
-    """Return whether pytest fails in a copy of the repository."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "CI": "1"}
-    try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+def killed(copy, tests, write=False):
+    """Return whether pytest fails in a copy of the repository; in a fork, which has the libraries imported.
+
+    With `write`, the compiled modules are kept for later calls.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _enter(copy)
+            sys.dont_write_bytecode = not write  # a mutant as large as another one and of the same second would be taken for it
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        finally:
+            os._exit(code)
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        number, status = os.waitpid(child, os.WNOHANG)
+        if number:
+            return status != 0
+        time.sleep(0.1)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def _enter(copy):
+    """Make the present process one that runs in a copy: nothing of this repository stays imported."""
+    os.setsid()
+    os.chdir(copy)
+    os.environ |= {"PYTHONPATH": str(copy), "CI": "1"}
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("fnlkit", "benchmarks", "tests")]:
+        del sys.modules[name]
+    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    sys.argv = ["pytest"]
 
 
 def prepare(folder, commit):
@@ -95,11 +128,12 @@ def main():
     options = parser.parse_args()
     versions = {"now": None} | ({"before": options.before} if options.before else {})
     totals = dict.fromkeys(versions, 0)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as name:
         copies = {version: Path(name, version) for version in versions}
         for version, commit in versions.items():
             prepare(copies[version], commit)
-            if killed(copies[version], options.tests):
+            if killed(copies[version], options.tests, write=True):
                 raise SystemExit(f"the tests ({version}) fail without a change; nothing can be measured")
         mutants = draw(options.folder, options.count, options.seed)
         for path, line, change, text in mutants:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks import mutants
 
 
@@ -22,3 +24,12 @@ def test_mutants_are_drawn_by_the_seed_and_change_the_text():
     for path, line, change, text in first:
         before, after = change.split("  ->  ")
         assert before != after and text != (mutants.ROOT / path).read_text(encoding="utf-8") and line > 0
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_mutant_is_killed_if_a_test_fails_in_its_copy(wrong, tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "fnlkit").mkdir()
+    (tmp_path / "fnlkit/__init__.py").write_text(f"number = {3 + wrong}\n")
+    (tmp_path / "tests/test_it.py").write_text("import fnlkit\n\n\ndef test_it():\n    assert fnlkit.number == 3\n")
+    assert mutants.killed(tmp_path, ["tests/test_it.py"]) == wrong
