@@ -124,41 +124,24 @@ def test_a_resumed_run_in_which_a_client_makes_up_for_a_missed_round(method, mis
     same(reread(finish(federation, dataset, chosen, resume=run), tmp_path), reread(whole, tmp_path))
 
 
-def test_an_interruption_inside_a_round_loses_only_that_round(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("scored", "number"), [(False, 9), (True, 4)])
+def test_an_interruption_inside_a_round_loses_only_that_round(scored, number, tmp_path, monkeypatch):
+    """After the clients changed their memory and before the server received it, or while the round is scored."""
     federation, dataset = problem()
-    chosen = settings("fedcorr")
+    chosen = settings("fedcorr", **({"eval_every": 1} if scored else {}))
     whole = finish(federation, dataset, chosen)
-    experiment = Experiment(federation, dataset, chosen, engine="sequential")
-    inner, calls = experiment.clients.engine.run, []
+    experiment, lengths = Experiment(federation, dataset, chosen, engine="sequential"), []
+    where, name = (experiment, "_scores") if scored else (experiment.clients.engine, "run")
+    inner = getattr(where, name)
 
     def interrupted(*arguments):
         replies = inner(*arguments)
-        calls.append(1)
-        if len(calls) == 9:  # after the clients changed their memory, before the server heard of it
+        lengths.append(len(experiment.history))
+        if len(lengths) == number:
             raise KeyboardInterrupt
         return replies
 
-    monkeypatch.setattr(experiment.clients.engine, "run", interrupted)
-    left = []
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(checkpoint=left.append, checkpoint_every=1000)
-    same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
-
-
-def test_an_interruption_while_a_round_is_scored_loses_that_round_with_its_records(tmp_path, monkeypatch):
-    federation, dataset = problem()
-    chosen = settings("fedcorr", eval_every=1)
-    whole = finish(federation, dataset, chosen)
-    experiment = Experiment(federation, dataset, chosen, engine="sequential")
-    inner, lengths = experiment._scores, []
-
-    def interrupted(model):
-        lengths.append(len(experiment.history))
-        if len(lengths) == 4:  # the round reported arrays, and its row is not complete
-            raise KeyboardInterrupt
-        return inner(model)
-
-    monkeypatch.setattr(experiment, "_scores", interrupted)
+    monkeypatch.setattr(where, name, interrupted)
     left = []
     with pytest.raises(KeyboardInterrupt):
         experiment.run(checkpoint=left.append, checkpoint_every=1000)

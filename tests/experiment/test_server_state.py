@@ -185,7 +185,9 @@ def test_state_in_the_memory_is_restored(kind, name, part, tmp_path):
     same(reread(finish(*problem(), chosen, resume=run), tmp_path), reread(whole, tmp_path))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("method", "unsaved"), ("method", "spread"), ("selector", "Forgetful")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("method", "unsaved"), ("method", "spread"), ("method", "earlier"), ("selector", "Forgetful")]
+)
 def test_weights_of_rounds_before_an_interruption_cannot_be_read(kind, name, part, tmp_path):
     chosen = settings(**{kind: part(name)})
     run = stopped(chosen, 4, tmp_path)
@@ -216,13 +218,6 @@ def test_an_optimizer_with_state_of_its_own_is_not_resumed(name, part, tmp_path)
     chosen = settings(optimizer=part(name))
     run = stopped(chosen, 4, tmp_path)
     with pytest.raises(InputError, match="server.*updates.memory"):
-        finish(*problem(), chosen, resume=run)
-
-
-def test_a_model_of_an_earlier_round_cannot_be_used_after_an_interruption(part, tmp_path):
-    chosen = settings(part("earlier"))
-    run = stopped(chosen, 4, tmp_path)
-    with pytest.raises(InputError, match="clients.once"):
         finish(*problem(), chosen, resume=run)
 
 
