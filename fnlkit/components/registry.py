@@ -37,6 +37,7 @@ METHODS = {
     "fedelr": "fnlkit.methods.fedelr:fedelr",
     "fedrn": "fnlkit.methods.fedrn:fedrn",
     "feddiv": "fnlkit.methods.feddiv:feddiv",
+    "fedgr": "fnlkit.methods.fedgr:fedgr",
     "rhfl": "fnlkit.methods.rhfl:rhfl",
     "clipfl": "fnlkit.methods.clipfl:clipfl",
     "dividemix": "fnlkit.methods.dividemix:dividemix",

@@ -68,6 +68,9 @@ AGREED = {
     "fnlkit.methods.feddiv:filter_samples": ("level", "relabel_level", "confidence", "losses"),
     "fnlkit.methods.feddiv:fit_filter": ("losses",),
     "fnlkit.methods.feddiv:update_bias": ("momentum", "debias", "sure"),
+    "fnlkit.methods.fedgr:revise_labels": ("confidence", "limit", "coverage", "keep", "temperature"),
+    "fnlkit.methods.fedgr:average_and_count": ("beta",),
+    "fnlkit.client.losses.revised:revised": ("represent", "temperature"),
     "fnlkit.methods.forward:keep_anchor_transition": ("percentile", "limit"),
     "fnlkit.methods.nnc:vote": ("include_self", "ties", "least"),
     "fnlkit.methods.rhfl:align": ("steps", "lr", "batch_size"),
@@ -88,6 +91,7 @@ SCHEDULED = {
     "fnlkit.client.losses.contrastive:contrastive": {"strength": "strength"},
     "fnlkit.client.losses.exchange:exchanged": {"forget": "forget"},
     "fnlkit.client.losses.mixmatch:mixmatch": {"unlabeled": "unlabeled"},
+    "fnlkit.client.losses.revised:revised": {"distil": "distil"},
     "fnlkit.methods.rofl:move_centroids": {"forget": "forget"},
 }
 

@@ -104,6 +104,10 @@ OWN_TERMS = (
 )
 
 
+# Methods with a loss that has no compiled form: the fused engine stacks their clients.
+STACKED = ("fedgr",)
+
+
 def in_turn(methods, *others, quick):
     """Return the product of `methods` and `others`; all but `quick` rows of each method, in turn, are slow.
 
@@ -129,12 +133,20 @@ def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("method", "optimizer", "selector"),
-    in_turn([name for name in registry.METHODS if name not in OWN_TERMS], DRIFTING, SELECTORS, quick=1),
+    in_turn([name for name in registry.METHODS if name not in OWN_TERMS + STACKED], DRIFTING, SELECTORS, quick=1),
 )
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)
     agree(found, specification(method, optimizer, selector))
     assert not [note for note in found[0].notes if engine in note]  # that it fell back
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("method", "optimizer"), in_turn(STACKED, ["fedavg", "feddyn"], quick=1))
+def test_product_of_methods_without_a_compiled_loss(method, optimizer, engine):
+    found = run(engine, method, optimizer, "power-of-choice(d=4)")
+    agree(found, specification(method, optimizer, "power-of-choice(d=4)"))
+    assert all("no kernel for the loss" in note for note in found[0].notes if engine in note), found[0].notes
 
 
 @pytest.mark.parametrize("engine", ENGINES)

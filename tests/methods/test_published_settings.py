@@ -150,6 +150,15 @@ BASELINES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "scheme"), [("fedgr/cifar10", "iid"), ("fedgr/cifar10-noniid", "dirichlet(alpha=0.3)")])
+def test_fedgr_trains_as_in_the_scripts_of_its_public_code(name, scheme):
+    """n06ls510: 60 % of the clients, symmetric noise from 50 to 100 %; 10 visits of each client before labels are revised."""
+    assert steps_of(name) == ("partition", 100, parse(scheme), parse(NOISY))
+    local = {"fraction": 0.1, "epochs": 10, "batch_size": 32, "lr": 0.01, "momentum": 0.5, "weight_decay": 0.0005}
+    method = "fedgr(sniffing=100, silent=100)"
+    assert presets.load_preset(name) == {"method": method, "model": "resnet18", "rounds": 500, **local}
+
+
 @pytest.mark.parametrize("name", BASELINES)
 def test_baselines_train_as_published(name):
     clients, scheme, noise, model, rounds, fraction, epochs, batch_size, lr, own = BASELINES[name]
