@@ -22,7 +22,7 @@ from fnlkit.client.training import Fit
 from fnlkit.deploy.flower import visits, wire
 from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
-from fnlkit.methods import fedcorr, feddpcont, na_fedavg
+from fnlkit.methods import energy_levels, fedcorr, feddpcont
 from fnlkit.review import cells, copies, shifts, site
 
 # Samples of each site. The last class has few samples at each site.
@@ -187,7 +187,7 @@ def read_scores(federation, k):
     for j in range(COLUMNS):
         first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
         first[0, j], bias[0], second[0, 0] = 1.0, 100.0, 1.0  # relu(x + 100) = x + 100
-        step = partial(na_fedavg.score_samples, name="scores_global", score="energy")
+        step = partial(energy_levels.score_samples, name="scores_global", score="energy")
         reply = federation.ask(k, "train", step, weights=weights_of(federation, first, bias, second), run=f"{j:016x}")
         if reply is None:
             return Outcome()
@@ -385,7 +385,7 @@ def leave_the_table(federation, k):
     changes = [change.packed for change in shifts.possible("vector", (COLUMNS,))]
     hidden = partial(fedcorr.relabel_confident, confidence=0.0, strict=False)
     requests = [
-        ("audit", partial(na_fedavg.score_samples, name="columns", score="energy"), {}),
+        ("audit", partial(energy_levels.score_samples, name="columns", score="energy"), {}),
         ("audit", partial(copies.find_copies, neighbors=3, across=True), salt),
         ("audit", cells.reply_cells, salt | {"width": torch.ones(1), "projections": torch.tensor([1])}),
         ("audit", partial(site.judge_labels, prior=1.0, seed=0, least=0), {}),

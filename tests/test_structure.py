@@ -19,6 +19,7 @@ import fnlkit
 from fnlkit import kernels, pipeline
 from fnlkit.cli import COMMANDS
 from fnlkit.cli import group as commands
+from fnlkit.components import registry
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -237,6 +238,20 @@ def test_methods_and_engines_do_not_import_each_other():
                 for name in imports(path):
                     target = place(name) if name.startswith("fnlkit") else None
                     assert not (target or "").startswith(forbidden), f"{path} imports {target}"
+
+
+def test_methods_import_no_internals_of_other_methods():
+    """A method can run another method; parts that several methods use are in files that contain no method."""
+    targets = [*registry.METHODS.values(), *registry.REGULARIZERS.values()]
+    registered = {target.removeprefix("fnlkit.methods.") for target in targets}
+    files = {target.partition(":")[0] for target in registered}
+    shared = {f"fedavg:{name}" for name in ("Round", "follows_schedule", "refuse_mixup")}  # the loop that other methods run
+    for path in FILES:
+        if path.startswith("fnlkit/methods/"):
+            for name in imports(path):
+                module, _, part = name.removeprefix("fnlkit.methods.").partition(".")
+                if name.startswith("fnlkit.methods.") and module in files:
+                    assert f"{module}:{part}" in registered | shared, f"{path} imports {part or 'all'} of the method {module}"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from fnlkit.models import reseed
 if TYPE_CHECKING:
     from fnlkit.client.network import Network
 
+BETAS, EPS = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -163,6 +165,31 @@ class Descent:
                 self.velocity = gradient.clone() if old is None else old.mul_(fit.momentum).add_(gradient)
                 gradient = self.velocity
             self.weights.add_(gradient, alpha=-fit.lr)
+
+
+class Adam:
+    """Adam on a tensor, with the results of `torch.optim.Adam`, whose steps cost more to launch than small tensors to compute.
+
+    Client steps of methods use it for a few steps outside of local training.
+
+    Parameters
+    ----------
+    weights : Tensor
+        Changed in place.
+    lr : float
+    """
+
+    def __init__(self, weights: "torch.Tensor", lr: float):
+        self.weights, self.lr, self.steps = weights, lr, 0
+        self.first, self.second = torch.zeros_like(weights), torch.zeros_like(weights)
+
+    def step(self, gradient: "torch.Tensor") -> None:
+        """Update the weights."""
+        self.steps += 1
+        self.first.lerp_(gradient, 1 - BETAS[0])
+        self.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        spread = (self.second.sqrt() / (1 - BETAS[1] ** self.steps) ** 0.5).add_(EPS)
+        self.weights.addcdiv_(self.first, spread, value=-self.lr / (1 - BETAS[0] ** self.steps))
 
 
 def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:

@@ -52,9 +52,9 @@ AGREED = {
     "fnlkit.methods.fedcorr:find_and_relabel": ("confidence", "ratio"),
     "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
     "fnlkit.methods.fedcorr:score_locally": ("k",),
-    "fnlkit.methods.na_fedavg:keep_scores": ("score",),
-    "fnlkit.methods.na_fedavg:estimate_own_level": ("percentile", "side", "score"),
-    "fnlkit.methods.na_fedavg:score_samples": ("score",),
+    "fnlkit.methods.energy_levels:keep_scores": ("score",),
+    "fnlkit.methods.energy_levels:estimate_own_level": ("percentile", "side", "score"),
+    "fnlkit.methods.energy_levels:score_samples": ("score",),
     "fnlkit.methods.fedrn:select_clean": ("threshold",),
     "fnlkit.methods.fedelc:merge_prediction": ("scale",),
     "fnlkit.methods.crowd_layer:learn_layer": ("rate",),
@@ -71,8 +71,8 @@ AGREED = {
     "fnlkit.methods.fedgr:revise_labels": ("confidence", "limit", "coverage", "keep", "temperature"),
     "fnlkit.methods.fedgr:average_and_count": ("beta",),
     "fnlkit.client.losses.revised:revised": ("represent", "temperature"),
-    "fnlkit.methods.forward:keep_anchor_transition": ("percentile", "limit"),
-    "fnlkit.methods.nnc:vote": ("include_self", "ties", "least"),
+    "fnlkit.methods.corrected_training:keep_anchor_transition": ("percentile", "limit"),
+    "fnlkit.methods.neighbor_votes:vote": ("include_self", "ties", "least"),
     "fnlkit.methods.rhfl:align": ("steps", "lr", "batch_size"),
     "fnlkit.methods.rhfl:reply_knowledge": ("alpha", "beta", "log_zero"),
     "fnlkit.methods.t_revision:revise": ("correction", "lr"),
@@ -128,7 +128,7 @@ def equal_to(*values):
 
 
 LIMITS = {
-    "fnlkit.methods.na_fedavg:score_samples": {
+    "fnlkit.methods.energy_levels:score_samples": {
         "name": Limit("scores_global or scores_local", lambda v: v in ("scores_global", "scores_local"))
     }
 }

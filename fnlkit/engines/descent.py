@@ -2,7 +2,7 @@
 
 import torch
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # the default of torch.optim.Adam
+from fnlkit.client.training import BETAS, EPS
 
 
 class Descent:

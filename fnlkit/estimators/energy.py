@@ -17,9 +17,9 @@ from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, transitions
 from fnlkit.kernels.scores import transition
-from fnlkit.methods import na_fedavg
+from fnlkit.methods import energy_levels
+from fnlkit.methods.energy_levels import estimation_round
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.na_fedavg import estimation_round
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fnlkit.server.optimizers.optimizer import FedOpt
 
 
-@declare(sends=federated.PREDICTED | federated.RELABELED | na_fedavg.SCORED, cite="Tsouvalas 2024")
+@declare(sends=federated.PREDICTED | federated.RELABELED | energy_levels.SCORED, cite="Tsouvalas 2024")
 @check_arguments
 def energy(
     evidence: "EstimatorInputs",
@@ -107,7 +107,7 @@ def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, to
     return federated.keep_judgment(client, issue, beyond, federated.predictions(client).argmax(1))
 
 
-@method(sends=na_fedavg.SCORED)
+@method(sends=energy_levels.SCORED)
 def warm_up_and_score(
     clients: "Clients",
     model: "Model",

@@ -18,7 +18,7 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.kernels.scores import transition
-from fnlkit.methods.nnc import neighbors_for
+from fnlkit.methods.neighbor_votes import neighbors_for
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel

@@ -13,11 +13,11 @@ import numpy as np
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, check_arguments
-from fnlkit.methods import na_fedavg
+from fnlkit.methods import energy_levels
+from fnlkit.methods.energy_levels import RoundNumber
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels
-from fnlkit.methods.na_fedavg import RoundNumber
-from fnlkit.methods.nnc import limit_neighbors, vote
+from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ def needs(source: str, level: str) -> tuple[Any, ...]:
 def schedule(rounds: int, source: str, level: float, at: int) -> int | None:
     """Return the estimation round if the method estimates by energy scores, else None."""
     energy = level == "energy" or (level == "auto" and source == "logits")
-    return na_fedavg.round_of_estimation(at, rounds) if energy else None
+    return energy_levels.round_of_estimation(at, rounds) if energy else None
 
 
 # ---- on the client
@@ -52,7 +52,10 @@ def measure_square(client: "Client", model: "LocalModel", received: "dict[str, t
     sends={
         "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
         "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
-        **{name: sent._replace(when="once, in the estimation round, with logits") for name, sent in na_fedavg.SCORED.items()},
+        **{
+            name: sent._replace(when="once, in the estimation round, with logits")
+            for name, sent in energy_levels.SCORED.items()
+        },
     },
     loss="own",
     needs=needs,
@@ -150,9 +153,9 @@ def akd(
         sizes, squares = clients.sizes[replies.ids], replies["embedding_square"]
         report["embedding_scale"] = factor = max(1e-24, ((sizes * squares).sum() / sizes.sum()).item()) ** -0.5
     if level == "energy":
-        before, rounds = na_fedavg.when_to_estimate(rounds, clients, select, at, "akd")
+        before, rounds = energy_levels.when_to_estimate(rounds, clients, select, at, "akd")
         model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
-        model, replies, levels, tau = na_fedavg.estimation_round(
+        model, replies, levels, tau = energy_levels.estimation_round(
             clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
         )
         found = {"energy_threshold": tau} if np.isfinite(tau) else {}

@@ -12,9 +12,10 @@ import torch
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import NotNegative, Share, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fedefc import ACCURACY, monitoring_rounds
-from fnlkit.methods.fedem import SENDS, SUMS, fedem, gaussian_head, symmetric, triangle
+from fnlkit.methods.fedem import fedem
 from fnlkit.methods.forward import confident_learning
+from fnlkit.methods.label_inference import SENDS, SUMS, gaussian_head, symmetric, triangle
+from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds
 from fnlkit.methods.warmup import warmup_sixth
 
 if TYPE_CHECKING:

@@ -13,18 +13,13 @@ from fnlkit.client.losses import exchanged
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Natural, Range, check_arguments, passes_on
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.warmup import forgotten
 from fnlkit.models.pair_output import must_be_pair
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-# ---- the server
-def forgotten(r: int, *, forget: float, ramp: int) -> float:
-    """Return R(T), T = r + 1: a linear rise to `forget` over `ramp` rounds."""
-    return forget * min(1.0, (r + 1) / ramp)
 
 
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`

@@ -12,10 +12,12 @@ import torch
 
 from fnlkit.client.losses import forward_corrected
 from fnlkit.client.scoring import softmax_numpy
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import AboveOne, Patience, Rounds, check_arguments, passes_on
+from fnlkit.components.declarations import method
+from fnlkit.components.parameters import AboveOne, check_arguments, passes_on
 from fnlkit.kernels import count_matrix
+from fnlkit.methods.corrected_training import TRANSITION, keep_transition, limit_condition, train_corrected
 from fnlkit.methods.fedavg import Round
+from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -24,21 +26,7 @@ if TYPE_CHECKING:
     from fnlkit.server.optimizers.optimizer import FedOpt
 
 
-ACCURACY = {
-    "accuracy": Sent.share("model accuracy on the client's labels", "each round until the prestopping round", summed=True),
-}
-TRANSITION = {
-    "transition": Sent.share(
-        "estimate of T", "each round after that, only with report_transition=true", ("C", "C"), summed=True
-    ),
-}
-
-
 # ---- on the client
-def score_accuracy(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
-    """Reply A_k: the current model's accuracy on the client's (noisy) labels (eq. 2)."""
-    right = model(client.x).argmax(-1).cpu() == client.y.cpu()
-    return {"accuracy": right.double().mean()}
 
 
 def estimate_transition(
@@ -61,15 +49,6 @@ def estimate_transition(
     shares = np.bincount(labels, minlength=client.classes) / len(labels)
     transition, identity = transition_of(counts, shares, weighting=weighting, limit=limit)
     return keep_transition(client, model, transition, identity, report)
-
-
-def keep_transition(
-    client: "Client", model: "LocalModel", transition: np.ndarray, identity: float, report: bool
-) -> "dict[str, torch.Tensor] | None":
-    """Store T for the loss; reply it only if requested."""
-    client.state["transition"] = torch.from_numpy(transition).to(model.weights)
-    client.state["identity_share"] = torch.tensor(identity, dtype=torch.float64)
-    return {"transition": torch.from_numpy(transition)} if report else None
 
 
 def transition_of(
@@ -105,114 +84,7 @@ def transition_of(
     return limit_condition(np.where(totals > 0, transition, np.eye(len(counts))), limit)
 
 
-def limit_condition(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
-    """Return ((1 - a) T + a I, a) with a condition number of at most `limit`.
-
-    a is the smallest of 0, 0.1, ..., 1 that reaches it.
-    """
-    identity = np.eye(len(transition))
-    away = transition != identity
-    # A client with few samples has few samples of many classes; the other classes keep the identity in any blend.
-    seen = np.flatnonzero(away.any(0) | away.any(1))
-    for tenths in range(11):
-        blend = (1 - tenths / 10) * transition + tenths / 10 * identity
-        if _within(blend, seen, limit):
-            break
-    return blend, tenths / 10
-
-
-def _within(matrix, seen, limit):
-    """Return whether the condition number of a matrix is at most `limit`.
-
-    Outside the rows and columns `seen` the matrix is the identity.  Singular values of 1,000 classes take a third of a second;
-    the eigenvalues of their squares take a tenth, and are exact enough for a limit of up to 1e5.
-    """
-    if len(matrix) <= 64 or limit > 1e5 or not len(seen):
-        return np.linalg.cond(matrix) <= limit
-    part = matrix[np.ix_(seen, seen)]
-    squares = np.linalg.eigvalsh(part.T @ part)
-    ones = [1.0] if len(seen) < len(matrix) else []
-    return max([squares[-1], *ones]) <= limit**2 * min([squares[0], *ones])
-
-
 # ---- the server
-def monitoring_rounds(rounds: int, start: int, patience: int) -> tuple[int, int]:
-    """Return the first monitored round and the number of consecutive rounds without a rise."""
-    if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
-        start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
-    if patience < 0:
-        patience = 3 if rounds <= 100 else 6
-    return start, patience
-
-
-def prestop(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
-    select: Callable[..., Any],
-    *,
-    rounds: int,
-    start: Rounds = -1,
-    patience: Patience = -1,
-    compare: Literal["best", "previous"] = "best",
-    ties: Literal["count", "reset"] = "count",
-    accuracy: Literal["global", "local"] = "global",
-    latest: Rounds = -1,
-) -> "Generator[Round, None, tuple[Model, Any]]":
-    """Yield plain rounds until the estimated accuracy stops rising (phase 1).
-
-    Return (model, rounds used).  Parameters as in `fedefc`.
-    """
-    start, patience = monitoring_rounds(rounds, start, patience)
-    reference, counter = -1.0, 0
-    steps: dict[str, Any] = {"before" if accuracy == "global" else "after": (score_accuracy,)}
-    for t in range(rounds):
-        model, replies = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
-        report = {}
-        if len(replies.ids):
-            now = replies["accuracy"].mean().item()  # A(t), all clients with equal weight (eq. 2)
-            report = {"estimated_accuracy": now}
-            if t >= start:
-                better = now > reference or (ties == "reset" and now == reference)
-                counter = 0 if better else counter + 1
-                reference = max(now, reference)
-            if compare == "previous":
-                reference = now
-        stopped = counter == patience or t == latest
-        if stopped:
-            report["prestopping_round"] = t
-        yield Round(model, "prestopping", replies, report)
-        if stopped:
-            return model, t + 1
-    return model, rounds
-
-
-def train_corrected(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
-    select: Callable[..., Any],
-    *,
-    rounds: int,
-    estimate: Callable[..., Any],
-    **step,
-) -> "Generator[Round, None, Model]":
-    """Yield rounds with correction (Algorithm 1, phase 2).
-
-    Clients run `estimate` on the received model and then train.
-    """
-    if not rounds:
-        clients.note(
-            "no prestopping round was found within the budget, so the loss was not corrected and this run equals FedAvg; "
-            "compare=best finds a prestopping round more often, and latest=ROUND sets the last possible round"
-        )
-    for _ in range(rounds):
-        model, replies = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
-        report = {}
-        if "transition" in replies:
-            report["transition"] = replies["transition"].mean(0).numpy()
-        yield Round(model, "correction", replies, report)
-    return model
 
 
 @method(sends=ACCURACY | TRANSITION, loss="own", schedule=monitoring_rounds, cite="Yu 2025")

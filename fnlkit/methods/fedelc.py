@@ -14,7 +14,7 @@ from fnlkit.client.losses import label_learning
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fednoro import CLASS_LOSSES, aware_of_distance, stages, warm_up
+from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, warm_up
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel

@@ -7,9 +7,9 @@ Source: the algorithm `FedAvgELR` of the public code AllenPu/FedELR_CTR, commit 
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import method
+from fnlkit.components.declarations import declaration, method
 from fnlkit.components.parameters import NotNegative, Rounds, Share, check_arguments
-from fnlkit.methods.flr import flr, schedule
+from fnlkit.methods.flr import flr
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fnlkit.server.optimizers.optimizer import FedOpt
 
 
-@method(loss="own", schedule=schedule, cite="Pu 2025")  # targets stay on the client
+@method(loss="own", schedule=declaration(flr).schedule, cite="Pu 2025")  # targets stay on the client
 @check_arguments
 def fedelr(
     clients: "Clients",

@@ -9,87 +9,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
-
-from fnlkit.client.losses import adjusted_distilled, logit_adjusted
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import Sent, method
+from fnlkit.client.losses import adjusted_distilled
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Positive, Rounds, Share, check_arguments
-from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
-from fnlkit.server.distance import distance_aware_weights
+from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model, Network
-    from fnlkit.server.clients import Clients, Replies
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-CLASS_LOSSES = {
-    "class_losses": Sent(
-        "mean loss of the received model by class, -1 for absent classes", "once, after the warm-up", ("C",), low=-1
-    )
-}
-
-
-# ---- on the client
-def score_classes(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
-    """Reply the received model's mean cross entropy per class, -1 for absent classes."""
-    labels = client.y.cpu()
-    losses = sample_losses(model(client.x).cpu().double(), labels)
-    counts = torch.bincount(labels, minlength=client.classes)
-    sums = torch.zeros(client.classes, dtype=torch.float64).index_add_(0, labels, losses)
-    return {"class_losses": torch.where(counts > 0, sums / counts.clamp_min(1), -1.0)}
-
-
-# ---- the server
-def stages(rounds: int, warmup: int, end: int, share: float = 0.1) -> tuple[int, int]:
-    """Return (warm-up rounds, round of the teacher's full weight).
-
-    Default: 10 and 49 of 100 rounds, as published.
-    """
-    return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
-
-
-def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
-    """Collect the class-wise losses of all clients; return the noisy clients (N,) bool.
-
-    See `higher_group`.  A client without a reply counts as noisy.
-    """
-    replies = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
-    noisy = np.ones(len(clients), bool)
-    if len(replies.ids):
-        losses = replies["class_losses"].numpy()
-        noisy[replies.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)
-    return noisy
-
-
-def warm_up(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, missing: str
-) -> "Generator[Round, None, tuple[Model, np.ndarray]]":
-    """Yield rounds with adjusted logits, then find noisy clients.
-
-    Return (model, noisy (N,)).
-    """
-    for _ in range(rounds):
-        model, replies = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
-        yield Round(model, "warm-up", replies)
-    return model, find_noisy(clients, model, missing)
-
-
-def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:
-    """Return a function Replies -> (N,) with the aggregation weights of a round."""
-    slots: list[Any] = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
-
-    def weigh(replies: "Replies") -> "torch.Tensor":
-        weights = clients.sizes.clone()
-        stacked, clean = replies["weights"].cpu(), ~noisy[replies.ids]
-        weights[replies.ids] = distance_aware_weights(stacked, weights[replies.ids], clean, slots)
-        return weights
-
-    return weigh
 
 
 def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:

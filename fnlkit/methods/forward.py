@@ -16,18 +16,14 @@ from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, check_arguments, passes_on
 from fnlkit.kernels import class_thresholds
-from fnlkit.kernels.scores import anchor_transition
-from fnlkit.methods.fedavg import Round
-from fnlkit.methods.fedefc import (
-    ACCURACY,
+from fnlkit.methods.corrected_training import (
     TRANSITION,
-    keep_transition,
-    limit_condition,
-    monitoring_rounds,
-    prestop,
+    keep_anchor_transition,
     train_corrected,
 )
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.missed import catching_up
+from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -37,49 +33,6 @@ if TYPE_CHECKING:
 
 
 # ---- on the client
-def keep_anchor_transition(
-    client: "Client",
-    model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
-    *,
-    percentile: float,
-    anchor: str,
-    weighting: str,
-    limit: float,
-    report: bool,
-    confidence: float = 0.95,
-) -> "dict[str, torch.Tensor] | None":
-    """Store T, estimated from anchor points or from confident predictions."""
-    labels, probabilities = client.y.cpu().numpy(), softmax_numpy(model(client.x))
-    if anchor == "confident":
-        transition = confident_transition(probabilities, labels, confidence)
-    else:
-        transition = anchor_transition(probabilities, percentile=percentile, average=anchor == "mean")
-    if weighting == "public":
-        weighted = transition.T * (np.bincount(labels, minlength=client.classes) / len(labels))
-        totals = weighted.sum(1, keepdims=True)
-        return keep_transition(client, model, (weighted / np.where(totals > 0, totals, 1)).T.copy(), 0.0, report)
-    return keep_transition(client, model, *limit_condition(transition, limit), report)
-
-
-def confident_transition(probabilities: np.ndarray, labels: np.ndarray, confidence: float) -> np.ndarray:
-    """Return T (C, C) with rows that sum to 1, from confident predictions.
-
-    A row contains the shares of given labels among the samples predicted as this class with p > `confidence`.  The predicted
-    class counts as the true class (Di 2024, appendix 9.2).  A class without such a sample gets the row of the identity.
-
-    Parameters
-    ----------
-    probabilities : (n, C)
-    labels : (n,) int
-    confidence : float in [0, 1]
-    """
-    classes = probabilities.shape[1]
-    sure = probabilities.max(1) > confidence
-    counts = np.zeros((classes, classes))
-    np.add.at(counts, (probabilities[sure].argmax(1), labels[sure]), 1)
-    totals = counts.sum(1, keepdims=True)
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(classes))
 
 
 def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:

@@ -12,6 +12,7 @@ import torch
 
 from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
+from fnlkit.client.training import Adam
 from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
 from fnlkit.kernels.fused import fused_fit
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-_BETAS = (0.9, 0.999)  # of torch.optim.Adam, whose steps cost more to launch than to compute here
 
 
 # ---- on the client
@@ -67,8 +65,8 @@ def align(
     x, target = client.inputs.plain(received["public"]), received["public_target"]
     own.load(model.weights)
     weights, gradient = own.trainable.data, own.gradient
-    first, second = torch.zeros_like(weights), torch.zeros_like(weights)
-    for t in range(1, steps + 1):
+    optimizer = Adam(weights, lr)
+    for _ in range(steps):
         if not len(batches):  # the next pass, in a new order
             batches = torch.from_numpy(client.rng.permutation(len(x))).split(batch_size)
         part, *batches = batches
@@ -76,10 +74,7 @@ def align(
         with torch.enable_grad():
             logp = own.module(x[part]).log_softmax(-1)
             (-target[part].to(logp) * logp).sum(-1).mean().backward()  # the target's entropy has no gradient
-        first.lerp_(gradient, 1 - _BETAS[0])
-        second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        spread = (second.sqrt() / (1 - _BETAS[1] ** t) ** 0.5).add_(1e-8)
-        weights.addcdiv_(first, spread, value=-lr / (1 - _BETAS[0] ** t))
+        optimizer.step(gradient)
     model.weights = torch.cat([weights, model.weights[size:]])
 
 

@@ -14,8 +14,8 @@ from fnlkit.client.losses.centroids import cosines
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, check_arguments
-from fnlkit.methods.coteaching import forgotten
 from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.warmup import forgotten
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel

@@ -14,19 +14,17 @@ import torch
 from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.learning import learn_slack_compiled
 from fnlkit.client.losses import forward_corrected, importance_reweighted
+from fnlkit.client.training import Adam
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
+from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.forward import keep_anchor_transition
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-_BETAS = (0.9, 0.999)  # of torch.optim.Adam
 
 
 # ---- on the client
@@ -85,16 +83,12 @@ def revise(
     estimated = state["estimated"]
     slack = state.get("slack", torch.zeros_like(estimated)).clone().requires_grad_()
     logits, labels = model(client.x).detach().cpu().double(), client.y.cpu()
-    first, second = torch.zeros_like(estimated), torch.zeros_like(estimated)
-    # torch.optim.Adam takes longer for a matrix of this size than the gradient.
-    for t in range(1, epochs * -(-len(client) // batch_size) + 1):
+    optimizer = Adam(slack.data, lr)
+    for _ in range(epochs * -(-len(client) // batch_size)):
         with torch.enable_grad():
             value = loss(logits, Batch(y=labels, state={"transition": revise_transition(estimated, slack)})).mean()
         (gradient,) = torch.autograd.grad(value, slack)
-        first.lerp_(gradient, 1 - _BETAS[0])
-        second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        spread = (second.sqrt() / (1 - _BETAS[1] ** t) ** 0.5).add_(1e-8)
-        slack.data.addcdiv_(first, spread, value=-lr / (1 - _BETAS[0] ** t))
+        optimizer.step(gradient)
     state["slack"] = slack.detach()
     state["transition"] = revise_transition(estimated, state["slack"]).to(state["transition"])
 

@@ -1,4 +1,4 @@
-"""Default numbers of warm-up rounds: a fifth or a sixth of all rounds."""
+"""Numbers that follow from the round: default warm-up rounds, and the share of forgotten samples."""
 
 
 def warmup_rounds(warmup: int, rounds: int) -> int:
@@ -12,3 +12,8 @@ def warmup_rounds(warmup: int, rounds: int) -> int:
 def warmup_sixth(warmup: int, rounds: int) -> int:
     """Return the rounds of plain training: `warmup`, or a sixth of all rounds for -1."""
     return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
+
+
+def forgotten(r: int, *, forget: float, ramp: int) -> float:
+    """Return R(T), T = r + 1: a linear rise to `forget` over `ramp` rounds."""
+    return forget * min(1.0, (r + 1) / ramp)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.methods.fedem import PRIOR, gaussian_head, normalize_rows
+from fnlkit.methods.label_inference import PRIOR, gaussian_head, normalize_rows
 from fnlkit.review.site import points_of
 
 # Candidate ridges, in units of the mean variance.

@@ -13,7 +13,7 @@ from fnlkit.estimators import aum, em, federated
 from fnlkit.kernels import class_thresholds, knn_vote
 from fnlkit.kernels.counting import confident_class
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.nnc import neighbors_for
+from fnlkit.methods.neighbor_votes import neighbors_for
 from fnlkit.review import cells, copies, shifts
 from fnlkit.review.designs import GROUPS
 from fnlkit.review.small_sites import hidden, hide_few

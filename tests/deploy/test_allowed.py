@@ -99,4 +99,4 @@ def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch
         added = {name for module, name in functions() if module == nnc.__name__}
     finally:
         functions.cache_clear()
-    assert added == {"vote", "vote_if_missed", "added"}
+    assert added == {"vote_if_missed", "added"}

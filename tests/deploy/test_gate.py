@@ -22,7 +22,7 @@ from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
-from fnlkit.methods import fedcorr, na_fedavg
+from fnlkit.methods import energy_levels, fedcorr
 from fnlkit.review import cells, copies, shifts, site
 from fnlkit.server.clients import Clients
 from tests import toy
@@ -55,7 +55,7 @@ REFUSED = [
     ("evaluate", [Fit(loss=testing.reply_tested)], {}),
     ("evaluate", [testing.reply_tested] * (gate_table.RUNS + 1), {}),
     # A score of each sample, under the name of a reply with an open side.
-    ("audit", [partial(na_fedavg.score_samples, name="columns", score="energy")], {}),
+    ("audit", [partial(energy_levels.score_samples, name="columns", score="energy")], {}),
     ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
     ("audit", [cells.reply_cells], SALT | {"width": torch.ones(1), "projections": torch.tensor([16])}),
     # Limits that a message states.
@@ -108,7 +108,7 @@ def test_a_site_with_agreed_hashes_answers_neither_one_projection_nor_many(audit
     [
         ("fedavg", partial(fedcorr.relabel_confident, confidence=0.5, strict=False)),
         ("fedavg", site.describe),
-        ("na-fedavg(at=1)", partial(na_fedavg.score_samples, name="noise_level", score="energy")),
+        ("na-fedavg(at=1)", partial(energy_levels.score_samples, name="noise_level", score="energy")),
         ("na-fedavg(at=1)", federated.keep_predictions),
     ],
 )
@@ -320,7 +320,7 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):
         ("fedavg", {"augment": "augment(pad=1, flip=false)"}, Fit(epochs=1, batch_size=16, augment=Augment(pad=2)), False),
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
-        ("na-fedavg(at=1)", {}, partial(na_fedavg.score_samples, name="scores_global", score="loss"), False),
+        ("na-fedavg(at=1)", {}, partial(energy_levels.score_samples, name="scores_global", score="loss"), False),
         (
             "fedavg",
             {"optimizer": "fedprox(mu=0.1)"},

@@ -19,9 +19,9 @@ from fnlkit.deploy.terms import Task, deployable
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
 from fnlkit.kernels import learning as kernels_learning
-from fnlkit.methods import fedem
+from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
-from fnlkit.methods.fedem import _infer_labels, gaussian_head, keep_given, symmetric
+from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, symmetric
 from tests.toy import CLASSES, FEATURES, toy, train
 
 
@@ -95,7 +95,7 @@ def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
 
 def test_keeping_the_features_changes_no_result(monkeypatch):
     kept = train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights
-    monkeypatch.setattr(fedem, "MOST", 0)
+    monkeypatch.setattr(label_inference, "MOST", 0)
     assert torch.equal(kept, train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights)
 
 
@@ -223,7 +223,7 @@ def losing_passes(method, lost):
 
     def lossy(request):
         replies = run(request)
-        if any(getattr(step, "func", None) is fedem._infer_labels for step in request.steps):
+        if any(getattr(step, "func", None) is label_inference._infer_labels for step in request.steps):
             ids = request.ids
             replies = [Failure("failed", "Lost") if lost(len(passes), i) else r for i, r in zip(ids, replies, strict=True)]
             passes.append(ids)
@@ -264,7 +264,7 @@ def test_the_server_receives_and_stores_only_the_sums_over_clients():
     passes = [entry for entry in clients.log if "counts" in entry.values]
     assert len(passes) == 5 and all(len(entry.kept) == len(clients) for entry in passes)
     assert {len(values) for entry in passes for values in entry.values.values()} == {1}
-    assert [set(entry.values) for entry in passes] == [set(fedem.SENDS)] * 4 + [{"counts"}]
+    assert [set(entry.values) for entry in passes] == [set(label_inference.SENDS)] * 4 + [{"counts"}]
     assert all(entry.values["counts"][0].sum() == pytest.approx(float(clients.sizes.sum())) for entry in passes)
 
 
@@ -272,7 +272,7 @@ def test_the_server_receives_and_stores_only_the_sums_over_clients():
 def test_real_sites_refuse_sums_that_reveal_samples(method):
     with pytest.raises(InputError, match="sums of a site reveal its samples.*choose another method"):
         deployable(Settings(method=method), Task(3, "vector", (4,), ("a", "b")))
-    assert not may_be_named("fnlkit.methods.fedem", "_infer_labels")
+    assert not may_be_named("fnlkit.methods.label_inference", "_infer_labels")
 
 
 def test_without_rounds_after_the_warm_up_it_is_fedavg():

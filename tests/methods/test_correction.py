@@ -13,7 +13,7 @@ from fnlkit.client.losses.mixmatch import sharpen
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.kernels.mixture import lower_probability
-from fnlkit.methods.forward import confident_transition
+from fnlkit.methods.corrected_training import confident_transition
 from tests.toy import toy, train
 
 C = 3

@@ -10,7 +10,7 @@ from fnlkit.client.losses import exchanged
 from fnlkit.client.training import plan
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.coteaching import forgotten
+from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.pair import Pair
 from tests.commands import succeed

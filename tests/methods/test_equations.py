@@ -19,7 +19,7 @@ from fnlkit.estimators.confident import off_diagonal
 from fnlkit.estimators.loss import cross_entropies
 from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import memorization
-from fnlkit.methods import fedcorr, fedefc, flr, na_fedavg
+from fnlkit.methods import corrected_training, energy_levels, fedcorr, fedefc, flr, na_fedavg, prestopping
 from tests.methods.test_golden import Scored
 from tests.methods.test_worked_rounds import A, B, Line, antisymmetric, client, plain_clients, sigma, worked
 from tests.noise.test_noise import fed as federation
@@ -205,7 +205,7 @@ def test_the_estimated_accuracy_is_a_plain_mean_of_the_received_model():
 
 def test_monitoring_starts_and_ends_as_published():
     """After round 10 with gamma_thr 3 (MNIST, 100 rounds), after round 40 with 6 (CIFAR-10 and -100, 200 and 300 rounds)."""
-    assert [fedefc.monitoring_rounds(rounds, -1, -1) for rounds in (100, 200, 300)] == [(10, 3), (40, 6), (40, 6)]
+    assert [prestopping.monitoring_rounds(rounds, -1, -1) for rounds in (100, 200, 300)] == [(10, 3), (40, 6), (40, 6)]
 
 
 def counted(probabilities, labels, **options):
@@ -237,7 +237,9 @@ def test_fedefc_estimates_with_the_received_model():
     network = Network(Line(), dtype=torch.float64)
     fed, opt = make("sequential", people, network, people[0].inputs), registry.optimizer("fedavg", Fit(epochs=1, lr=1.0))
     start = Model(network, torch.tensor([0.5, -0.5], dtype=torch.float64))
-    steps = list(fedefc.train_corrected(fed, start, opt, registry.selector("uniform", 1.0), rounds=2, estimate=estimate))
+    steps = list(
+        corrected_training.train_corrected(fed, start, opt, registry.selector("uniform", 1.0), rounds=2, estimate=estimate)
+    )
     assert seen == [[0.5, -0.5], steps[0].model.weights.tolist()] and seen[1] != seen[0]
 
 
@@ -312,7 +314,7 @@ def test_asymmetric_noise_by_hand():
 def test_na_fedavgs_defaults_are_the_papers():
     """v = 75 and R_w = 30 of 200 rounds; of 500 rounds too (CIFAR-100N)."""
     assert inspect.signature(na_fedavg.na_fedavg).parameters["percentile"].default == 75.0
-    assert [na_fedavg.round_of_estimation(-1, rounds) for rounds in (200, 500, 100)] == [30, 30, 15]
+    assert [energy_levels.round_of_estimation(-1, rounds) for rounds in (200, 500, 100)] == [30, 30, 15]
 
 
 def test_levels_from_a_clients_own_threshold():

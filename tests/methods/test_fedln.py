@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fnlkit.client.scoring import confidence, energy
-from fnlkit.methods.na_fedavg import when_to_estimate
+from fnlkit.methods.energy_levels import when_to_estimate
 from fnlkit.server.selection import Uniform
 from tests.methods.test_methods import run
 

@@ -14,9 +14,10 @@ from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.kernels import count_matrix
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import anchor_transition
-from fnlkit.methods import fedcorr, na_fedavg, nnc
+from fnlkit.methods import energy_levels, fedcorr, na_fedavg, neighbor_votes
+from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedefc import transition_of
-from fnlkit.methods.forward import confident_issues, keep_anchor_transition
+from fnlkit.methods.forward import confident_issues
 from fnlkit.server.aggregation import mean, median, squared_distances, trimmed_mean
 from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.optimizers import Updates
@@ -176,10 +177,10 @@ def test_nnc_keeps_labels_of_clients_below_the_least_level():
     g = golden("fedln")
     public = {"k": 10, "include_self": True, "ties": "lowest", "correct": True, "least": 0.15}
     low = voter(g["knn_features"], g["knn_low_labels"], int(g["knn_low_labels"].max()) + 1)
-    assert nnc.vote(low, None, {}, **public)["noise_level"].item() == pytest.approx(g["knn_low_est_raw"].item())
+    assert neighbor_votes.vote(low, None, {}, **public)["noise_level"].item() == pytest.approx(g["knn_low_est_raw"].item())
     assert torch.equal(low.y, low.given)
     high = voter(g["knn_features"], g["knn_labels"], int(g["knn_labels"].max()) + 1)
-    nnc.vote(high, None, {}, **public)
+    neighbor_votes.vote(high, None, {}, **public)
     assert np.array_equal(high.y.numpy(), g["knn_k10_pred"])
 
 
@@ -194,7 +195,7 @@ def test_na_fedavg_threshold_and_weights():
     class Replies(dict):
         ids = np.arange(len(np.unique(who)))
 
-    levels, threshold = na_fedavg.estimate_levels(Replies(said), len(Replies.ids), side="above")
+    levels, threshold = energy_levels.estimate_levels(Replies(said), len(Replies.ids), side="above")
     assert threshold == pytest.approx(g["na_tau75"].item(), rel=1e-9)
     sizes = [len(s) for s in said["scores_global"]]
     weights = na_fedavg.noise_aware_weights(sizes, levels, weighting="public")

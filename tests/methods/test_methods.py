@@ -17,7 +17,7 @@ from fnlkit.engines import make
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
-from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
+from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg, prestopping
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
 
@@ -372,7 +372,7 @@ def prestops(accuracies, **watch):
         def round(self, fed, ids, model, **step):
             return model, Said(accuracy=torch.tensor([next(self.course)], dtype=torch.float64))
 
-    steps = fedefc.prestop(None, None, Opt(), lambda fed, model: [0], rounds=len(accuracies), **watch)
+    steps = prestopping.prestop(None, None, Opt(), lambda fed, model: [0], rounds=len(accuracies), **watch)
     found = [step.report.get("prestopping_round") for step in steps]
     return next((t for t in found if t is not None), None)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fnlkit.components import registry
-from fnlkit.methods.nnc import limit_neighbors, neighbors_for
+from fnlkit.methods.neighbor_votes import limit_neighbors, neighbors_for
 from tests.toy import toy, train
 
 

@@ -1,0 +1,128 @@
+"""Labels inferred by a Gaussian classifier on features and a transition matrix of each client."""
+
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fnlkit.components.declarations import Sent
+from fnlkit.errors import InputError
+from fnlkit.kernels.annotator import fit_annotator
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+
+
+# Right labels of each class that are added to the sum of all clients.
+PRIOR = 0.5
+# Features of all clients that need more bytes are computed anew in each pass.
+MOST = 2**30
+PASS = "all clients, each pass after the warm-up"
+SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
+SENDS = {
+    "products": Sent("upper triangle of the sum of f f' over samples, f features", PASS, ("d(d+1)/2",), "float32", **SUMS),
+    "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), **SUMS),
+    "counts": Sent("inferred numbers of samples by true and given class", PASS, ("C", "C"), low=0, high="n", **SUMS),
+}
+
+
+# A private name: a server of real sites must not request these sums (fnlkit.deploy.allowed).
+def _infer_labels(client, model, received, *, steps, last=False, keep=False):
+    """Infer q(z) ~ p(z|x) T[z, y] of all samples, with T of this client; reply sums over the samples.
+
+    p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
+    on the given label and the common matrix alone.  The `last` pass replies counts only.  With `keep`, the next pass with the
+    same weights uses these features.
+    """
+    features, p, settings = features_of(client, model, keep), torch.ones(len(client), client.classes), {"steps": 0}
+    if "head" in received:
+        head = received["head"].double().cpu()
+        p = (features @ head[:-1] + head[-1]).softmax(-1)
+        settings: dict[str, Any] = {"steps": steps, "counts": client.state.get("inferred_counts")}
+    common, strength = received["common"].cpu(), float(received["strength"])
+    found = fit_annotator(p, client.y.cpu(), common, strength=strength, **settings)
+    if "head" in received:
+        client.state["inferred_counts"] = torch.from_numpy(found.before)
+        client.state["transition"] = torch.from_numpy(found.transition)
+    q, reply = torch.from_numpy(found.inferred), {"counts": torch.from_numpy(found.counts)}
+    client.rows["inferred"] = q.to(model.weights.dtype)
+    if not last:
+        reply |= {"products": triangle(features.T @ features).float(), "class_features": q.T @ features}
+    return reply
+
+
+def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
+    """Return the features (n, d) of the samples, stored by the previous pass or computed; store the features with `keep`."""
+    # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
+    weights = model.weights.double().sum().cpu()
+    features, before = client.rows.pop("features", None), client.state.pop("features_of", None)
+    if features is None or before != weights:
+        features = model.features(client.x).cpu()
+    if keep:
+        client.rows["features"], client.state["features_of"] = features, weights
+    return features.double()
+
+
+def keep_given(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+    """Use the given labels at a client that no pass has reached."""
+    if "inferred" not in client.rows:
+        given = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
+        client.rows["inferred"] = given.to(model.weights.dtype).cpu()
+
+
+def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":
+    """Return rows (..., C) scaled to sum to 1."""
+    return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
+
+
+def triangle(square: "torch.Tensor") -> "torch.Tensor":
+    """Return the upper triangle (d (d + 1) / 2,) of a symmetric matrix (d, d)."""
+    return square[tuple(torch.triu_indices(*square.shape))]
+
+
+def symmetric(upper: "torch.Tensor") -> "torch.Tensor":
+    """Return the symmetric matrix (d, d) of an upper triangle (d (d + 1) / 2,)."""
+    side = (isqrt(8 * len(upper) + 1) - 1) // 2
+    out = upper.new_zeros(side, side)
+    out[tuple(torch.triu_indices(side, side))] = upper
+    return out + out.triu(1).T
+
+
+def gaussian_head(
+    moments: "torch.Tensor", class_features: "torch.Tensor", counts: "torch.Tensor", ridge: float
+) -> "torch.Tensor":
+    """Return the weights and biases (d + 1, C) of a linear discriminant analysis.
+
+    Parameters
+    ----------
+    moments : (d, d)
+        Sum of f f' over all samples.
+    class_features : (C, d)
+        Sum of features by class.
+    counts : (C,)
+        Samples of each class.
+    ridge : float > 0
+        Added to each variance, in units of the mean variance.
+
+    Raises
+    ------
+    InputError
+        If the covariance is not positive definite: the sums do not belong to the same samples.
+    """
+    number = counts + 1.0  # a class that nobody has is at the origin
+    means = class_features / number[:, None]
+    covariance = (moments - (means * number[:, None]).T @ means) / counts.sum()
+    covariance.diagonal().add_(ridge * covariance.trace() / len(covariance) + 1e-12)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if failed:
+        raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`")
+    weights = torch.cholesky_solve(means.T, factor)
+    return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
+
+
+def can_keep_features(clients: "Clients", model: "Model") -> bool:
+    """Return whether the features of all clients need at most `MOST` bytes, so that a pass can keep them for the next one."""
+    width = getattr(model.network.module, "width", float("inf"))  # a network of a user may not state it
+    return float(clients.sizes.sum()) * width * model.network.dtype.itemsize <= MOST
