@@ -56,6 +56,10 @@ _KNOWN = {
         "fnlkit.datasets.loading:open_set",
         "any data set with inputs of no class: open-set(data=digits, source=shuffled)",
     ),
+    "relabeled": (
+        "fnlkit.datasets.loading:relabeled",
+        "any data set with labels of people from a file, such as CIFAR-10N",
+    ),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
 }
 
@@ -181,6 +185,23 @@ def votes(*, data, where, download=False):
     from fnlkit.datasets.votes import by_vote
 
     return by_vote(load(_text_of(data), cache=where, download=download))
+
+
+def relabeled(*, data, labels, column, where, download=False):
+    """Return a data set with the labels of a file; its own labels are the true labels, see fnlkit.datasets.relabeled.
+
+    Parameters
+    ----------
+    data : str
+        A data set.
+    labels : str
+        An npz or a .pt with arrays, or a CSV file.
+    column : str
+        Name of the array or column.
+    """
+    from fnlkit.datasets.relabeled import relabel
+
+    return relabel(load(_text_of(data), cache=where, download=download), _text_of(labels), _text_of(column))
 
 
 def open_set(*, data, where, source="", classes=(), size: Natural = 0, number: Natural = 0, download=False):
