@@ -109,17 +109,19 @@ def import_(file, table, dataset, sheet, output):
     Example:
       fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
     """
+    from fnlkit.review.reviews import read_reviews
+
     for read in (file, table):
         keeps(read, sheet, "file", "--csv")
 
     out = pipeline.import_review(file, table, dataset=dataset, say=caution)
-    digest = out.meta["reviews"][-1]["sha256"]
-    new = [record for record in out.meta["reviews"] if record["sha256"] == digest]
+    reviews = read_reviews(out)
+    new = [one for one in reviews if one.sha256 == reviews[-1].sha256]
     for last in new:
-        decisions = f"{last['decided']} decided: {len(last['changed'])} changed, {len(last['dropped'])} left out"
-        decisions = f"{printable(out.names[last['client']])}: {decisions}" if len(new) > 1 else decisions
-        console().print(f"{decisions}; share of labels that people would change: {_interval(last['level'])} before the "
-                        f"review, {_interval(last['after'])} after it", soft_wrap=True)  # fmt: skip
+        decisions = f"{last.decided} decided: {len(last.changed)} changed, {len(last.dropped)} left out"
+        decisions = f"{printable(out.names[last.client])}: {decisions}" if len(new) > 1 else decisions
+        console().print(f"{decisions}; share of labels that people would change: {_interval(last.level)} before the "
+                        f"review, {_interval(last.after)} after it", soft_wrap=True)  # fmt: skip
         for line in describe_list(last):
             console().print(line, soft_wrap=True)
     if sheet:
@@ -131,16 +133,17 @@ def describe_list(review, command="fnlkit correct --list"):
     """Yield lines about the list of a review with a guarantee."""
     from fnlkit.review.designs import statement
 
-    record = review.get("guarantee")
-    if record is None:
+    found = review.guarantee
+    if found is None:
         return
-    how = f"{record['reviews']} of {record['candidates']:,} candidates reviewed, {record['wrong']} wrong"
-    if not record["listed"]:
+    how = f"{found.reviews} of {found.candidates:,} candidates reviewed, {found.wrong} wrong"
+    if not found.listed:
         yield f"no list: no prefix of the candidates has few enough right labels ({how}); review more, or allow a larger share"
         return
-    yield f"list of {statement(len(record['listed']), record['q'], record['confidence'])} ({how}); `{command}` applies it"
-    if record["together"]["labels"] > len(record["listed"]):
-        yield f"all lists of this site together: {statement(**record['together'])}"
+    yield f"list of {statement(len(found.listed), found.q, found.confidence)} ({how}); `{command}` applies it"
+    if found.together.labels > len(found.listed):
+        together = found.together
+        yield f"all lists of this site together: {statement(together.labels, together.q, together.confidence)}"
 
 
 @command.command("plan")
@@ -192,5 +195,5 @@ def suspects(file, output, every):
 
 
 def _interval(level):
-    share = f"{100 * level['low']:.1f} to {100 * level['high']:.1f} %"
-    return f"95 % interval {share}" if level["level"] is None else f"{100 * level['level']:.1f} % (95 % interval {share})"
+    share = f"{100 * level.low:.1f} to {100 * level.high:.1f} %"
+    return f"95 % interval {share}" if level.level is None else f"{100 * level.level:.1f} % (95 % interval {share})"

@@ -155,6 +155,7 @@ def review(data, folder, name, output, table, run, listed, **options):
     """
     from fnlkit.artifacts import files, saving
     from fnlkit.deploy import handover, labels
+    from fnlkit.review.reviews import read_reviews
 
     site = handover.locate_site(folder, name)
     source = os.path.abspath(data) if data else site["data"]
@@ -183,14 +184,14 @@ def review(data, folder, name, output, table, run, listed, **options):
         return pipeline.correct(found, listed=True) if listed else found
 
     found = labels.review_imported(memory, federation, change)
-    last = found.meta["reviews"][-1]
+    last = read_reviews(found)[-1]
     for line in describe_list(last, "fnlkit site review --list"):
         console().print(line, soft_wrap=True)
     if listed:
         facts = found.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
     labels.store_review(memory, found, text, os.path.splitext(decisions)[1])
-    many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
+    many = f"{last.decided} decided: {len(last.changed)} labels changed, {len(last.dropped)} samples left out"
     many += "; the next run uses these labels"
     if table is None:
         many += f". Move {decisions} away before the next review"

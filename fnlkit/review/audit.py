@@ -24,10 +24,11 @@ from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import cells, copies, crowd, differing, shifts, site, statistics
-from fnlkit.review.designs import last_counts, read_guaranteed_reviews, summary
+from fnlkit.review.designs import last_counts, summary
 from fnlkit.review.plausible import impossible_descriptions
 from fnlkit.review.records import SiteAudit
 from fnlkit.review.results import Names, Searched, describe_sites
+from fnlkit.review.reviews import read_guaranteed_reviews
 from fnlkit.review.verdict import OwnPredictions, Predictions, assess, judges
 
 ASSUMPTIONS = (
@@ -161,7 +162,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))
-    for k in sorted({record["client"] for record in read_guaranteed_reviews(whole)} if sites is None else ()):
+    for k in sorted({one.client for one in read_guaranteed_reviews(whole)} if sites is None else ()):
         session.clients.members[k].last_review = tuple(map(torch.from_numpy, last_counts(whole, k)))
     described, inputs = _describe_sites(session, dataset, seed, embedded=points is not None)
     message = {

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from fnlkit.artifacts.records import to_json
 from fnlkit.components.parameters import Share, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decisions import without_samples
-from fnlkit.review.designs import read_applied_lists, read_guaranteed_reviews
 from fnlkit.review.levels import differ
+from fnlkit.review.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
 from fnlkit.review.suspects import find_reviewed
 
 
@@ -88,15 +89,20 @@ def correct_listed(federation, *, drop=False, provenance=None):
     InputError
         If there is no list, or if a client would have no sample left.
     """
-    records = [one for one in read_guaranteed_reviews(federation) if one["guarantee"]["listed"]]
-    done = {one["sha256"] for one in read_applied_lists(federation)}
-    records = [one for one in records if one["sha256"] not in done]
-    if not records:
+    done = {one.sha256 for one in read_applied_lists(federation)}
+    lists = [
+        AppliedList(
+            one.guarantee.q, one.guarantee.confidence, one.guarantee.reviews, one.guarantee.listed, one.sha256, one.when
+        )
+        for one in read_guaranteed_reviews(federation)
+        if one.guarantee.listed and one.sha256 not in done
+    ]
+    if not lists:
         raise InputError(
             "the federation has no list to apply; `fnlkit review export --guarantee 0.2` and `review import` make one"
         )
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
-    listed = np.array(sorted({i for one in records for i in one["guarantee"]["listed"]}), np.int64)
+    listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)
     chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]
     other = differ(suggested[chosen], np.asarray(federation.given)[chosen]) & (not drop)
     dropped = chosen[~other]
@@ -107,11 +113,7 @@ def correct_listed(federation, *, drop=False, provenance=None):
         "dropped": len(dropped),
         "per_client": [int(np.isin(part, chosen).sum()) for part in federation.clients],
         "left_out": [part[np.isin(part, dropped)].tolist() for part in federation.clients],
-        "lists": [
-            {name: one["guarantee"][name] for name in ("q", "confidence", "reviews", "listed")}
-            | {"sha256": one["sha256"], "when": one["when"]}
-            for one in records
-        ],
+        "lists": to_json(lists),
     }
     return _apply(federation, chosen[other], dropped, facts, provenance), facts
 

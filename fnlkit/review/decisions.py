@@ -2,17 +2,20 @@
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from fnlkit.artifacts.records import to_json
 from fnlkit.artifacts.sheets import Sheet, unguard
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import value_of, words
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.designs import Design, candidates_of, make_record
+from fnlkit.review.decided import Decisions
+from fnlkit.review.designs import Design, candidates_of, make_guarantee
 from fnlkit.review.levels import by_class, differ, level, level_after_review
+from fnlkit.review.reviews import Review, read_reviews
 from fnlkit.review.suspects import PARTS, find_reviewed
 
 COLUMNS = (
@@ -33,48 +36,6 @@ COLUMNS = (
 # Column of a review with a guarantee.
 DESIGN = "design"
 DECISIONS = ("keep", "drop", "relabel", "unsure")
-
-
-@dataclass
-class Decisions:
-    """A review of one client's samples.
-
-    Attributes
-    ----------
-    client : int
-    positions : int64 (d,)
-        Decided samples.
-    label : (d, ...)
-        Their new labels, of the type of the given labels; -1, or NaN of a number, for a sample to drop.
-    suspect : bool (d,)
-        Whether a decided sample belongs to the most suspicious samples and not to the random sample.
-    who : list of str
-        Reviewers.
-    digest : str
-        SHA-256 of the table.
-    unsure : int64 (u,)
-        Samples that a reviewer viewed without a decision; they keep their labels and stay open.
-    rows : int64 (l,)
-        All samples of the table.
-    rows_suspect : bool (l,)
-        As `suspect`.
-    strata : pair of int64 arrays
-        Samples that the suspects of the table represent, and all other samples of the client that were open before.
-    design : fnlkit.review.designs.Design or None
-        Plan of a review with a guarantee: the suspects were drawn at random from the candidates.
-    """
-
-    client: int
-    positions: np.ndarray
-    label: np.ndarray
-    suspect: np.ndarray
-    who: list
-    digest: str
-    unsure: np.ndarray
-    rows: np.ndarray
-    rows_suspect: np.ndarray
-    strata: tuple
-    design: Design | None = None
 
 
 def decision_template(federation, dataset, client, selection, near=None):
@@ -176,17 +137,17 @@ def read_decisions(text, federation, dataset, source="decisions"):
         raise InputError(f"{source}: a sample is listed twice or does not belong to client {client}; export the review again")
     strata = _strata(federation, held[~find_reviewed(federation)[held]], client, rows, listed, design, source)
     return Decisions(
-        client,
-        np.array(positions, np.int64),
-        np.array(labels, federation.given.dtype).reshape(-1, *federation.given.shape[1:]),
-        np.array(suspect, bool),
-        sorted(set(cells.get("reviewer", [])) - {""}),
-        hashlib.sha256(text.encode()).hexdigest(),
-        np.array(unsure, np.int64),
-        rows,
-        listed,
-        strata,
-        design,
+        client=client,
+        positions=np.array(positions, np.int64),
+        label=np.array(labels, federation.given.dtype).reshape(-1, *federation.given.shape[1:]),
+        suspect=np.array(suspect, bool),
+        who=sorted(set(cells.get("reviewer", [])) - {""}),
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        unsure=np.array(unsure, np.int64),
+        rows=rows,
+        rows_suspect=listed,
+        strata=strata,
+        design=design,
     )
 
 
@@ -196,9 +157,9 @@ class _Imported:
     def __init__(self, federation, names):
         self.mask, self.given, self.task, self.names = find_reviewed(federation), federation.given, federation.task, names
         self.dropped, self.changed = set(), {}
-        for record in federation.meta.get("reviews", []):
-            self.dropped |= set(record.get("dropped", []))
-            for position, before, _ in record.get("changed", []):
+        for one in read_reviews(federation):
+            self.dropped |= set(one.dropped)
+            for position, before, _ in one.changed:
                 self.changed[position] = before
 
     def has(self, position):
@@ -322,31 +283,35 @@ def decide(federation, decisions, *, when, provenance=None):
     mask[decisions.positions] = True
     changed = decisions.positions[kept]
     changed = changed[differ(given[changed], before[changed])]
-    record = {
-        "client": decisions.client,
-        "when": when,
-        "who": decisions.who,
-        "sha256": decisions.digest,
-        "decided": len(decisions.positions),
-        "changed": [[int(i), before[i].tolist(), given[i].tolist()] for i in changed],
-        "dropped": decisions.positions[~kept].tolist(),
-        "unsure": decisions.unsure.tolist(),
-        "level": level(federation, decisions),
-        "after": level_after_review(federation, decisions),
-        "basis": "random reviews",
-    }
+    guarantee = None
     if decisions.design is not None:
         drawn = decisions.rows[decisions.rows_suspect]
-        found = decisions.positions[differ(decisions.label, before[decisions.positions])]
-        record["guarantee"] = make_record(federation, decisions.client, decisions.design, decisions.strata[0], drawn, found)
+        wrong = decisions.positions[differ(decisions.label, before[decisions.positions])]
+        guarantee = make_guarantee(federation, decisions.client, decisions.design, decisions.strata[0], drawn, wrong)
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
-    record["classes"], record["pairs"] = by_class(federation, decisions, names)
-    meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), record]}
+    classes, pairs = by_class(federation, decisions, names)
+    review = Review(
+        client=decisions.client,
+        when=when,
+        who=decisions.who,
+        sha256=decisions.digest,
+        decided=len(decisions.positions),
+        changed=[[int(i), before[i].tolist(), given[i].tolist()] for i in changed],
+        dropped=decisions.positions[~kept].tolist(),
+        unsure=decisions.unsure.tolist(),
+        level=level(federation, decisions),
+        after=level_after_review(federation, decisions),
+        basis="random reviews",
+        guarantee=guarantee,
+        classes=classes,
+        pairs=pairs,
+    )
+    meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), to_json(review)]}
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
     extra = {"received": np.array(before), **federation.extra, "reviewed": mask}
     extra["review_part"] = _parts(federation, decisions)
-    extra |= _estimates_after(extra, decisions.client, record["after"])
+    extra |= _estimates_after(extra, decisions.client, review.after)
     out = replace(federation, given=given, extra=extra, meta=meta)
     return without_samples(out, decisions.positions[~kept])
 
@@ -371,16 +336,16 @@ def _parts(federation, decisions):
 def _estimates_after(extra, client, after):
     """Return the arrays of an earlier estimate, updated with one client's new level; {} if it is unknown."""
     names = [f"{PREFIX}client_level{end}" for end in ("", "_low", "_high")]
-    if after["level"] is None or not all(name in extra for name in names):
+    if after.level is None or not all(name in extra for name in names):
         return {}
     out = {name: np.array(extra[name], np.float64) for name in names}
     was = out[names[0]][client]
-    for name, value in zip(names, (after["level"], after["low"], after["high"]), strict=True):
+    for name, value in zip(names, (after.level, after.low, after.high), strict=True):
         out[name][client] = value
     if f"{PREFIX}client_transition" in extra and was > 0:
         T = np.array(extra[f"{PREFIX}client_transition"], np.float64)
         eye = np.eye(T.shape[-1])
-        T[client] = eye + min(1.0, after["level"] / was) * (T[client] - eye)
+        T[client] = eye + min(1.0, after.level / was) * (T[client] - eye)
         out[f"{PREFIX}client_transition"] = T
     return out
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN
+from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
 from fnlkit.review.records import ReviewCounts
+from fnlkit.review.reviews import GROUPS, Guarantee, ListTerms, read_guaranteed_reviews
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
 MULTIPLE, MOST = 10, 0.5
-# Number of groups of candidates by rank whose counts a real site sends, and the smallest number of candidates of a group:
-# the count of a single candidate would be its label.
-GROUPS, LEAST = 10, 5
+# Smallest number of candidates of a group of a real site: the count of a single candidate would be its label.
+LEAST = 5
 _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
 
 
@@ -94,57 +94,10 @@ def rank_samples(federation, client, given=None):
     held = np.asarray(federation.clients[client])
     done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
     for record in read_guaranteed_reviews(federation):
-        done[record["guarantee"]["listed"]] = True
+        done[record.guarantee.listed] = True
     held = held[~done[held]]
     held = held if given is None else held[np.asarray(federation.given)[held] == given]
     return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
-
-
-def read_guaranteed_reviews(federation):
-    """Return the records of reviews with a guarantee.
-
-    Raises
-    ------
-    InputError
-        If a record is damaged.
-    """
-    out = [record for record in federation.meta.get("reviews", []) if record.get("guarantee")]
-    for record in out:
-        one = record["guarantee"]
-        groups = one.get("groups") if isinstance(one, dict) else None
-        right = is_list(one, len(federation.given)) and type(record.get("client")) is int
-        right = right and 0 <= record["client"] < len(federation)
-        right = right and all(isinstance(record.get(name), str) for name in ("sha256", "when"))
-        right = right and isinstance(groups, list) and len(groups) == GROUPS
-        right = right and all(isinstance(row, list) and [type(n) for n in row] == [int] * 4 for row in groups)
-        if not right:
-            raise InputError("`reviews` has a damaged list of a review with a guarantee; import the review again")
-    return out
-
-
-def read_applied_lists(federation):
-    """Return the records of the lists that `fnlkit correct --list` applied.
-
-    Raises
-    ------
-    InputError
-        If a record is damaged.
-    """
-    lists = [record.get("lists", []) for record in federation.meta.get("corrections", [])]
-    out = [one for each in lists for one in (each if isinstance(each, list) else [each])]
-    for one in out:
-        if not is_list(one, len(federation.given)) or not all(isinstance(one.get(name), str) for name in ("sha256", "when")):
-            raise InputError("`corrections` has a damaged list; apply `fnlkit correct --list` again")
-    return out
-
-
-def is_list(one, size):
-    """Return whether a record has the positions and the guarantee of a list."""
-    if not isinstance(one, dict):
-        return False
-    positions, sure = one.get("listed"), one.get("confidence")
-    whole = isinstance(positions, list) and all(type(i) is int and 0 <= i < size for i in positions)
-    return whole and type(one.get("q")) is float and (sure is None or type(sure) is float) and type(one.get("reviews")) is int
 
 
 def plan_design(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
@@ -206,8 +159,10 @@ def candidates_of(federation, client, design, source):
     return top
 
 
-def make_record(federation, client, design, top, drawn, wrong):
-    """Return the record of the list: statement, positions, numbers.
+def make_guarantee(
+    federation: Federation, client: int, design: Design, top: np.ndarray, drawn: np.ndarray, wrong: np.ndarray
+) -> Guarantee:
+    """Return the list of wrong labels of a review with a guarantee.
 
     Parameters
     ----------
@@ -226,20 +181,21 @@ def make_record(federation, client, design, top, drawn, wrong):
     options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
     found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
     listed = top[found.listed]
-    before = [record["guarantee"] for record in read_guaranteed_reviews(federation) if record["client"] == client]
-    return {
-        "q": design.q,
-        "confidence": design.confidence,
-        "reviewer_errors": design.errors,
-        "given": design.given,
-        "candidates": len(top),
-        "reviews": int(reviewed.sum()),
-        "wrong": int((reviewed & np.isin(top, wrong)).sum()),
-        "right_at_most": found.right_at_most,
-        "listed": listed.tolist(),
-        "groups": _groups(found, reviewed, np.isin(top, wrong)),
-        "together": _together([*before, {"q": design.q, "confidence": design.confidence, "listed": listed.tolist()}]),
-    }
+    before = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
+    this = ListTerms(len(listed), design.q, design.confidence)
+    return Guarantee(
+        q=design.q,
+        confidence=design.confidence,
+        reviewer_errors=design.errors,
+        given=design.given,
+        candidates=len(top),
+        reviews=int(reviewed.sum()),
+        wrong=int((reviewed & np.isin(top, wrong)).sum()),
+        right_at_most=found.right_at_most,
+        listed=listed.tolist(),
+        groups=_groups(found, reviewed, np.isin(top, wrong)),
+        together=_together([*(ListTerms(len(one.listed), one.q, one.confidence) for one in before if one), this]),
+    )
 
 
 def _groups(found, reviewed, wrong):
@@ -254,11 +210,11 @@ def last_counts(federation, client):
     The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
     `LEAST` candidates; the last rows are then zero.
     """
-    records = [one for one in read_guaranteed_reviews(federation) if one["client"] == client]
-    if not records:
+    lists = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
+    if not lists:
         return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
-    last = records[-1]["guarantee"]
-    return _merge(np.array(last["groups"], np.int64)), np.array([last["q"], last["confidence"] or 0.0])
+    last = lists[-1]
+    return _merge(np.array(last.groups, np.int64)), np.array([last.q, last.confidence or 0.0])
 
 
 def _merge(counts):
@@ -286,12 +242,12 @@ def summary(counts: np.ndarray, terms: np.ndarray) -> ReviewCounts | None:
 
 
 def _together(lists):
-    """Return the guarantee of several lists of a client together: the errors of the single lists add up."""
-    sure = [one["confidence"] for one in lists if one["confidence"] is not None]
-    labels = sum(len(one["listed"]) for one in lists)
+    """Return the ListTerms of several lists of a client together: the errors of the single lists add up."""
+    sure = [one.confidence for one in lists if one.confidence is not None]
+    labels = sum(one.labels for one in lists)
     if len(sure) == len(lists):
-        return {"labels": labels, "q": max(one["q"] for one in lists), "confidence": max(0.0, 1 - sum(1 - c for c in sure))}
-    return {"labels": labels, "q": min(1.0, sum(one["q"] for one in lists)), "confidence": None}
+        return ListTerms(labels, max(one.q for one in lists), max(0.0, 1 - sum(1 - c for c in sure)))
+    return ListTerms(labels, min(1.0, sum(one.q for one in lists)), None)
 
 
 def statement(labels: int, q: float, confidence: float | None) -> str:

@@ -5,8 +5,10 @@ The ranges use only the random draw of the reviewed samples. The ranges are vali
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN
+from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.estimators.ranges import share_range
+from fnlkit.review.decided import Decisions
+from fnlkit.review.reviews import ClassShare, PairShare, Share
 
 # A table of classes or of pairs has at most this many rows.
 MOST_ROWS = 40
@@ -18,22 +20,17 @@ def differ(labels, others):
     return found.any(1) if found.ndim == 2 else found
 
 
-def level(federation, decisions):
+def level(federation: Federation, decisions: Decisions) -> Share:
     """Return the client's share of wrong labels before the review, with a 95 % range.
 
     If all suspects were listed, they are counted one by one, and the random samples represent all other samples.  In a review
     with a guarantee, random candidates represent the candidates.  Samples without a decision can be right or wrong.  A dropped
     sample counts as wrong.
-
-    Returns
-    -------
-    dict
-        level, low, high; level is None if no random sample was decided, or if a listed sample stayed open.
     """
-    return _row(*_counts(federation, decisions))
+    return Share(**_range(*_counts(federation, decisions)))
 
 
-def level_after_review(federation, decisions):
+def level_after_review(federation: Federation, decisions: Decisions) -> Share:
     """Return the client's share of wrong labels after the review, with a 95 % range, as `level` does.
 
     Decided labels count as right.
@@ -41,34 +38,30 @@ def level_after_review(federation, decisions):
     hits, unknown, drawn, sizes = _counts(federation, decisions)
     found, size = sum(hits), sum(sizes)
     total = max(1, len(federation.whole().clients[decisions.client]) - int((decisions.label < 0).sum()))
-    row = _row(hits, unknown, drawn, sizes)
-    return {name: None if share is None else max(0.0, share * size - found) / total for name, share in row.items()}
+    before = _range(hits, unknown, drawn, sizes)
+    after = {name: None if share is None else max(0.0, share * size - found) / total for name, share in before.items()}
+    return Share(**after)
 
 
-def by_class(federation, decisions, names):
-    """Return rows of the shares of wrong labels by given class, and of pairs of a given and a true class.
-
-    Returns
-    -------
-    classes, pairs : list of dict
-        given (and true), share, low, high, decided. Pairs are those that the review found.
-    """
+def by_class(federation: Federation, decisions: Decisions, names: list[str]) -> tuple[list[ClassShare], list[PairShare]]:
+    """Return the shares of wrong labels by given class, and of the pairs of a given and a true class that the review found."""
     if federation.task not in PLAIN or not len(decisions.positions):
         return [], []
     given = np.asarray(federation.given)[decisions.positions]
     classes, pairs = [], []
     for code in np.unique(given).tolist():
         one = given == code
-        classes.append({"given": names[code], "decided": int(one.sum())} | _row(*_counts(federation, decisions, code)))
+        decided = int(one.sum())
+        classes.append(ClassShare(names[code], decided, **_range(*_counts(federation, decisions, code))))
         for true in np.unique(decisions.label[one]).tolist():
             if true not in (code, -1):
                 counts = _counts(federation, decisions, code, true)
-                pairs.append({"given": names[code], "true": names[true], "decided": int(one.sum())} | _row(*counts))
-    pairs.sort(key=lambda row: -row["low"])
+                pairs.append(PairShare(names[code], names[true], decided, **_range(*counts)))
+    pairs.sort(key=lambda row: -row.low)
     return classes[:MOST_ROWS], pairs[:MOST_ROWS]
 
 
-def _row(hits, unknown, drawn, sizes):
+def _range(hits, unknown, drawn, sizes):
     """Return {level, low, high}; each unknown sample can have the property or not."""
     least, most = (share_range([x + u * k for x, u in zip(hits, unknown, strict=True)], drawn, sizes) for k in (0, 1))
     return {"level": None if any(unknown) else least.share, "low": least.low, "high": most.high}

@@ -6,7 +6,7 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.designs import read_applied_lists
+from fnlkit.review.reviews import read_applied_lists, read_reviews
 from fnlkit.review.suspects import find_reviewed
 
 
@@ -110,11 +110,10 @@ def list_labels(federation):
 def _find_decisions(federation):
     """Return {position: reviewer and date} of the samples whose label a review changed or that it left out."""
     out = {}
-    for record in federation.meta.get("reviews", []):
-        words = " ".join(str(record[name]) for name in ("who", "when") if record.get(name))
-        rows = record.get("changed", [])
-        changed = [row[0] for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
-        out |= dict.fromkeys([*changed, *record.get("dropped", [])], f"review ({words})" if words else "review")
+    for one in read_reviews(federation):
+        words = " ".join(str(part) for part in (one.who, one.when) if part)
+        positions = [*(row[0] for row in one.changed if row), *one.dropped]
+        out |= dict.fromkeys(positions, f"review ({words})" if words else "review")
     return out
 
 
@@ -122,10 +121,10 @@ def _find_listed(federation):
     """Return {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
     out = {}
     for number, one in enumerate(read_applied_lists(federation), 1):
-        sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"
-        text = f"list {number} of {len(one['listed'])} labels, at most {one['q']:g} right {sure}"
-        text += f" (review of {one['when']}, {one['reviews']} decisions, {one['sha256'][:12]})"
-        out |= dict.fromkeys(one["listed"], text)
+        sure = "on average" if one.confidence is None else f"with probability {one.confidence:g}"
+        text = f"list {number} of {len(one.listed)} labels, at most {one.q:g} right {sure}"
+        text += f" (review of {one.when}, {one.reviews} decisions, {one.sha256[:12]})"
+        out |= dict.fromkeys(one.listed, text)
     return out
 
 
@@ -167,8 +166,8 @@ def _words(federation, labels):
 
 def _find_left_out(federation):
     """Yield (position, client) of samples that reviews and corrections left out."""
-    for record in federation.meta.get("reviews", []):
-        yield from _check(federation, record.get("dropped", []), record.get("client"))
+    for one in read_reviews(federation):
+        yield from ((position, one.client) for position in one.dropped)
     for record in federation.meta.get("corrections", []):
         parts = record.get("left_out", [])
         for client, positions in enumerate(parts if isinstance(parts, list) else [parts]):
@@ -178,7 +177,5 @@ def _find_left_out(federation):
 def _check(federation, positions, client):
     right = isinstance(positions, list) and all(type(i) is int and 0 <= i < len(federation.given) for i in positions)
     if not right or (positions and not (type(client) is int and 0 <= client < len(federation))):
-        raise InputError(
-            "`reviews` or `corrections` name samples or clients that are not in the federation; make the file again"
-        )
+        raise InputError("`corrections` name samples or clients that are not in the federation; make the file again")
     return [(position, client) for position in positions]

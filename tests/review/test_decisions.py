@@ -77,7 +77,7 @@ def test_unsure_samples_stay_open_and_widen_the_interval(world):
     found = decisions.read_decisions(format_csv(rows), federation, data)
     assert len(found.unsure) == 1 and not found.rows_suspect[np.isin(found.rows, found.unsure)].any()
     a, b = (decisions.level(federation, one) for one in (sure, found))
-    assert a["level"] == 0 and b["level"] is None and b["high"] > a["high"] and b["low"] == a["low"] == 0
+    assert a.level == 0 and b.level is None and b.high > a.high and b.low == a.low == 0
     out = decisions.decide(federation, found, when="today")
     assert not out.extra["reviewed"][found.unsure].any() and out.meta["reviews"][0]["unsure"] == found.unsure.tolist()
     assert (out.given == federation.given).all()

@@ -11,6 +11,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, designs
 from fnlkit.review.designs import Design, rank_samples
+from fnlkit.review.reviews import Guarantee, ListTerms, Review
 from fnlkit.review.suspects import choose_guaranteed
 from tests.commands import refuse, succeed
 from tests.tables import format_csv, parse_csv
@@ -252,7 +253,9 @@ def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
 def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeypatch):
     kinds = np.random.default_rng(candidates).integers(0, 4, candidates)
     groups = [[int((part == kind).sum()) for kind in range(4)] for part in np.array_split(kinds, designs.GROUPS)]
-    review = {"client": 0, "guarantee": {"groups": groups, "q": 0.2, "confidence": None}}
+    terms = ListTerms(0, 0.2, None)
+    found = Guarantee(0.2, None, 0.0, None, candidates, 0, 0, 0.0, listed=[], groups=groups, together=terms)
+    review = Review(client=0, guarantee=found)
     monkeypatch.setattr(designs, "read_guaranteed_reviews", lambda federation: [review])
     counts, _ = designs.last_counts(None, 0)
     sizes = counts.sum(1)

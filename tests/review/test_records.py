@@ -10,6 +10,7 @@ from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.errors import InputError
 from fnlkit.review import report
 from fnlkit.review.records import SiteAudit
+from fnlkit.review.reviews import Review
 from fnlkit.review.tasks import report as task_report
 from fnlkit.review.tasks.records import TaskSite
 
@@ -56,3 +57,10 @@ def test_damaged_results_are_named(path, value, named):
     place[path[-1]] = value
     with pytest.raises(InputError, match=named):
         report.sites_of(facts)
+
+
+def test_reviews_are_read_and_written_with_the_same_bytes():
+    reviews = json.loads((RECORDED / "reviews.json").read_text())
+    records = from_json(list[Review], reviews, "reviews")
+    assert json.dumps(to_json(records)) == json.dumps(reviews)
+    assert [one.guarantee is None for one in records] == [True, False]  # an entry that only the second one has

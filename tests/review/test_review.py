@@ -16,6 +16,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, page
 from fnlkit.review.correct import correct
+from fnlkit.review.reviews import Share
 from fnlkit.review.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
 from tests.tables import format_csv, parse_csv
 from tests.toy import toy
@@ -88,9 +89,9 @@ def test_unreviewed_samples_widen_the_interval(world):
     )
     a, b = (decisions.level(federation, part) for part in (whole, half))
     share = len(wrong) / len(federation.clients[1])
-    assert b["level"] is None and b["low"] <= share <= b["high"] and b["high"] - b["low"] > a["high"] - a["low"]
+    assert b.level is None and b.low <= share <= b.high and b.high - b.low > a.high - a.low
     nothing = decisions.read_decisions(reviewed_by(federation, data, selection, limit=0), federation, data)
-    assert decisions.level(federation, nothing) == {"level": None, "low": 0.0, "high": 1.0}
+    assert decisions.level(federation, nothing) == Share(None, 0.0, 1.0)
 
 
 def test_the_level_falls_with_the_review(world):
