@@ -30,6 +30,8 @@ class Fit:
     loss : (logits (..., B, C), Batch) -> values (..., B) or (values, rows)
     corrections : tuple of (w (..., P), w_start (..., P), Batch) -> (..., P)
         Added to the gradient: FedProx, FedDyn, FedCorr's adaptive term.
+    penalty : (features (..., B, width), Batch) -> (...), or None
+        Added to the mean loss of a batch; requires `features`.
     epochs, batch_size : int
         If the last batch of an epoch is short, it is trained as a short batch.
     lr, momentum, weight_decay : float
@@ -52,6 +54,7 @@ class Fit:
 
     loss: Callable[..., Any] = cross_entropy
     corrections: tuple[Any, ...] = ()
+    penalty: Callable[..., Any] | None = None
     epochs: int = 5
     batch_size: int = 10
     lr: float = 0.03
@@ -295,6 +298,8 @@ def _step(network, client, fit, draws, received, twin, t):
     if draws.share is not None:
         other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y[partner]))
         values = draws.share[t] * values + (1 - draws.share[t]) * other
+    if fit.penalty is not None:
+        values = values + fit.penalty(batch.features, batch)
     values.mean().backward()
     for name, new in rows.items():
         client.rows[name][index] = new.detach().to(client.rows[name])

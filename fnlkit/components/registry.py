@@ -29,6 +29,8 @@ METHODS = {
     "confident-learning": "fnlkit.methods.forward:confident_learning",
     "fednoro": "fnlkit.methods.fednoro:fednoro",
     "fedelc": "fnlkit.methods.fedelc:fedelc",
+    "fedsir": "fnlkit.methods.fedsir:fedsir",
+    "maskedoptim": "fnlkit.methods.maskedoptim:maskedoptim",
     "fedem": "fnlkit.methods.fedem:fedem",
     "crowd-layer": "fnlkit.methods.crowd_layer:crowd_layer",
     "trace-regularization": "fnlkit.methods.crowd_layer:trace_regularization",
@@ -73,6 +75,7 @@ LOSSES = {
 OPTIMIZERS = {
     "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",
     "fedprox": "fnlkit.server.optimizers.fedprox:fedprox",
+    "feddecorr": "fnlkit.server.optimizers.feddecorr:feddecorr",
     "feddyn": "fnlkit.server.optimizers.feddyn:feddyn",
     "scaffold": "fnlkit.server.optimizers.scaffold:scaffold",
     "fednova": "fnlkit.server.optimizers.fednova:fednova",

@@ -1,8 +1,9 @@
-"""Functions that a server's message can name: steps of methods, estimators and audits, losses and gradient terms.
+"""Functions that a server's message can name: steps of methods, estimators and audits, losses, gradient terms and penalties.
 
 A site resolves the names in a message only with the table of `functions` and never imports anything else.  The table has the
 public functions at the top of a module of `PACKAGES`, defined in this module, whose positional parameters are exactly those
-of a client step, a loss or a gradient term.  A message therefore runs code that every site would also run in a simulation.
+of a client step, a loss, a gradient term or a penalty.  A message therefore runs code that every site would also run in a
+simulation.
 """
 
 import importlib
@@ -14,6 +15,7 @@ PACKAGES = (
     "fnlkit.client.drift",
     "fnlkit.client.losses",
     "fnlkit.client.measuring",
+    "fnlkit.client.penalties",
     "fnlkit.client.scaling",
     "fnlkit.client.testing",
     "fnlkit.estimators",
@@ -25,6 +27,7 @@ PACKAGES = (
 )
 # Positional parameters of functions that run on a client.
 STEP, LOSS, TERM = ("client", "model", "received"), ("logits", "batch"), ("w", "w_start", "batch")
+PENALTY = ("features", "batch")
 
 
 @cache
@@ -49,7 +52,7 @@ def _runs_on_clients(found, module, name):
     if not inspect.isfunction(found) or (found.__module__, found.__qualname__) != (module, name):
         return False
     parameters = inspect.signature(found).parameters.values()
-    return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM)
+    return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM, PENALTY)
 
 
 def may_be_named(module, name):

@@ -108,8 +108,10 @@ def name_of(step):
 
 
 def parts_of(step):
-    """Return a step, and for local training also the loss and the gradient terms, which have separate rows."""
-    return [step, step.loss, *step.corrections] if isinstance(step, Fit) else [step]
+    """Return a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
+    if not isinstance(step, Fit):
+        return [step]
+    return [step, step.loss, *step.corrections, *([] if step.penalty is None else [step.penalty])]
 
 
 # ---- rows
@@ -120,7 +122,8 @@ def _of_training(plan, task):
     rates = [plan.settings.lr, *_rates(stages)]
     arguments += [*arguments_of(plan.optimizer).items()]
     noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
-    yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates))
+    decays = [value for name, value in arguments if name.endswith("weight_decay")]
+    yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
     for name in sorted(reachable(*components(plan))):
         bound = LIMITS.get(name, {}) | as_agreed(name, arguments)
         yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
@@ -189,10 +192,11 @@ def _rates(parts):
     return [0.0, *(rate for name, rate in named if name.endswith("lr") and isinstance(rate, int | float))]
 
 
-def _training(task, sent, requests, epochs, settings, rate):
+def _training(task, sent, requests, epochs, settings, rate, decays=()):
     same = {"batch_size": settings.batch_size, "momentum": settings.momentum, "weight_decay": settings.weight_decay,
             "optimizer": settings.client_optimizer, "clip": settings.clip}  # fmt: skip
     bound = {name: equal_to(value) for name, value in same.items()}
+    bound["weight_decay"] = equal_to(settings.weight_decay, *decays)
     augments = Augment(), augmentation(settings.augment, task.kind, task.shape)
     bound |= {
         "lr": Limit(f"at most {rate:g}", lambda v: isinstance(v, int | float) and 0 < v <= rate),

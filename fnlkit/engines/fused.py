@@ -245,6 +245,8 @@ def find_terms(fit):
     """
     if fit.clip:
         raise Unknown("it has no kernel for gradient clipping")
+    if fit.penalty is not None:
+        raise Unknown(f"it has no kernel for the penalty {_name(fit.penalty)!r}")
     loss = _bound(declaration(fit.loss).terms, fit.loss, "loss")
     return loss, [_bound(CORRECTIONS.get(declaration(c).fused_kernel), c, "correction") for c in fit.corrections]
 

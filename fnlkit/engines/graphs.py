@@ -184,10 +184,10 @@ def signature(training):
     for name in training.rows:  # all of them, because the names that the loss reads are available only after it has run
         training.rows[name]
     fit = training.fit.changed(lr=0.0)
-    functions = [_constants(f) for f in (fit.loss, *fit.corrections)]
+    functions = [_constants(f) for f in (fit.loss, *fit.corrections, fit.penalty)]
     shapes = [(name, value.shape, value.dtype) for name, value in input_tensors(training).items()]
     shapes += [(value.shape, value.dtype) for value in changing(training)]
-    plain = fit.changed(loss=None, corrections=())
+    plain = fit.changed(loss=None, corrections=(), penalty=None)
     return repr((functions, plain, shapes, sorted(training.rows), sorted(training.state), training.shared_start))
 
 

@@ -191,6 +191,8 @@ class StackedTraining:
             share, rest, partner = mix
             other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
             values = share[:, None] * values + rest[:, None] * other
+        if fit.penalty is not None:
+            values = values + fit.penalty(batch.features, batch)[:, None]
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
         if self.forward.branched and not self._by_client():

@@ -14,24 +14,12 @@ from fnlkit.client.losses import label_learning
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, warm_up
+from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-# ---- on the client
-def merge_prediction(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
-    """Average a noisy client's label distributions with the model's predictions.
-
-    The mean, multiplied by `scale`, becomes the new label logits.
-    """
-    if received["noisy"] > 0:
-        labels = client.rows["label_logits"].softmax(-1)
-        client.rows["label_logits"] = scale * (labels + model(client.x).softmax(-1).to(labels)) / 2
 
 
 # ---- the server

@@ -4,7 +4,6 @@ Wu, Yu, Jiang, Cheng, Yan. FedNoRo: Towards noise-robust federated learning by a
 heterogeneity. IJCAI 2023.
 """
 
-import math
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,21 +12,12 @@ from fnlkit.client.losses import adjusted_distilled
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Positive, Rounds, Share, check_arguments
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, warm_up
+from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, teachers_weight, warm_up
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
-
-
-def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:
-    """Return w_kd of round r: strength exp(-5 (1 - x)^2).
-
-    x rises from 0 in round `start` to 1 in round `end`.
-    """
-    x = min(1.0, max(0.0, (r - start) / (end - start))) if end > start else 1.0
-    return strength * math.exp(-5 * (1 - x) ** 2)
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")

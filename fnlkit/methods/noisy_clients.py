@@ -1,5 +1,6 @@
-"""Noisy clients by class-wise losses, and their weight by the distance of the models (FedNoRo)."""
+"""Noisy clients by class-wise losses, their weight by the distance of the models, and their labels (FedNoRo, FedELC)."""
 
+import math
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,16 @@ def score_classes(client: "Client", model: "LocalModel", received: "dict[str, to
     counts = torch.bincount(labels, minlength=client.classes)
     sums = torch.zeros(client.classes, dtype=torch.float64).index_add_(0, labels, losses)
     return {"class_losses": torch.where(counts > 0, sums / counts.clamp_min(1), -1.0)}
+
+
+def merge_prediction(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
+    """Average a noisy client's label distributions with the model's predictions.
+
+    The mean, multiplied by `scale`, becomes the new label logits.
+    """
+    if received["noisy"] > 0:
+        labels = client.rows["label_logits"].softmax(-1)
+        client.rows["label_logits"] = scale * (labels + model(client.x).softmax(-1).to(labels)) / 2
 
 
 def stages(rounds: int, warmup: int, end: int, share: float = 0.1) -> tuple[int, int]:
@@ -81,3 +92,12 @@ def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray,
         return weights
 
     return weigh
+
+
+def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:
+    """Return w_kd of round r: strength exp(-5 (1 - x)^2).
+
+    x rises from 0 in round `start` to 1 in round `end`.
+    """
+    x = min(1.0, max(0.0, (r - start) / (end - start))) if end > start else 1.0
+    return strength * math.exp(-5 * (1 - x) ** 2)

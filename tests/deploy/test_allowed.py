@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fnlkit.client import drift, losses
+from fnlkit.client import drift, losses, penalties
 from fnlkit.components import registry
 from fnlkit.deploy.allowed import PACKAGES, functions, may_be_named
 
 ROOT = Path(__file__).parents[2]
-ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"])
+ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"], ["features", "batch"])
 
 
 def steps():
@@ -35,7 +35,8 @@ def test_every_function_that_runs_on_clients_is_in_the_table():
     of_losses = [getattr(losses, name) for name in losses.__all__ if inspect.signature(getattr(losses, name)).parameters]
     wanted = {named(loss) for loss in of_losses if [*inspect.signature(loss).parameters][:2] == ARGUMENTS[1]}
     wanted |= {tuple(target.split(":")) for target in registry.LOSSES.values()}
-    wanted |= {named(f) for f in vars(drift).values() if inspect.isfunction(f) and f.__module__ == drift.__name__}
+    for module in (drift, penalties):
+        wanted |= {named(f) for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__}
     wanted |= set(steps())
     assert len(wanted) > 70 and not wanted - functions()
 

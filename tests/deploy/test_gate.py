@@ -14,6 +14,7 @@ from fnlkit.client.drift import proximal
 from fnlkit.client.inputs import Augment
 from fnlkit.client.losses.consistency import self_regularized
 from fnlkit.client.losses.exchange import exchanged
+from fnlkit.client.penalties import decorrelate
 from fnlkit.client.training import Fit
 from fnlkit.deploy import checking, gate, gate_limits, gate_table, terms
 from fnlkit.deploy.allowed import may_be_named
@@ -333,6 +334,7 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):
             Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)),
             True,
         ),
+        ("fedavg", {"optimizer": "feddecorr"}, Fit(epochs=1, batch_size=16, penalty=partial(decorrelate, strength=9.0)), False),
         # Parameters that change by round.
         ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.1)), True),
         ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.41)), False),
@@ -357,9 +359,10 @@ def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more,
     ("method", "optimizer"),
     [
         *(("fedcorr", "feddyn"), ("flr", "fedprox"), ("fedrn", "ditto"), ("fedcorr(code=all)", "scaffold")),
+        ("elr", "feddecorr"),
         *((method, "fedavg") for method in ("na-fedavg", "fedelc", "coteaching", "rofl", "fedlsr", "dividemix", "feddpcont")),
         *((method, "fedavg") for method in ("fednoro", "feddiv", "t-revision", "rhfl", "flr-plus", "slr", "elr", "forward")),
-        ("coteaching-plus", "fedavg"),
+        *((method, "fedavg") for method in ("coteaching-plus", "maskedoptim", "fedsir(least_similar=3)")),
     ],
 )
 def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, monkeypatch):

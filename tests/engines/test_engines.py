@@ -101,7 +101,11 @@ OWN_TERMS = (
     "feddiv",
     "feddiv(level=0, clean_visits=0, warmup=1, confidence=0.3)",
     "rhfl",
+    "maskedoptim",
+    "fedsir",
 )
+# Losses without a compiled kernel: the fused engine trains in PyTorch and states it.
+WITHOUT_KERNEL = ("maskedoptim", "fedsir")
 
 
 # Methods with a loss that has no compiled form: the fused engine stacks their clients.
@@ -127,7 +131,7 @@ def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
     found = run(engine, method, optimizer, "power-of-choice(d=4)")
     agree(found, specification(method, optimizer, "power-of-choice(d=4)"))
     slow = [note for note in found[0].notes if engine in note]
-    assert not slow, found[0].notes
+    assert bool(slow) == (engine == "fused" and method in WITHOUT_KERNEL), found[0].notes
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -156,7 +160,8 @@ def test_other_optimizers(method, optimizer, engine):
     """Not the whole product: what they do on a client is a drift term like FedDyn's, the rest is the server's."""
     found = run(engine, method, optimizer, "uniform")
     agree(found, specification(method, optimizer, "uniform"))
-    assert not [note for note in found[0].notes if engine in note]
+    slow = optimizer == "feddecorr" and engine == "fused"  # no kernel reads the features of a batch
+    assert bool([note for note in found[0].notes if engine in note]) == slow
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -8,16 +8,19 @@ import torch
 
 from fnlkit.client.client import Batch, Client
 from fnlkit.client.inputs import Inputs
-from fnlkit.client.losses import cross_entropy, forward_corrected, label_mixture
+from fnlkit.client.losses import cross_entropy, forward_corrected, label_learning, label_mixture, partly_distilled
 from fnlkit.client.network import Network
+from fnlkit.client.penalties import decorrelate
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.kernels import count_matrix
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import anchor_transition
+from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
 from fnlkit.methods import energy_levels, fedcorr, na_fedavg, neighbor_votes
 from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedefc import transition_of
 from fnlkit.methods.forward import confident_issues
+from fnlkit.methods.noisy_clients import teachers_weight
 from fnlkit.server.aggregation import mean, median, squared_distances, trimmed_mean
 from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.optimizers import Updates
@@ -228,6 +231,104 @@ def test_fedelr_equals_its_public_code():
         assert values.mean().item() == pytest.approx(g["loss"][visit], rel=1e-12)
         assert logits.grad.numpy() == pytest.approx(g["gradient"][visit][index], rel=1e-10, abs=1e-15)
         assert memory.numpy() == pytest.approx(g["average"][visit], rel=1e-12)
+
+
+def test_maskedoptim_equals_its_public_code():
+    """Eleven samples: the eight with the smallest losses are held near the given labels."""
+    g = golden("maskedoptim")
+    n, classes = g["logits"].shape
+    logits, labels, y = (
+        torch.from_numpy(g["logits"]).requires_grad_(),
+        torch.from_numpy(g["label_logits"]),
+        torch.from_numpy(g["labels"]),
+    )
+    state = {"class_share": torch.full((classes,), 1 / classes, dtype=torch.float64)}
+    batch = Batch(y=y, rows={"label_logits": labels}, state=state, received={"noisy": torch.ones(())})
+    # The rate of a single sample: theirs is the gradient of the mean over the batch.
+    values, rows = label_learning(logits, batch, alpha=0.5, beta=0.1, rate=1.0, kept=0.8)
+    values.mean().backward()
+    assert logits.grad.numpy() == pytest.approx(g["gradient"], rel=1e-9, abs=1e-15)
+    assert (labels - rows["label_logits"]).numpy() / n == pytest.approx(g["label_gradient"], rel=1e-9, abs=1e-15)
+    # Their value includes the term of the given labels, which moves labels only.
+    held = -labels.log_softmax(-1).gather(1, y[:, None])[:, 0]
+    smallest = torch.nn.functional.cross_entropy(logits, y, reduction="none").argsort()[:8]
+    assert values.mean().item() + 0.5 * held[smallest].sum().item() / n == pytest.approx(g["loss"].item(), rel=1e-9)
+
+
+# ---- FedSIR
+def subspaces_of(g, k):
+    return class_subspaces(g[f"x{k}"], g[f"y{k}"], 3)
+
+
+def project(vectors):
+    """Return V^T V of vectors (..., R, d), which does not depend on signs and on the basis."""
+    return np.swapaxes(vectors, -1, -2) @ vectors
+
+
+def test_fedsir_singular_vectors_and_similarity():
+    g = golden("fedsir")
+    for k in range(3):
+        directions, residuals, spectra = subspaces_of(g, k)
+        assert spectra == pytest.approx(g[f"spectrum{k}"], rel=1e-4)
+        assert np.abs((directions * g[f"direction{k}"]).sum(-1)) == pytest.approx(np.ones(3), abs=1e-5)
+        assert project(residuals)[:, :8] == pytest.approx(g[f"residual_projection{k}"], abs=1e-3)
+        found = class_similarity(directions, spectra[:, 0], least=20)
+        assert found == pytest.approx(g[f"similarity{k}"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "least"), [("code", 100), ("low", 30)])
+def test_fedsir_relabels_as_its_public_code(name, least):
+    """With the limit of 100 samples, one class has two clients in its consensus and two have one; with 30, all have three."""
+    g = golden("fedsir")
+    parts = [np.stack(part) for part in zip(*(subspaces_of(g, k) for k in range(3)), strict=True)]
+    directions, residuals = merge_subspaces(*parts, least=least)
+    assert np.abs((directions * g[f"{name}_merged"]).sum(-1)) == pytest.approx(np.ones(3), abs=1e-5)
+    along, away = classify_by_subspaces(g["x"], directions, residuals)
+    assert along.tolist() == g[f"{name}_arg_sr"].tolist()
+    assert away.tolist() == g[f"{name}_arg_sn"].tolist()
+    assert np.where(along == away, along, g["y"]).tolist() == g[f"{name}_y_pred"].tolist()
+
+
+def test_fedsir_clean_clients_and_loss():
+    g = golden("fedsir")
+    assert lower_group(g["points"]).tolist() == (g["p_clean"] >= 0.5).tolist()
+    logits, y = torch.from_numpy(g["logits"]).requires_grad_(), torch.from_numpy(g["labels"])
+    shares = torch.from_numpy(g["counts"] / g["counts"].sum())
+    rows = {"distilled": torch.ones(len(y), dtype=torch.bool)}
+    batch = Batch(y=y, rows=rows, state={"class_share": shares}, teacher=torch.from_numpy(g["teacher"]))
+    batch.received = {"distil": torch.tensor(0.15, dtype=torch.float64)}
+    values = partly_distilled(logits, batch)
+    values.mean().backward()
+    assert values.mean().item() == pytest.approx(g["la_kd"].item(), rel=1e-6)  # theirs takes logarithms in single precision
+    assert logits.grad.numpy() == pytest.approx(g["la_kd_gradient"], rel=1e-6, abs=1e-12)
+    rises = [teachers_weight(r, strength=1, start=2, end=49) for r in (0, 2, 10, 49, 80)]
+    assert rises == pytest.approx(g["ramp"], rel=1e-12)
+    batch.rows["distilled"] = torch.arange(len(y)) > 2  # relabeled samples learn from the label alone
+    mixed = partly_distilled(logits, batch)
+    batch.received = {"distil": torch.zeros((), dtype=torch.float64)}
+    assert torch.equal(mixed[:3], partly_distilled(logits, batch)[:3]) and torch.equal(mixed[3:], values[3:])
+
+
+def test_feddecorr_equals_the_public_code_of_the_benchmark():
+    """One of the features never varies; one sample has no correlation, two have 1 or -1: 2^2 / 4 = 1, divided by B = 2."""
+    g = golden("feddecorr")
+    features = torch.from_numpy(g["features"]).requires_grad_()
+    value = decorrelate(features, Batch(y=torch.zeros(16)), strength=1.0)
+    value.backward()
+    assert value.item() == pytest.approx(g["loss"].item(), rel=1e-12)
+    assert features.grad.numpy() == pytest.approx(g["gradient"], rel=1e-9, abs=1e-14)
+    two = torch.from_numpy(g["two"])
+    halves = [decorrelate(two, Batch(y=torch.zeros(2)), strength=s).item() for s in (1.0, 0.1)]
+    assert halves == pytest.approx([g["two_loss"].item(), 0.1 * g["two_loss"].item()], rel=1e-9)
+    for alone in (two[:1], two[:, :1]):
+        alone = alone.clone().requires_grad_()
+        lone = decorrelate(alone, Batch(y=torch.zeros(len(alone))), strength=1.0)
+        lone.backward()
+        assert lone.item() == g["one_loss"].item() == 0 and not alone.grad.any()
+    stacked = torch.stack([features.detach(), 2 * features.detach() + 1, features.detach() ** 2])
+    found = decorrelate(stacked, Batch(y=torch.zeros(3, 16)), strength=0.5)
+    single = [decorrelate(each, Batch(y=torch.zeros(16)), strength=0.5).item() for each in stacked]
+    assert found.tolist() == pytest.approx(single, rel=1e-12) and found[0].item() == pytest.approx(found[1].item(), rel=1e-6)
 
 
 # ---- aggregation

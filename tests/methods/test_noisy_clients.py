@@ -12,8 +12,7 @@ from fnlkit.client.client import Batch
 from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularized
 from fnlkit.components import registry
 from fnlkit.kernels.mixture import higher_group
-from fnlkit.methods.fednoro import teachers_weight
-from fnlkit.methods.noisy_clients import aware_of_distance, score_classes, stages
+from fnlkit.methods.noisy_clients import aware_of_distance, score_classes, stages, teachers_weight
 from fnlkit.methods.rofl import class_means, merge_centroids, move_centroids, pseudo_from
 from fnlkit.server.clients import Replies
 from tests.toy import toy, train

@@ -30,8 +30,8 @@ from tests import toy
 from tests.commands import fnlkit, refuse, succeed
 
 # By hand, from the papers' algorithms.
-SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "rofl", "fedrn", "feddiv", "rhfl", "clipfl",
-          "centralized", "local"}  # fmt: skip
+SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
+          "feddiv", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
 SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont", "fedgr"}
 
 

@@ -19,6 +19,7 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     logit_distilled             -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
     logit_adjusted              -log p'_y, p' = softmax(z + log n)                           state["class_share"]
     adjusted_distilled          -(1 - w) log p'_y + w KL(p_global^F || p')                   state, teacher, received["distil"]
+    partly_distilled            adjusted_distilled, w = 0 for relabeled samples              the same, rows["distilled"]
     label_learning              KL(p || s) / C + b H(p) / C, s learned; or -log p'_y         rows, state, received["noisy"]
     near_centroids              -log p_y' + b |f - c_y|^2 + e H(p) on small losses           features, rows, state
     self_regularized            -log p'_y + b JS(p1^F, p2^F) + e H, p' of two views          uniform
@@ -32,7 +33,7 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     ==========================  ===========================================================  ===============================
 """
 
-from fnlkit.client.losses.adjusted import adjusted_distilled, label_learning, logit_adjusted
+from fnlkit.client.losses.adjusted import adjusted_distilled, label_learning, logit_adjusted, partly_distilled
 from fnlkit.client.losses.centroids import near_centroids
 from fnlkit.client.losses.consistency import self_regularized
 from fnlkit.client.losses.contrastive import contrastive, draw_classes
@@ -67,6 +68,7 @@ __all__ = [
     "mixmatch",
     "near_centroids",
     "needs",
+    "partly_distilled",
     "reads",
     "remember_predictions",
     "refurbished",

@@ -1,12 +1,14 @@
-"""Losses of FedNoRo and FedELC: logits adjusted by a client's class shares, distillation on noisy clients, learned labels."""
+"""Losses of FedNoRo, FedELC and MaskedOptim: logits adjusted by class shares, distillation of noisy clients, learned labels."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.client.losses.exchange import select_small_losses
 from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
+from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
@@ -65,11 +67,44 @@ def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: f
     -----
     w is ``received["distil"]`` (...): 0 on clients that count as clean.
     """
+    return _distilled(logits, batch, batch.received["distil"].to(logits)[..., None], temperature)
+
+
+def _distilled(logits, batch, weight, temperature):
     logp = log_softmax_with_prior(logits, batch.state["class_share"])
     teacher = (batch.teacher / temperature).softmax(-1).to(logp)
     away = (torch.special.xlogy(teacher, teacher) - teacher * logp).sum(-1)
-    weight = batch.received["distil"].to(logp)[..., None]
     return (1 - weight) * -select_label(logp, batch.y) + weight * away
+
+
+def keep_given_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+    """Client step: store the shares (C,) of the given labels, with at least one sample of each class, as FedSIR's code does.
+
+    All samples learn from the teacher until they are relabeled.
+    """
+    counts = torch.bincount(client.given.cpu(), minlength=client.classes).clamp_min(1)
+    client.state["class_share"] = (counts / counts.sum()).to(model.weights)
+    client.rows.setdefault("distilled", torch.ones(len(client), dtype=torch.bool))
+
+
+def _partly_distilled_terms(visit, *, temperature=0.8):
+    if visit.received["distil"] > 0 and not visit.client.rows["distilled"].all():
+        raise InputError("it has no kernel for the loss 'partly_distilled' after a relabeling")
+    return _distilled_terms(visit, temperature=temperature)
+
+
+@declare(terms=_partly_distilled_terms)
+@reads(teacher=True, before=lambda **keywords: (keep_given_shares,))
+def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
+    """Return `adjusted_distilled`, (..., B), with w = 0 for samples whose ``rows["distilled"]`` is False (Gholami 2026).
+
+    Parameters
+    ----------
+    temperature : float > 0
+        Temperature of the received model's softmax.
+    """
+    weight = batch.received["distil"].to(logits)[..., None] * batch.rows["distilled"]
+    return _distilled(logits, batch, weight, temperature)
 
 
 def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
@@ -79,9 +114,11 @@ def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str
         client.rows["label_logits"] = start.to(model.weights.dtype)
 
 
-def _learning_terms(visit, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0):
+def _learning_terms(visit, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0, kept=1.0):
     if not visit.received["noisy"] > 0:
         return _adjusted_terms(visit)
+    if kept < 1:
+        raise InputError("it has no kernel for the loss 'label_learning' of a part of a batch")
     learned, classes = visit.client.rows["label_logits"].numpy(), visit.client.classes
     return FusedLoss(label=0.0, learned=learned, reverse=1 / classes, entropy=beta / classes, rate=rate, hold=alpha)
 
@@ -89,7 +126,14 @@ def _learning_terms(visit, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0):
 @declare(terms=_learning_terms)
 @reads(before=lambda *, scale=10.0, **keywords: (keep_class_shares, _room(scale)))
 def label_learning(
-    logits: "torch.Tensor", batch: "Batch", *, alpha: float = 0.5, beta: float = 0.2, rate: float = 15.625, scale: float = 10.0
+    logits: "torch.Tensor",
+    batch: "Batch",
+    *,
+    alpha: float = 0.5,
+    beta: float = 0.2,
+    rate: float = 15.625,
+    scale: float = 10.0,
+    kept: float = 1.0,
 ) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
     """Return KL(p || s) / C + beta H(p) / C on noisy clients, (..., B), with learned labels s; elsewhere `logit_adjusted`.
 
@@ -104,6 +148,9 @@ def label_learning(
         Learning rate of label logits for a sample's own loss: the public code's 1000 divided by its batch of 64.
     scale : float > 0
         K, the initial value of label logits.
+    kept : float in (0, 1]
+        Share of a batch, those with the smallest cross entropy of the given label, with the term -alpha log s_y (Jiang 2025,
+        MaskedOptim); int(kept B) samples, at least one.  1: all samples.
 
     Notes
     -----
@@ -115,7 +162,11 @@ def label_learning(
     learned = ((p * (logp - logs)).sum(-1) - beta * (p * logp).sum(-1)) / classes
     noisy = batch.received["noisy"].to(logits)[..., None]
     given = torch.nn.functional.one_hot(batch.y, classes).to(logits)
-    step = (s - p.detach()) / classes + alpha * (s - given)
+    towards_given = s - given
+    if kept < 1:
+        losses = -select_label(logp.detach(), batch.y)
+        towards_given = towards_given * select_small_losses(losses, torch.ones_like(batch.y) > 0, 1 - kept)[..., None]
+    step = (s - p.detach()) / classes + alpha * towards_given
     plain = -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
     return torch.where(noisy > 0, learned, plain), {"label_logits": labels - rate * noisy[..., None] * step}
 
