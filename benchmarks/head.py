@@ -16,13 +16,32 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.fused import interleaved, module
 from fnlkit import datasets
 from fnlkit.datasets.partitioning import federation as split
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.fused import fused_fit
 
 HEADS = {"mlp(hidden=[])": 0.01, "mlp(hidden=512)": 0.01}
+
+
+def module(net):
+    """Return the torch network for the description of an MLP."""
+    layers = [nn.Flatten()]
+    for width, units in zip(net[1], net[1][1:], strict=False):
+        layers += [nn.Linear(width, units), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def interleaved(jobs, repeats, clock):
+    """Return the quartiles of each job's samples/s, (jobs, 3); a job returns the number of processed samples."""
+    rates = np.zeros((repeats, len(jobs)))
+    for r in range(repeats + 1):
+        for j, job in enumerate(jobs):
+            started = clock()
+            samples = job()
+            if r:  # the first repetition is a warm-up
+                rates[r - 1, j] = samples / (clock() - started)
+    return np.quantile(rates, [0.25, 0.5, 0.75], axis=0).T
 
 
 def federated(data, model, rounds):
