@@ -79,36 +79,6 @@ def two_components(values, *, seed=0):
     return TwoComponents(share.argmax(1) == order[1], means[order, 0], covariances[order, 0, 0], weights[order])
 
 
-def two_groups(values, *, least=4, floor=1e-4):
-    """Return the BIC of one Gaussian minus the BIC of two, for values (n,); positive if there are two groups.
-
-    Parameters
-    ----------
-    values : (n,) finite numbers
-    least : int
-        With fewer values, or equal values, the result is 0.
-    floor : float > 0
-        Added to variances, so that a few nearly equal values are not a group.
-
-    Notes
-    -----
-    Source: Schwarz 1978, with 2 and 5 parameters.
-    """
-    values = np.asarray(values, np.float64)
-    if len(values) < least or np.ptp(values) == 0:
-        return 0.0
-    _, means, variances, shares = gaussians(values[:, None], ridge=floor)
-    one = _log_likelihood(values, values.mean()[None], values.var()[None] + floor, np.ones(1))
-    two = _log_likelihood(values, means[:, 0], variances[:, 0, 0], shares)
-    return float(2 * (two - one) - 3 * np.log(len(values)))
-
-
-def _log_likelihood(values, means, variances, shares):
-    """Return the log likelihood of values (n,) under a mixture of one-dimensional Gaussians (K,)."""
-    densities = np.exp(-0.5 * (values[:, None] - means) ** 2 / variances) / np.sqrt(2 * np.pi * variances)
-    return np.log(np.maximum(densities @ shares, 1e-300)).sum()
-
-
 def lower_probability(values, *, seed=0, steps=10):
     """Return the probability (n,) that each value belongs to the fitted Gaussian with the smaller mean.
 

@@ -19,7 +19,6 @@ from fnlkit.review.guarantees import right_on_average
 PARTS, LEAST = 20, 1e-3
 # Simulated reviews of which `expected_list` is the mean.
 DRAWS = 64
-PURPOSES = ("find", "certify", "range")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from fnlkit.kernels.mixture import gaussians, higher_group, lower_probability, two_components, two_groups
+from fnlkit.kernels.mixture import gaussians, higher_group, lower_probability, two_components
 
 SETTINGS = {"default": {}, "dividemix": {"steps": 10, "tolerance": 1e-2, "ridge": 5e-4}, "one step": {"steps": 1}}
 
@@ -51,12 +51,3 @@ def test_groups_of_values_and_rows():
     assert ((lower_probability(values, steps=100) > 0.5) == right).all()
     assert np.array_equal(higher_group(np.c_[values, values[::-1] * 0 + 1, values**2]), ~right)
     assert not two_components(np.full(4, 2.5)).upper.any() and not two_components([]).upper.any()
-
-
-@pytest.mark.parametrize("kind", ["one group", "two groups", "outlier"])
-def test_the_difference_of_bic_equals_scikit_learn(kind):
-    rng = np.random.default_rng(3)
-    values = 0.3 + 0.05 * rng.standard_normal(40)
-    values = {"one group": values, "two groups": np.r_[values, 0.02 * rng.random(20)], "outlier": np.r_[values, 0.95]}[kind]
-    one, two = (GaussianMixture(n, reg_covar=1e-4, random_state=0).fit(values[:, None]).bic(values[:, None]) for n in (1, 2))
-    assert two_groups(values) == pytest.approx(one - two, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Runs of one recipe from many places: parts, what belongs together, and the commands of docs/cluster.md."""
+"""Runs of one recipe from many places: parts, what belongs together, and the commands of docs/gpu.md."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from fnlkit.errors import InputError
 from fnlkit.reproduce import gathering, recipe, reproduce
 from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
-TEXT = (Path(__file__).parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
 RECIPE = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1]
 SLURM, SHOW, XARGS, PARALLEL, RAY, MERGE = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
 
