@@ -178,7 +178,7 @@ def test_links_to_one_file_share_a_lock(fed, tmp_path):
     (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
     with lock_output(str(tmp_path / "run.pt")):
         code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o link.pt", tmp_path)
-        assert code == 2 and "is training into this file" in err
+        assert code == 2 and f"process {os.getpid()} is training into this file" in err
     with lock_output(str(tmp_path / "shared.jsonl"), "--metrics"):
         code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics shared.jsonl", tmp_path)
         assert code == 2 and "--metrics shared.jsonl: process" in err

@@ -1,5 +1,6 @@
 """An interrupted audit continues its models and returns the result of an uninterrupted one."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def stop_after(rounds):
     return progress, seen
 
 
-@pytest.mark.parametrize(("rounds", "vectors"), [(1, False), (ROUNDS, False), (2 * ROUNDS + 2, False), (ROUNDS, True)])
+@pytest.mark.parametrize(("rounds", "vectors"), [(1, False), (2 * ROUNDS + 2, False), (ROUNDS, True)])
 def test_an_interrupted_audit_continues_bit_for_bit(fed, whole, rounds, vectors, tmp_path):
     more, whole = {"embeddings": embeddings(fed)} if vectors else {}, whole[vectors]
     progress, _ = stop_after(rounds)
@@ -62,12 +63,19 @@ def test_an_interrupted_audit_continues_bit_for_bit(fed, whole, rounds, vectors,
     assert (tmp_path / "found.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
 
 
-@pytest.mark.parametrize("change", [{"seed": 4}, {"rounds": 5}, {"lr": 0.02}, {"embeddings": 1}, {"given": 1}])
-def test_a_changed_audit_starts_anew(fed, change, tmp_path):
-    vectors = embeddings(fed)
-    progress, _ = stop_after(ROUNDS + 1)
+@pytest.fixture(scope="module")
+def interrupted(fed, tmp_path_factory):
+    """The checkpoints of an audit with embeddings that stopped in its second model."""
+    folder, (progress, _) = tmp_path_factory.mktemp("interrupted"), stop_after(ROUNDS + 1)
     with pytest.raises(KeyboardInterrupt):
-        fnlkit.audit(fed, **HOW, embeddings=vectors, checkpoints=tmp_path, progress=progress)
+        fnlkit.audit(fed, **HOW, embeddings=embeddings(fed), checkpoints=folder, progress=progress)
+    return folder
+
+
+@pytest.mark.parametrize("change", [{"seed": 4}, {"rounds": 5}, {"lr": 0.02}, {"embeddings": 1}, {"given": 1}])
+def test_a_changed_audit_starts_anew(fed, interrupted, change, tmp_path):
+    shutil.copytree(interrupted, tmp_path, dirs_exist_ok=True)
+    vectors = embeddings(fed)
     how = HOW | {"embeddings": vectors}
     if "embeddings" in change:
         how["embeddings"] = vectors + np.float32(1e-3)
