@@ -90,7 +90,7 @@ def covering():
     return out + own
 
 
-def quick(times=2):
+def quick(times=1):
     """Return combinations in which every value of each factor occurs at least `times` times."""
     seen, out = collections.Counter(), []
     for chosen in covering():
