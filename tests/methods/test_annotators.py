@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import pipeline
+from fnlkit import noise, pipeline
 from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.failure import Failure
 from fnlkit.client.losses import crowd_cross_entropy, soft_cross_entropy
@@ -247,6 +247,21 @@ def test_a_client_that_misses_a_pass_costs_no_more_than_this_client(method):
     for missed in range(5):
         assert losing_passes(method, lambda at, client, missed=missed: client == 3 and at == missed) > without - 0.05
     assert losing_passes(method, lambda at, client: client == 3 - at) > without - 0.1  # another client in each pass
+
+
+@pytest.mark.parametrize(("spread", "stage"), [(0.3, "given labels"), (1.5, "inferred labels")])
+def test_labels_are_kept_if_the_passes_drift_away(spread, stage, tmp_path):
+    """Ten classes with close centers, where the passes replace right labels by groups of samples, and with distant ones."""
+    rng = np.random.default_rng(0)
+    y, centers = rng.integers(0, 10, 4000), rng.normal(size=(10, 20)) * spread
+    x = (centers[y] + rng.normal(size=(len(y), 20))).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:200], y_test=y[:200])
+    federation = pipeline.partition(str(tmp_path / "data.npz"), clients=10, scheme="iid", say=None)
+    federation = noise.inject(federation, "clients(rho=0.6, tau=0.5)", seed=0)
+    run = pipeline.train(federation, method="fedem", model="mlp(hidden=[64])", rounds=12, fraction=0.5, epochs=2, lr=0.05,
+                         ledger="none", say=None)  # fmt: skip
+    row = next(row for row in run.history if "decrease" in row)
+    assert row["stage"] == stage and (row["decrease"] > fedem.UNSETTLED) == (stage == "given labels")
 
 
 def test_sums_that_contradict_each_other_are_refused():
