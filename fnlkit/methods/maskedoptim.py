@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 
 from fnlkit.client.losses import label_learning
-from fnlkit.components.declarations import method
+from fnlkit.components.declarations import declaration, method
 from fnlkit.components.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up
-from fnlkit.server.aggregation import mean
 from fnlkit.server.robust import rfa
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def maskedoptim(
     noisy_clients (N,) once.
     """
     refuse_mixup(opt, "maskedoptim")
-    if opt.aggregate is mean:
+    if declaration(opt.aggregate).sums:  # the default, a mean
         opt = replace(opt, aggregate=partial(rfa, variant="public"))
     warmup = first_correction(warmup, rounds)
     model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing="least")
