@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import click
 
 from fnlkit import pipeline
+from fnlkit.artifacts.federation import TASKS, Federation
+from fnlkit.cli import tables
 from fnlkit.cli.plumbing import (
     Table,
     console,
@@ -72,8 +74,6 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with _resumable(output, say) as checkpoints:
         with bar("sites" if quick else "model 1") as progress:
-            from fnlkit.artifacts.federation import TASKS, Federation
-
             found = pipeline.audit(
                 Federation.read(file, TASKS),
                 embeddings=embeddings,
@@ -133,7 +133,6 @@ def _suggestions(facts):
 
 def _tables(facts):
     """Return the results of an audit as rich renderables."""
-    from fnlkit.cli import tables
     from fnlkit.review import report
 
     if "labels_are" in facts:

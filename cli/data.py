@@ -5,7 +5,9 @@ import sys
 
 import click
 
+from fnlkit import datasets
 from fnlkit.cli.plumbing import Table, json_option, out_console
+from fnlkit.datasets.croissant import croissant
 
 
 @click.group()
@@ -29,8 +31,6 @@ def list_sets(as_json):
     Example:
       fnlkit data list --json
     """
-    from fnlkit import datasets
-
     rows = [{"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.registry().items()]
     if as_json:
         for row in rows:
@@ -53,8 +53,6 @@ def get(name):
     Example:
       fnlkit data get digits
     """
-    from fnlkit import datasets
-
     data = datasets.load(name, download=True)
     _show(_facts(data))
 
@@ -71,11 +69,7 @@ def info(name, as_json, as_croissant):
     Example:
       fnlkit data info digits --json
     """
-    from fnlkit import datasets
-
     if as_croissant:
-        from fnlkit.datasets.croissant import croissant
-
         sys.stdout.write(json.dumps(croissant(name), indent=1) + "\n")
         return
     known = name in datasets.registry()

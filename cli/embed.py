@@ -5,6 +5,9 @@ from contextlib import contextmanager
 
 import click
 
+from fnlkit import datasets
+from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -19,11 +22,10 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.components.spec import parse
+from fnlkit.datasets.embed import BACKBONES
 
 
 def _backbones():
-    from fnlkit.datasets.embed import BACKBONES
-
     return BACKBONES
 
 
@@ -55,16 +57,12 @@ def command(file, dataset, backbone, device, batch_size, new, output):
     Example:
       fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
     """
-    from fnlkit import datasets
-    from fnlkit.artifacts import files
     from fnlkit.datasets.embed import embed_parts, place_of
 
     spec = parse(backbone, "--backbone")
     if file is None and dataset is not None:
         data = datasets.load(dataset)
     else:
-        from fnlkit.artifacts.federation import Federation
-
         need_input(file or "-")
         keeps(file, output, "federation")
         federation = Federation.read(file or "-")

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from fnlkit import pipeline
+from fnlkit.cli import tables
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -26,6 +27,7 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
+from fnlkit.estimators.compare import compare
 
 
 def estimate_options(command):
@@ -79,8 +81,6 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
     need_input(file)
-    from fnlkit.cli import tables
-    from fnlkit.estimators.compare import compare
 
     # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}

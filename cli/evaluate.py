@@ -4,6 +4,7 @@ import json
 import sys
 
 import click
+import numpy as np
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
@@ -23,6 +24,9 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
+from fnlkit.results import evaluation, grouping
+from fnlkit.results.comparison import score_kinds, score_name
+from fnlkit.results.tidy import write_tidy
 
 
 @click.command()
@@ -69,8 +73,6 @@ def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, 
       fnlkit evaluate run.pt --json
       fnlkit evaluate runs/quickstart --by method --markdown
     """
-    from fnlkit.results.tidy import write_tidy
-
     runs = runs or ("-",)
     for path in runs:
         need_input(path)
@@ -146,8 +148,6 @@ def _display(value):
 
 
 def _show_one(row, values, run, classes, confusion):
-    import numpy as np
-
     say = out_console()
     table = Table("", "", heads=False)
     for key, value in row.items():
@@ -180,8 +180,6 @@ def _show_one(row, values, run, classes, confusion):
 
 def _show_confusion(say, row, values, run, classes):
     """Print confusion matrices of at most 20 classes: of each kind of samples, and of the training labels of each stage."""
-    from fnlkit.results import evaluation
-
     for name, part in row["measured"].items():
         if len(values.get(f"{name}_confusion", range(99))) <= 20:
             rows = "true class" if part["measures"] == "accuracy" else "given label"
@@ -294,9 +292,6 @@ def _to_target(row):
 
 
 def _show_many(found, baseline):
-    from fnlkit.results import grouping
-    from fnlkit.results.comparison import score_kinds, score_name
-
     rows = found.rows
     aimed = "target" in rows[0]
     to_target = ["client-rounds to target", "MB up", "MB down", "seconds"] if aimed else []

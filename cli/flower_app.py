@@ -4,6 +4,7 @@ import click
 from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import console, printable, setting_options
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.deploy.identity import parse_address
 from fnlkit.errors import InputError
 
@@ -100,7 +101,6 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     Example:
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
-    from fnlkit.datasets.loading import to_dataset
     from fnlkit.deploy import handover
     from fnlkit.deploy.project import write_project
     from fnlkit.deploy.terms import TASKS, Judging

@@ -3,13 +3,14 @@
 import click
 
 from fnlkit import pipeline
+from fnlkit.artifacts.federation import Federation
+from fnlkit.cli import tables
 from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, verbose
 from fnlkit.cli.source import need_input, refuse_unread
+from fnlkit.noise import MODELS
 
 
 def _models():
-    from fnlkit.noise import MODELS
-
     return MODELS
 
 
@@ -37,9 +38,6 @@ def command(file, dataset, noise, seed, output):
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.cli import tables
-
     if file is None and dataset is not None:
         noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
         refuse_unread(file)

@@ -3,8 +3,10 @@
 from functools import partial
 
 import click
+import numpy as np
 
 from fnlkit import pipeline
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -15,12 +17,11 @@ from fnlkit.cli.plumbing import (
     seed_option,
 )
 from fnlkit.cli.source import need_input, refuse_unread
+from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.errors import InputError
 
 
 def _schemes():
-    from fnlkit.datasets.partitioning import SCHEMES
-
     return SCHEMES
 
 
@@ -70,10 +71,6 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
-    import numpy as np
-
-    from fnlkit.artifacts.federation import Federation
-
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": gold, "public": public}
     if file is not None and (task or label):

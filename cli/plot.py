@@ -4,9 +4,13 @@ import os
 
 import click
 
-from fnlkit import pipeline
+from fnlkit import datasets, pipeline
 from fnlkit.cli.plumbing import caution, console, dataset_option, takes_file, trust_option
 from fnlkit.errors import InputError
+from fnlkit.estimators.rows import read_rows
+from fnlkit.pipeline.judging import open_runs
+from fnlkit.results import comparison, plots
+from fnlkit.results.plots import league
 
 
 @click.command()
@@ -54,8 +58,6 @@ def command(words, kind, dataset, embeddings, projection, facet, size, trust, ou
       fnlkit plot fedavg-0.pt fedcorr-0.pt -o curves.svg
       fnlkit plot transition judged.npz -o transition.png
     """
-    from fnlkit.results import plots
-
     kind, paths = _kind(words, kind, plots.KINDS)
     found = plots.find_kind(kind)
     things = _read(paths, found.takes, trust)
@@ -102,12 +104,9 @@ def _kind(words, option, kinds):
 def _read(paths, takes, trust):
     """Return [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
     if takes == "ranks":
-        from fnlkit.results.plots import league
-
         return [(path, league.read_league(path)) for path in paths]
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
-    from fnlkit.pipeline.judging import open_runs
 
     return [one for path in paths for one in open_runs(path, trust=trust, say=caution)]
 
@@ -120,10 +119,6 @@ def _labels(path, trust):
 
 
 def _vectors(thing, dataset, embeddings):
-    from fnlkit import datasets
-    from fnlkit.estimators.rows import read_rows
-    from fnlkit.results import comparison
-
     federation = comparison.federation(thing)
     if embeddings is not None:
         return read_rows(embeddings, "embeddings", federation)

@@ -8,8 +8,9 @@ from typing import Literal, get_args, get_origin
 
 import click
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.provenance import provenance as provenance
+from fnlkit.cli.described import show
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
 from fnlkit.components.parameters import SpecText
 from fnlkit.components.spec import find, write_spec
@@ -233,13 +234,9 @@ def emit(artifact, target, *, shown=False):
     shown : bool
         Whether the command has printed a summary already.
     """
-    from fnlkit.artifacts import files
-
     plain = isinstance(artifact, files.Artifact)
     if target == "-" and sys.stdout.isatty():
         if not shown:
-            from fnlkit.cli.described import show
-
             show(artifact if plain else artifact.to_artifact())
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:

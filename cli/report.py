@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit import pipeline
+from fnlkit import datasets, pipeline
 from fnlkit.artifacts import saving
 from fnlkit.cli.plumbing import caution, console, dataset_option, ledger_option, takes_file, trust_option
 from fnlkit.cli.source import need_input
@@ -46,8 +46,6 @@ class _Samples:
         self.chosen, self.known = chosen, {}
 
     def __call__(self, run):
-        from fnlkit import datasets
-
         name = self.chosen or run.meta["dataset"]
         if (name, run.meta.get("dataset_checksum")) not in self.known:
             data = None

@@ -7,13 +7,16 @@ import time
 
 import click
 
+from fnlkit import datasets
 from fnlkit.cli.plumbing import Table, baseline_option, console, dataset_option, json_option, out_console, takes_file
 from fnlkit.cli.progress import log
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.models import NETWORKS
+from fnlkit.results.grouping import LEGEND
 from fnlkit.results.ranking import ranking
 from fnlkit.results.statistics import METHOD
+from fnlkit.results.tidy import write_tidy
 
 
 @click.command()
@@ -147,8 +150,6 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
     if export:
         _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
     if tidy:
-        from fnlkit.results.tidy import write_tidy
-
         write_tidy(found.tidy(), tidy)
     if table:
         _print_published(found, as_json)
@@ -195,7 +196,6 @@ def _percent(mean, spread):
 
 def _must_exist(dataset, model, embeddings):
     """Refuse unknown names before the first command, so that --dry-run prints only commands that can run."""
-    from fnlkit import datasets
     from fnlkit.reproduce import checking
 
     if model:
@@ -289,8 +289,6 @@ _MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified lab
 
 
 def _show(title, rows):
-    from fnlkit.results.grouping import LEGEND
-
     # With --select last, the kept model has the late score.
     shown = ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in rows) else [])
     scores = [column for name in shown for column in (name, "ahead", "p")]

@@ -3,6 +3,7 @@
 import click
 
 from fnlkit import pipeline
+from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.cli.plumbing import (
     caution,
     console,
@@ -77,7 +78,6 @@ def export(file, dataset, client, output, **options):
     Example:
       fnlkit review export judged.npz --client 3 --budget 100 --guarantee 0.2 -o review
     """
-    from fnlkit.artifacts.federation import TASKS, Federation
     from fnlkit.review.suspects import client_of
 
     federation = Federation.read(file, TASKS)

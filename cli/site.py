@@ -6,6 +6,7 @@ import os
 import click
 
 from fnlkit import pipeline
+from fnlkit.artifacts import files, saving
 from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option, takes_file
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 from fnlkit.deploy import answers
@@ -153,7 +154,6 @@ def review(data, folder, name, output, table, run, listed, **options):
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
-    from fnlkit.artifacts import files, saving
     from fnlkit.deploy import handover, labels
     from fnlkit.review.reviews import read_reviews
 
@@ -249,8 +249,6 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
 
 def _write_to_send(artifact, lines, output):
     """Write a file for the coordinator, and a description of the contents to a text file and to stdout."""
-    from fnlkit.artifacts import files, saving
-
     files.write(artifact, output)
     text = f"{output.removesuffix('.npz')}.txt"
     saving.write_bytes(["".join(f"{line}\n" for line in lines).encode()], text)

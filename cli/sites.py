@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from fnlkit.artifacts import saving
+from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import _tables
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
 from fnlkit.deploy import connection
@@ -366,7 +366,6 @@ def audit(paths, html, output):
       fnlkit sites audit *-1.npz -o heads.npz
       fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
     """
-    from fnlkit.artifacts import files, saving
     from fnlkit.deploy import mail, mail_files
     from fnlkit.review import report
 
@@ -400,8 +399,6 @@ def show(file):
 
 def _result(file, option="", task=None):
     """Return the result of a task in a file of `fnlkit sites run`."""
-    from fnlkit.artifacts import files
-
     try:
         found = json.loads(files.read_text(file))
         right = found["kind"] == "fnlkit.sites/1" and task in (None, found["task"])

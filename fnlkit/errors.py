@@ -1,6 +1,10 @@
 """Exceptions with messages for the user."""
 
+from __future__ import annotations
+
 import difflib
+from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -42,7 +46,7 @@ class Terminated(BaseException):
         self.code = code
 
 
-def nearest(word, words):
+def nearest(word: object, words: Iterable[Any]) -> str:
     """Return a hint `; did you mean X?` if `words` has a similar word, else ""."""
     close = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -78,7 +78,7 @@ def get_label_quality_scores(
     return _SCORES[method](labels, probs)
 
 
-def read_labels(labels, pred_probs):
+def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return checked labels (n,) int64 and probabilities (n, C) float32 or float64."""
     probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
     checks.finite(probs, "pred_probs")
@@ -90,7 +90,7 @@ def read_labels(labels, pred_probs):
     return labels, probs
 
 
-def group_by_site(sites, n):
+def group_by_site(sites: ArrayLike | None, n: int) -> tuple[np.ndarray | slice, np.ndarray]:
     """Return an index that sorts n samples by site, and the offsets (S + 1,) of the sites; one site if `sites` is None."""
     if sites is None:
         return slice(None), np.array([0, n])
@@ -104,7 +104,7 @@ def group_by_site(sites, n):
     return np.argsort(site, kind="stable"), np.append(0, np.cumsum(sizes))
 
 
-def owners(offsets):
+def owners(offsets: np.ndarray) -> np.ndarray:
     """Return the number of the site (n,) of each sample, for samples sorted by site."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 

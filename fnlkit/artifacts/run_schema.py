@@ -167,7 +167,7 @@ _ROW = _fields(
 _REJECTED = _fields(round=_whole, client=_whole, reason=_text)
 
 
-def check(run) -> None:
+def check(run: Any) -> None:
     """Raise InputError unless a run has the form that `train` writes.
 
     Parameters

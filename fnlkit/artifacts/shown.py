@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -55,7 +54,7 @@ def plain(value: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 
 
-def data_set(name: str | os.PathLike[str]) -> str:
+def data_set(name: object) -> str:
     """Return a short name of a data set: the end of a path, or the name of a spec.
 
     Examples

@@ -165,7 +165,7 @@ def _cache_tensor(values, dtype, device):
     return torch.tensor(values, dtype=dtype, device=device)
 
 
-def intake(dataset) -> tuple[Any, ...]:
+def intake(dataset: Any) -> tuple[Any, ...]:
     """Return (x_train, x_test, input_shape, image) as arrays of rows for networks and engines, without copies.
 
     Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).

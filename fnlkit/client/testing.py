@@ -4,12 +4,20 @@ An exact number of predictions is a threshold on the values of single samples if
 therefore replies groups of at least `FEWEST` samples, and for each group a range instead of the number.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 # Smallest group of samples that a client describes.
 FEWEST = 20
@@ -43,7 +51,7 @@ class Ranges(NamedTuple):
     most: np.ndarray
 
 
-def reply_tested(client, model, received):
+def reply_tested(client: Client, model: LocalModel, received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Reply the samples of each group, and the lower ends of the ranges of wrong predictions by the received model."""
     counts = torch.zeros(client.classes, client.classes, dtype=torch.int64)
     counts.index_put_((model(client.x).argmax(1).cpu(), client.y), torch.tensor(1), accumulate=True)
@@ -51,7 +59,7 @@ def reply_tested(client, model, received):
     return {"tested": torch.from_numpy(tested), "wrong": torch.from_numpy(lower_end(tested, wrong))}
 
 
-def in_groups(counts):
+def in_groups(counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the samples and the wrong predictions, each int64 (C + 1,), of groups with at least `FEWEST` samples.
 
     Parameters
@@ -75,20 +83,20 @@ def in_groups(counts):
     return tuple(both)
 
 
-def lower_end(tested, wrong):
+def lower_end(tested: ArrayLike, wrong: ArrayLike) -> np.ndarray:
     """Return the lower ends of the ranges of numbers (...,): multiples of `RANGE`, each range with at least `RANGE` numbers."""
     last = (np.asarray(tested) + 1) // RANGE - 1
     return RANGE * np.clip(np.asarray(wrong) // RANGE, 0, np.maximum(last, 0))
 
 
-def ranges(tested, wrong):
+def ranges(tested: np.ndarray, wrong: np.ndarray) -> Ranges:
     """Return the Ranges of replies (..., G)."""
     tested, wrong = np.asarray(tested, np.int64), np.asarray(wrong, np.int64)
     last = RANGE * np.maximum((tested + 1) // RANGE - 1, 0)
     return Ranges(tested, wrong, np.where(wrong == last, tested, wrong + RANGE - 1))
 
 
-def implausible(replies):
+def implausible(replies: Mapping[Any, Mapping[str, torch.Tensor]]) -> dict[Any, str]:
     """Return {key: reason} of clients whose replies are no ranges of `reply_tested`, {key: replies} by any key."""
     reasons = {}
     for key, reply in replies.items():

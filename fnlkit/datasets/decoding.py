@@ -3,12 +3,16 @@
 All files are checked once before work begins and decoded on access.
 """
 
+from __future__ import annotations
+
 import os
 import pathlib
 import sys
 import wave
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +21,10 @@ from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import dicom
 from fnlkit.errors import InputError, SampleError
+
+Value = TypeVar("Value")
+Item = TypeVar("Item")
+
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".dcm", ".dicom")
 SOUNDS = (".wav",)
@@ -80,7 +88,7 @@ def _again(folder, names, one, shape, dtype):
     return out
 
 
-def kind_of(path):
+def kind_of(path: pathlib.Path) -> str | None:
     """Return "image" or "wave" for a sample file, otherwise None.
 
     The file extension decides; if it is unknown, the content decides.  Hidden files and the directory file of a DICOM medium
@@ -90,8 +98,7 @@ def kind_of(path):
     ----------
     path : pathlib.Path
     """
-    from PIL import Image
-
+    pillow = _pillow()
     ending = path.suffix.lower()
     if path.name.startswith("."):
         return None
@@ -105,13 +112,15 @@ def kind_of(path):
         if head[:4] == b"RIFF" and head[8:] == b"WAVE":
             return "wave"
         if not dicom.is_dicom(path):
-            Image.open(path, formats=_FORMATS).close()
+            pillow.Image.open(path, formats=_FORMATS).close()
     except Exception:  # Pillow raises many kinds of errors for files that are not images
         return None
     return "image"
 
 
-def reader(paths, *, size=0, window="", seconds=0.0):
+def reader(
+    paths: Sequence[pathlib.Path], *, size: int = 0, window: str = "", seconds: float = 0.0
+) -> tuple[str, Callable[[pathlib.Path], np.ndarray]]:
     """Return (kind, function) to read files of the same kind as the first one.
 
     The kind is "image", "wave" or "array".  The function maps a path to an array.
@@ -132,26 +141,33 @@ def reader(paths, *, size=0, window="", seconds=0.0):
     return "image", partial(image, size=size, window=window)
 
 
-def first_of(paths, one):
+def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]) -> Value:
     """Call a function on the first readable file and return the result.
 
     If no file is readable, the InputError of the first file is raised.
     """
-    error = None
+    error: InputError | None = None
     for path in paths:
         try:
             return one(path)
         except InputError as found:
             error = error or found
+    assert error is not None  # there is at least one path
     raise error
 
 
-def sample_rate(paths):
+def sample_rate(paths: Iterable[pathlib.Path]) -> int:
     """Return the sample rate in Hz of the first readable wav file."""
     return first_of(paths, read_wav)[1]
 
 
-def decode_files(parts, one, *, shape=None, remember=None):
+def decode_files(
+    parts: Sequence[Sequence[pathlib.Path]],
+    one: Callable[[pathlib.Path], np.ndarray],
+    *,
+    shape: tuple[int, ...] | None = None,
+    remember: Callable[[str, Callable[[], Any]], Any] | None = None,
+) -> Sequence[np.ndarray | Rows]:
     """Return an array of samples (n, ...) for each list of files.
 
     All samples have the same shape and type.  Arrays above 64 MiB are decoded on access.  Every file is read once to check it,
@@ -172,9 +188,10 @@ def decode_files(parts, one, *, shape=None, remember=None):
     InputError
         One line that names up to 50 files that cannot be read or that differ from the other files.
     """
-    everything, kept = [path for part in parts for path in part], []
+    everything = [path for part in parts for path in part]
+    kept: list[Any] = []
 
-    def survey():
+    def survey() -> list[Any]:
         found, dtype = _survey(everything, one, kept, shape)
         return [list(found), np.dtype(dtype).str]
 
@@ -186,7 +203,7 @@ def decode_files(parts, one, *, shape=None, remember=None):
     return [load_small(Decoded(part, one, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
 
 
-def load_small(rows):
+def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
     """Read rows into memory if they need at most 64 MiB, otherwise return them unread."""
     if rows.nbytes > large.SMALL:
         return rows
@@ -203,7 +220,7 @@ def _survey(every, one, kept, shape):
     """
     forms, reasons, total = {}, {}, 0
 
-    def read(path):
+    def read(path: pathlib.Path) -> tuple[Any, str | None]:
         try:
             return one(path), None
         except InputError as error:
@@ -277,7 +294,7 @@ def _remedy(one):
     return "write seconds=1.0 in the data set's spec to cut or pad all to one length" if function is sound else "convert all"
 
 
-def progress(items):
+def progress(items: Collection[Item]) -> Iterable[Item]:
     """Yield the items, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty() or len(items) < 1000:
         return iter(items)
@@ -287,7 +304,7 @@ def progress(items):
     return track(items, "reading", console=Console(stderr=True), transient=True)
 
 
-def image(path, *, size=0, window=""):
+def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
     """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 bits.
 
     Parameters
@@ -302,11 +319,10 @@ def image(path, *, size=0, window=""):
     ------
     InputError
     """
-    from PIL import Image, UnidentifiedImageError
-
+    pillow = _pillow()
     try:
         with _open(path, window) as picture:
-            if picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
+            if picture.width * picture.height > pillow.Image.MAX_IMAGE_PIXELS:
                 raise InputError(
                     f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
                 )
@@ -316,7 +332,7 @@ def image(path, *, size=0, window=""):
             out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise
-    except UnidentifiedImageError as error:
+    except pillow.UnidentifiedImageError as error:
         raise InputError(f"{paths.display_path(path)}: cannot be read as an image: the content has no known format") from error
     except Exception as error:
         raise InputError(
@@ -325,14 +341,21 @@ def image(path, *, size=0, window=""):
     return out[..., None] if out.ndim == 2 else out
 
 
+def _pillow():
+    """Return Pillow, which only files with images need."""
+    import PIL
+    import PIL.Image
+
+    return PIL
+
+
 def _open(path, window):
     """Return a Pillow image; with more than 8 bits, values are 0 to 65535."""
-    from PIL import Image
-
+    pillow = _pillow()
     if dicom.is_dicom(path):
         values = dicom.pixels(path, window)
-        return Image.fromarray(values if values.dtype == np.uint8 else values * np.float32(65535))
-    picture = Image.open(path, formats=_FORMATS)
+        return pillow.Image.fromarray(values if values.dtype == np.uint8 else values * np.float32(65535))
+    picture = pillow.Image.open(path, formats=_FORMATS)
     if picture.format == "TIFF" and (getattr(picture, "n_frames", 1) > 1 or picture.mode in ("I", "F")):
         found = f"{picture.n_frames} pages" if picture.n_frames > 1 else "32 bits per pixel"
         picture.close()
@@ -342,18 +365,17 @@ def _open(path, window):
 
 def _resize(picture, size):
     """Resize and center-crop an image to `size` pixels per side; 0 keeps it."""
-    from PIL import Image
-
+    pillow = _pillow()
     if not size:
         return picture
     scale = size * 8 / 7 / min(picture.size) if size >= 64 else size / min(picture.size)
     wide = [max(size, round(side * scale)) for side in picture.size]
-    picture = picture.resize(wide, Image.Resampling.BILINEAR)
+    picture = picture.resize(wide, pillow.Image.Resampling.BILINEAR)
     left, top = (wide[0] - size) // 2, (wide[1] - size) // 2
     return picture.crop((left, top, left + size, top + size))
 
 
-def sound(path, *, rate, samples):
+def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     """Return samples (T,) float32 in [-1, 1] of a PCM wav file, the mean of channels.
 
     Parameters
@@ -375,7 +397,7 @@ def sound(path, *, rate, samples):
     return found
 
 
-def read_wav(path):
+def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
     """Return (samples (T,) float32 in [-1, 1], rate in Hz) of a PCM wav file.
 
     Files with 8, 16, 24 and 32 bits per sample can be read.
@@ -404,7 +426,7 @@ def read_wav(path):
     return values.reshape(-1, channels).mean(1).astype(np.float32), rate
 
 
-def numbers(path):
+def numbers(path: pathlib.Path) -> np.ndarray:
     """Return the numeric array (d,), (H, W) or (H, W, channels) of an npy file."""
     out = files.read_arrays(path)
     out = files.pick(out, "", path)

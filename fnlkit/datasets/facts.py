@@ -1,16 +1,23 @@
 """Cache values computed from a data set's files until one of the files changes."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 from fnlkit.artifacts import saving
 
 _SETTLED = 2.0  # seconds: a more recently changed file can change again without a new time stamp
 
 
-def cache_json(name, compute, *, files, where, reading=""):
+def cache_json(
+    name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], where: Path, reading: str = ""
+) -> Any:
     """Return ``compute()``, a plain JSON value, or the cached result for the files.
 
     Parameters

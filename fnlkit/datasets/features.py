@@ -1,16 +1,26 @@
 """Replace the samples of a data set by embeddings of a frozen network."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fnlkit.artifacts import files, large
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def open_embeddings(path, option="--embeddings"):
+    from fnlkit.artifacts.files import Artifact
+    from fnlkit.datasets.dataset import Dataset
+
+
+def open_embeddings(path: str | os.PathLike[str], option: str = "--embeddings") -> Artifact:
     """Return the Artifact of `fnlkit embed`; arrays above 64 MiB stay on disk.
 
     Raises
@@ -37,7 +47,7 @@ def open_embeddings(path, option="--embeddings"):
     return found
 
 
-def with_features(dataset, path):
+def with_features(dataset: Dataset, path: Path) -> Dataset:
     """Return the data set with embeddings (one row per sample) instead of its samples.
 
     Labels, true labels and the checksum of the original samples are unchanged.
@@ -83,7 +93,7 @@ def with_features(dataset, path):
     )
 
 
-def with_vectors(dataset, vectors):
+def with_vectors(dataset: Dataset, vectors: np.ndarray) -> Dataset:
     """Return the data set with vectors (n, d) of the training samples instead of its samples, and without test samples.
 
     Labels and the checksum of the original samples are unchanged. Networks standardize the vectors.

@@ -1,6 +1,9 @@
 """Hold out samples from training: a share per client, and verified samples."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,11 +12,18 @@ from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
+
 # Default share of each client's samples if the data set has no test samples.
 USUAL = 0.2
 
 
-def set_apart(federation, *, holdout=0.0, gold=None, seed=0):
+def set_apart(
+    federation: Federation, *, holdout: float = 0.0, gold: tuple[np.ndarray, np.ndarray] | None = None, seed: int = 0
+) -> Federation:
     """Return the federation with held-out samples, which stay at their clients.
 
     Parameters
@@ -86,7 +96,7 @@ def _samples_apart(sample_of, clients, share, seed):
     return np.isin(sample_of, chosen)
 
 
-def read_gold(path, dataset):
+def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return (positions (g,), labels (g,)) of the verified samples in a table.
 
     Parameters
@@ -128,7 +138,7 @@ def read_gold(path, dataset):
     return np.array(positions, np.int64), np.array(labels, np.int64)
 
 
-def sample_ids(dataset):
+def sample_ids(dataset: Dataset) -> list[str]:
     """Return the id of each training sample as a list of n texts.
 
     The id is the data set's id of the sample, or the field ``id`` if the data set has no ids, or else the position.

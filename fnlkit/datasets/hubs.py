@@ -5,7 +5,10 @@
 
 import io
 import re
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +21,10 @@ from fnlkit.datasets.manifest import ROLES, Manifest
 from fnlkit.datasets.table import Table
 from fnlkit.errors import InputError, nearest
 
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
+
 # Splits of the hub with test samples, in order of preference. Further splits are not used.
 _TESTED = ("test", "validation")
 # Modes of images with 8 bits per channel that are read as gray values; and those that are read as RGB.
@@ -25,7 +32,16 @@ _GRAY, _COLOR = ("1", "L"), ("LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "H
 
 
 @check_arguments
-def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
+def openml(
+    *,
+    id: Count,
+    label: Text = "",
+    site: Text = "",
+    drop: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    where: Path,
+    download: bool = False,
+) -> "Dataset":
     """Return a table of OpenML by its number; all rows are training samples.
 
     Parameters
@@ -54,7 +70,17 @@ def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None
 
 
 @check_arguments
-def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
+def hf(
+    *,
+    name: Text,
+    config: Text = "",
+    label: Text = "",
+    site: Text = "",
+    drop: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    where: Path,
+    download: bool = False,
+) -> "Dataset":
     """Return a data set of Hugging Face's hub, or a local folder or file that the library of the hub reads.
 
     The split ``train`` is used for training, ``test`` or else ``validation`` for testing. Images must have one size.

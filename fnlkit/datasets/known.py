@@ -1,5 +1,7 @@
 """Read known data sets from their published files, in torchvision's folders."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import shlex
@@ -7,7 +9,10 @@ import shutil
 import sys
 import wave
 import zlib
+from collections.abc import Iterable, Iterator
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +33,7 @@ COMMANDS = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go
 _MAX_IDX = 64 * 2**20
 
 
-def digits(*, where, download=False):
+def digits(*, where: Path, download: bool = False) -> Dataset:
     """Return scikit-learn's 8x8 digits, which are included in this package."""
     raw = resources.files("fnlkit.data").joinpath("digits.npz").read_bytes()
     arrays = files.read_arrays(raw)
@@ -42,7 +47,7 @@ def digits(*, where, download=False):
     )
 
 
-def spoken_digits(*, where, download=False):
+def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
     """Return the recordings of the Free Spoken Digit Dataset as mel spectrograms (16, 16), which are included in this package.
 
     The speaker of each training recording is the field `site`.
@@ -59,28 +64,28 @@ def spoken_digits(*, where, download=False):
     )
 
 
-def mnist(*, where, download=False):
+def mnist(*, where: Path, download: bool = False) -> Dataset:
     """Return MNIST from torchvision's files."""
     names = [str(digit) for digit in range(10)]
     return _idx("mnist", "MNIST", names, ((0.1307,), (0.3081,)), where, download)
 
 
-def fashion_mnist(*, where, download=False):
+def fashion_mnist(*, where: Path, download: bool = False) -> Dataset:
     """Return Fashion-MNIST from Debian's folder or torchvision's files."""
     return _idx("fashion-mnist", "FashionMNIST", _FASHION, ((0.2860,), (0.3530,)), where, download)
 
 
-def cifar10(*, where, download=False):
+def cifar10(*, where: Path, download: bool = False) -> Dataset:
     """Return CIFAR-10 from torchvision's files."""
     return _cifar("cifar10", "CIFAR10", ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), where, download)
 
 
-def cifar100(*, where, download=False):
+def cifar100(*, where: Path, download: bool = False) -> Dataset:
     """Return CIFAR-100 with its 20 superclasses from torchvision's files."""
     return _cifar("cifar100", "CIFAR100", ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), where, download)
 
 
-def eurosat(*, where, download=False):
+def eurosat(*, where: Path, download: bool = False) -> Dataset:
     """Return EuroSAT (RGB), with 20 % of the images of each class in the test set.
 
     EuroSAT has no published split.  The split is drawn with a fixed seed.
@@ -96,7 +101,7 @@ def eurosat(*, where, download=False):
     return data
 
 
-def speechcommands(*, where, download=False):
+def speechcommands(*, where: Path, download: bool = False) -> Dataset:
     """Return Speech Commands v0.02 as zero-padded waves of one second.
 
     The speaker of each training clip is a field.
@@ -107,7 +112,7 @@ def speechcommands(*, where, download=False):
     return _waves("speechcommands", place, lists, clips, words, {word: i for i, word in enumerate(words)})
 
 
-def speechcommands12(*, where, download=False):
+def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
     """Return the 12-class task of Speech Commands v0.02 (Warden 2018).
 
     The classes are ten commands, `unknown` for all other words, and `silence`: one-second windows, half a second apart, of the
@@ -158,10 +163,10 @@ def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
     if not train or not test:
         raise InputError(f"{place}: no training or no test clips; unpack the archive again")
 
-    def labels(part):
+    def labels(part: Iterable[tuple[str, int]]) -> np.ndarray:
         return np.array([label[clip.partition("/")[0]] for clip, _ in part], np.int64)
 
-    def samples():
+    def samples() -> tuple[np.ndarray, ...]:
         return tuple(np.stack([_clip(place / clip, RATE, start) for clip, start in progress(part)]) for part in (train, test))
 
     return Dataset(
@@ -247,7 +252,7 @@ def _cifar(name, torch_name, statistics, where, download):
     if not download and not places.find_path(name, where):
         raise missing
 
-    def part(train, fetch=False):
+    def part(train: bool, fetch: bool = False) -> Any:
         # torchvision checks the MD5 of every file before it reads the file.
         return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
 
@@ -278,13 +283,13 @@ def _torchvision():
     return torchvision()
 
 
-def missing_files(name, what):
+def missing_files(name: str, what: str) -> InputError:
     """Return the InputError for a data set whose files are missing; `what` is an alternative to the download."""
     return InputError(f"{name} is not on this machine: run `fnlkit data get {shlex.quote(name)}`, or {what}")
 
 
 @contextlib.contextmanager
-def fetching(name, place):
+def fetching(name: str, place: Path) -> Iterator[None]:
     """Suppress download output on stdout and report a failure in one line.
 
     If the folder did not exist before, a failed or interrupted download is removed.

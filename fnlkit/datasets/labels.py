@@ -1,9 +1,12 @@
 """Convert label texts to named classes."""
 
+from __future__ import annotations
+
 import difflib
 import math
 import re
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -21,7 +24,9 @@ _WHOLE = re.compile(r"(-?\d+)\.0+")
 _DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabeled")
 
 
-def classes_of(texts, *, true=(), missing="", others=(), of_site=False):
+def classes_of(
+    texts: Sequence[str], *, true: Sequence[str] = (), missing: str = "", others: Collection[str] = (), of_site: bool = False
+) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return (class names, labels, true labels) of texts; -1 is a missing label.
 
     Classes are sorted by value if all are numbers, otherwise alphabetically.  If all labels are whole numbers, ``1.0`` equals
@@ -63,10 +68,11 @@ def classes_of(texts, *, true=(), missing="", others=(), of_site=False):
         must_repeat(names, sum(text != "" for text in texts))
     must_be_names(names, len(names))
     index = {"": -1, **{name: i for i, name in enumerate(names)}}
-    return names, *(np.array([index[text] for text in part], np.int64) for part in (texts, true))
+    labels, true_labels = (np.array([index[text] for text in part], np.int64) for part in (texts, true))
+    return names, labels, true_labels
 
 
-def must_repeat(names, samples):
+def must_repeat(names: Sequence[str], samples: int) -> None:
     """Raise InputError if most labels occur only once.
 
     This is the case for regression targets, ids and free text.
@@ -84,7 +90,7 @@ def must_repeat(names, samples):
         )
 
 
-def doubts(names, labels):
+def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
     """Return warnings about suspicious classes.
 
     Parameters

@@ -3,6 +3,8 @@
 Images are (n, H, W, channels), waves (n, T) and vectors (n, d).
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import numpy as np
@@ -14,7 +16,7 @@ LAYOUTS = ("channels-last", "channels-first")
 _USUAL = (1, 3)
 
 
-def layout_of(values):
+def layout_of(values: np.ndarray) -> str:
     """Return the text of the array ``layout``, which must be one of `LAYOUTS`."""
     text = str(values.reshape(-1)[0]) if values.size == 1 else ""
     if text not in LAYOUTS:
@@ -22,7 +24,7 @@ def layout_of(values):
     return text
 
 
-def rate_of(values):
+def rate_of(values: np.ndarray) -> int:
     """Return the sample rate in Hz from the array ``sample_rate``.
 
     InputError is raised unless the array contains one valid number.
@@ -32,7 +34,7 @@ def rate_of(values):
     return int(values.reshape(-1)[0])
 
 
-def lay_out(x, name, rate, layout=""):
+def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tuple[np.ndarray | Rows, str, str]:
     """Return (samples in the layout of Dataset, kind, a note or "").
 
     Parameters
@@ -77,7 +79,7 @@ def lay_out(x, name, rate, layout=""):
     return x, "image", note
 
 
-def channels_last(x, name, layout=""):
+def channels_last(x: np.ndarray | Rows, name: str, layout: str = "") -> tuple[np.ndarray | Rows, str]:
     """Return (images with channels last, a note or "").
 
     If only one end of the shape is 1 or 3, this end is the channels.  Otherwise, the two equal sides are height and width, or

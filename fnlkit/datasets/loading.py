@@ -3,10 +3,15 @@
 Files are downloaded only on request.  Labels are read at once, and samples on first use.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import pathlib
+import tempfile
+from collections.abc import Sequence
 from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
@@ -15,6 +20,13 @@ from fnlkit.components.spec import FileText, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fnlkit.artifacts.stored import Rows
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
@@ -64,12 +76,12 @@ _KNOWN = {
 }
 
 
-def registry():
+def registry() -> dict[str, str]:
     """Return a dict from the names of the known data sets to one-line descriptions."""
     return {name: line for name, (_, line) in _KNOWN.items()}
 
 
-def cache_folder():
+def cache_folder() -> pathlib.Path:
     """Return the cache folder: FNLKIT_CACHE, XDG_CACHE_HOME/fnlkit or ~/.cache/fnlkit."""
     if os.environ.get("FNLKIT_CACHE"):
         return pathlib.Path(os.environ["FNLKIT_CACHE"])
@@ -78,13 +90,13 @@ def cache_folder():
     try:
         return pathlib.Path.home() / ".cache" / "fnlkit"
     except RuntimeError:  # no HOME and no entry in the user table
-        import tempfile
-
         return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
 
 
 @large.discard_on_error()
-def load(name, *, cache=None, download=False, of_site=False):
+def load(
+    name: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None, download: bool = False, of_site: bool = False
+) -> Dataset:
     """Return a data set by name, spec or path.
 
     Parameters
@@ -174,7 +186,7 @@ def _of_user(spec):
     return found
 
 
-def votes(*, data, where, download=False):
+def votes(*, data: str, where: pathlib.Path, download: bool = False) -> Dataset:
     """Return a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
 
     Parameters
@@ -187,7 +199,7 @@ def votes(*, data, where, download=False):
     return by_vote(load(_text_of(data), cache=where, download=download))
 
 
-def relabeled(*, data, labels, column, where, download=False):
+def relabeled(*, data: str, labels: str, column: str, where: pathlib.Path, download: bool = False) -> Dataset:
     """Return a data set with the labels of a file; its own labels are the true labels, see fnlkit.datasets.relabeled.
 
     Parameters
@@ -204,7 +216,16 @@ def relabeled(*, data, labels, column, where, download=False):
     return relabel(load(_text_of(data), cache=where, download=download), _text_of(labels), _text_of(column))
 
 
-def open_set(*, data, where, source="", classes=(), size: Natural = 0, number: Natural = 0, download=False):
+def open_set(
+    *,
+    data: str,
+    where: pathlib.Path,
+    source: str = "",
+    classes: Sequence[str] | str = (),
+    size: Natural = 0,
+    number: Natural = 0,
+    download: bool = False,
+) -> Dataset:
     """Return a data set with inputs of no class; see fnlkit.datasets.open_set.
 
     Parameters
@@ -222,14 +243,14 @@ def open_set(*, data, where, source="", classes=(), size: Natural = 0, number: N
     """
     from fnlkit.datasets.open_set import add_inputs, hold_out
 
-    def load_other(name):
+    def load_other(name: str) -> Dataset:
         return load(name, cache=where, download=download)
 
     dataset = load_other(_text_of(data))
     if bool(source) == bool(classes):
         raise InputError("open-set: give `source`, a data set or shuffled, or `classes`, a list of classes that are held out")
     if classes:
-        return hold_out(dataset, list(classes) if isinstance(classes, (list, tuple)) else [classes])
+        return hold_out(dataset, [classes] if isinstance(classes, str) else list(classes))
     return add_inputs(dataset, _text_of(source), load_other, size=size, number=number)
 
 
@@ -238,7 +259,7 @@ def _text_of(value):
     return value if isinstance(value, str) else str(value)
 
 
-def sibling_path(name, suffix, *, cache=None):
+def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None = None) -> pathlib.Path:
     """Return the path of a file next to a data set, or in the cache folder.
 
     The suffix is appended to the path of a user's data set.  For a known data set, the file is in the cache folder.
@@ -266,14 +287,14 @@ def sibling_path(name, suffix, *, cache=None):
     return where / f"{spec.name}{suffix}"
 
 
-def new_samples(like, source, *, unlabeled=False):
+def new_samples(like: Any, source: str, *, unlabeled: bool = False) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
     return new_data.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled)
 
 
-def present(name, *, cache=None):
+def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
     """Return whether the files of a known data set exist, without reading them.
 
     Parameters
@@ -286,13 +307,13 @@ def present(name, *, cache=None):
     return name not in places.PLACES or places.find_path(name, where) is not None
 
 
-def card(name):
+def card(name: str) -> str:
     """Return the card (Markdown) of a known data set."""
     if name not in _KNOWN:
         raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; known: {', '.join(_KNOWN)}")
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
-def to_dataset(dataset):
+def to_dataset(dataset: str | os.PathLike[str] | Dataset) -> Dataset:
     """Return the Dataset of a name or path. A Dataset is returned unchanged."""
     return load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset

@@ -1,8 +1,13 @@
 """Read data of the user: an npz, npy files, an image folder, or Clothing1M."""
 
+from __future__ import annotations
+
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +48,7 @@ _CLOTHING = [
 ]
 
 
-def load_folder(path, *, where, of_site=False):
+def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     """Return the data set in a folder.
 
     The folder contains x_train.npy and related files, Clothing1M's lists, CoNLL files, one npz per site, or images.
@@ -60,7 +65,7 @@ def load_folder(path, *, where, of_site=False):
     return folder(path=str(path), where=where, of_site=of_site)
 
 
-def npz(path, *, where, of_site=False):
+def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     """Return the data set of an npz with x_train, y_train, and x_test, y_test if any.
 
     The labels are *observed*, that is, possibly wrong, unless ``y_train_true`` (n,) declares the true labels, or
@@ -83,7 +88,7 @@ def npz(path, *, where, of_site=False):
     return _name_arrays(path, arrays, [path], where, of_site)
 
 
-def npy(path, *, where, of_site=False):
+def npy(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     """Return the data set of a folder with x_train.npy, y_train.npy and others.
 
     Each npy file is an array as in `npz`, with the same optional arrays.
@@ -128,7 +133,7 @@ def _rename(arrays):
     return out
 
 
-def from_arrays(name, arrays, *, of_site=False):
+def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) -> Dataset:
     """Return the Dataset of arrays with the names that an npz file has: x_train, y_train, class_names, ...
 
     `of_site`: as for `folder`.
@@ -180,7 +185,8 @@ def from_arrays(name, arrays, *, of_site=False):
         for key, value in arrays.items()
         if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
     }
-    ids, votes = fields.pop("ids", None), (None, [])
+    ids = fields.pop("ids", None)
+    votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
     out = Dataset(
@@ -223,7 +229,7 @@ def _labels(values, name, least=0):
     return values.astype(np.int64)
 
 
-def split(labels, share=0.2):
+def split(labels: np.ndarray, share: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     """Return (train, test) positions of a fixed stratified split.
 
     The split is the same on every machine.
@@ -243,7 +249,17 @@ def split(labels, share=0.2):
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=False, of_site=False):
+def folder(
+    *,
+    path: str,
+    size: int = 0,
+    label: int = 0,
+    window: str = "",
+    seconds: float = 0.0,
+    where: Path,
+    download: bool = False,
+    of_site: bool = False,
+) -> Dataset:
     """Return the data set of a folder of images or wav files.
 
     The folder has the form PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, which is split 80 to 20.
@@ -316,7 +332,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     if size and (window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
         how = f"size={size} window={window} seconds={seconds}"
 
-    def content():
+    def content() -> Iterator[bytes]:
         for file, label in (*train, *test):
             yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
             with open(file, "rb") as handle:
@@ -397,7 +413,7 @@ def _can_be_sites(parts):
     return len(first) > 1 and len(set(below)) < len(below)
 
 
-def samples_in(folder):
+def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return (images or wav files, other files) of a folder and sub-folders, sorted.
 
     Raises
@@ -417,7 +433,7 @@ def samples_in(folder):
     return taken, others
 
 
-def clothing1m(*, path="", size=224, where, download=False):
+def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool = False) -> Dataset:
     """Return Clothing1M from a folder with images/ and the published lists.
 
     The lists are in the folder or in annotations/.  The training set has one million noisy labels without known true labels.
@@ -448,11 +464,12 @@ def clothing1m(*, path="", size=224, where, download=False):
             raise InputError(f"clothing1m: {keys}_key_list.txt names files outside its folder")
         parts.append([(path / key, labels[key]) for key in chosen])
 
-    def content():
+    def content() -> Iterator[bytes]:
         for file, label in (*parts[0], *parts[1]):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
-    data, read = _of_files(path, {"size": size} if size else {}, *parts, _CLOTHING, where, content)
+    train, test = parts
+    data, read = _of_files(path, {"size": size} if size else {}, train, test, _CLOTHING, where, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)

@@ -3,11 +3,15 @@
 A row contains the path of a file or the features, and optionally the label, site, split and id.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +27,10 @@ from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import read_targets
 from fnlkit.datasets.votes import as_matrix
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.stored import Rows
+
 
 # Role of a column -> column names that imply this role.
 ROLES = {
@@ -43,10 +51,31 @@ SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "tes
 
 
 def manifest(
-    *, file, label=None, path="", site="", split="", id="", true="", annotator="", sentence="", token="", missing="", task="",
-    levels=None, size=0, window="", seconds=0.0, layout="", categorical=None, ordinal=None, text=None, drop=None, where,
-    download=False,
-):  # fmt: skip
+    *,
+    file: str,
+    label: str | None = None,
+    path: str = "",
+    site: str = "",
+    split: str = "",
+    id: str = "",
+    true: str = "",
+    annotator: str = "",
+    sentence: str = "",
+    token: str = "",
+    missing: str = "",
+    task: str = "",
+    levels: Sequence[str] | None = None,
+    size: int = 0,
+    window: str = "",
+    seconds: float = 0.0,
+    layout: str = "",
+    categorical: Sequence[str] | None = None,
+    ordinal: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    where: Path,
+    download: bool = False,
+) -> Dataset:
     """Return the data set of a CSV or Parquet file with one row per sample.
 
     Parameters
@@ -93,12 +122,12 @@ def manifest(
     return Manifest(file, given, reading, lists).dataset(where)
 
 
-def is_manifest(text):
+def is_manifest(text: str) -> bool:
     """Return whether a text is the path of a table or a manifest spec."""
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
 
 
-def with_labels(source, *, label="", task=""):
+def with_labels(source: str, *, label: str = "", task: str = "") -> str:
     """Return the spec of a table with other label columns or another task.
 
     Parameters
@@ -123,7 +152,7 @@ def with_labels(source, *, label="", task=""):
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
-def open_manifest(text):
+def open_manifest(text: str) -> Manifest:
     """Return the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(paths.from_home(text)):
         return Manifest(text)
@@ -197,34 +226,40 @@ class Manifest:
             )
         return found[0] if found else None
 
-    def texts(self, role):
+    def texts(self, role: str) -> list[str] | None:
         """Return the cells of the column with a role, or None if there is no such column."""
         return self.table.texts(self.roles[role]) if role in self.roles else None
 
     @property
-    def features(self):
+    def features(self) -> list[str]:
         """Names of the feature columns: all without a role, if no column has paths."""
         left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ())}
         return [] if {"path", "token"} & self.roles.keys() else [name for name in self.table.columns if name not in left_out]
 
-    def ids(self):
+    def ids(self) -> list[str]:
         """Return the name of each row: its id, otherwise its path, otherwise ``row 7``."""
         if "token" in self.roles:
-            names = self.texts("sentence")
+            names = self.texts("sentence") or []
             return [f"{name} {place + 1}" for name, place in zip(names, tokens.places(self._sentences())[1], strict=True)]
         found = self.texts("id") or self.texts("path")
         return found or [f"row {row}" for row in self.table.rows]
 
-    def samples(self, parts, learned=None, shape=None, remember=None):
+    def samples(
+        self,
+        parts: Sequence[Sequence[int] | np.ndarray],
+        learned: Sequence[dict[str, Any]] | None = None,
+        shape: tuple[int, ...] | None = None,
+        remember: Callable[[str, Callable[[], Any]], Any] | None = None,
+    ) -> Sequence[np.ndarray | Rows]:
         """Return the samples (n, ...) for each list of row indices.
 
         Feature columns are encoded as `learned`; files are read by `decoded`.
         """
         if "token" in self.roles:
-            x = tokens.features(self.texts("token"), self._sentences())
+            x = tokens.features(self.texts("token") or [], self._sentences())
             return [x[rows] for rows in parts]
         if "path" not in self.roles:
-            return [columns.encode(learned, self.table, rows) for rows in parts]
+            return [columns.encode(learned or [], self.table, np.asarray(rows)) for rows in parts]
         files = [[self.paths[row] for row in rows] for rows in parts]
         kind, read = self._reader(sum(files, []))
         if kind != "array":
@@ -238,7 +273,7 @@ class Manifest:
         return reader(files, **{name: self.reading[name] for name in ("size", "window", "seconds")})
 
     @cached_property
-    def paths(self):
+    def paths(self) -> list[Path]:
         """Return the path of each row's file.
 
         Raises
@@ -246,7 +281,7 @@ class Manifest:
         InputError
             If files do not exist.  The message names the rows.
         """
-        names = self.texts("path")
+        names = self.texts("path") or []
         found = [self.file.parent / name for name in names]
         for row, path in enumerate(found):
             if not path.is_file() and "\\" in names[row]:  # paths written on Windows
@@ -256,12 +291,12 @@ class Manifest:
             self.table.fail(lost, f"no file {paths.display_path(found[lost[0]])}")
         return found
 
-    def bare(self):
+    def bare(self) -> list[int]:
         """Return the indices of rows without a label; all rows without a label column."""
         texts = self.texts("label")
         return [row for row in range(len(self.table)) if texts is None or texts[row] in ("", self.reading["missing"])]
 
-    def dataset(self, where, learned=None, *, of_site=False):
+    def dataset(self, where: Path, learned: Sequence[dict[str, Any]] | None = None, *, of_site: bool = False) -> Dataset:
         """Return the Dataset.
 
         Parameters
@@ -305,7 +340,7 @@ class Manifest:
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must be complete")
         learned, named = self._learn(train, sites) if learned is None else learned, self.ids()
         kind, moved = ("vector", []) if learned or "token" in self.roles else self._kind(train)
-        out = Dataset(
+        out: Dataset = Dataset(
             name=self._name(),
             kind=kind,
             task=found.task,
@@ -344,7 +379,7 @@ class Manifest:
 
         how = {name: value for name, value in self.reading.items() if value or name not in ("layout", "task")}
 
-        def content():
+        def content() -> Iterator[bytes]:
             for rows, labels in ((train, out.y_train), (test, out.y_test)):
                 for row, label in zip(rows, labels, strict=True):
                     yield f"{names[row]} {label.tolist()} {how}\n".encode("utf-8", "surrogateescape")

@@ -1,12 +1,17 @@
 """Read the data sets of MedMNIST from their published files NAME.npz or NAME_SIZE.npz."""
 
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.components.parameters import Text, check_arguments
 from fnlkit.datasets.known import fetching, missing_files
 from fnlkit.datasets.local import npz
 from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 _ORGANS = ["bladder", "femur-left", "femur-right", "heart", "kidney-left", "kidney-right", "liver", "lung-left", "lung-right",
            "pancreas", "spleen"]  # fmt: skip
@@ -32,7 +37,7 @@ CLASSES = {
 
 
 @check_arguments
-def medmnist(*, name: Text, size: Literal[28, 64, 128, 224] = 28, where, download=False):
+def medmnist(*, name: Text, size: Literal[28, 64, 128, 224] = 28, where: Path, download: bool = False) -> "Dataset":
     """Return a data set of MedMNIST v2 with one label per image; the validation images are not used.
 
     Parameters
@@ -58,7 +63,7 @@ def medmnist(*, name: Text, size: Literal[28, 64, 128, 224] = 28, where, downloa
     return _read(f"medmnist(name={name})" if size == 28 else f"medmnist(name={name}, size={size})", name, size, where, download)
 
 
-def pathmnist(*, where, download=False):
+def pathmnist(*, where: Path, download: bool = False) -> "Dataset":
     """Return PathMNIST at 28 pixels from MedMNIST's file, without validation images."""
     return _read("pathmnist", "pathmnist", 28, where, download)
 

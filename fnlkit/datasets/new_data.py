@@ -1,7 +1,11 @@
 """Read new samples in the layout of a data set, with a name for each sample."""
 
+from __future__ import annotations
+
 import os
 import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, large, paths
 from fnlkit.datasets.decoding import decode_files, reader
@@ -10,8 +14,16 @@ from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def new_samples(like, source, *, where, load, unlabeled=False):
+    from fnlkit.artifacts.stored import Rows
+    from fnlkit.datasets.dataset import Dataset
+
+
+def new_samples(
+    like: Any, source: str, *, where: pathlib.Path, load: Callable[..., Dataset], unlabeled: bool = False
+) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples (n, ...)) of new data in the layout of a data set.
 
     Parameters

@@ -1,6 +1,8 @@
 """Data sets with inputs of no class, which the noise model ``openset-inputs`` gives to clients."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -51,12 +53,12 @@ def add_inputs(dataset: Dataset, source: str, load: Callable[[str], Dataset], *,
         rows = np.sort(rng.choice(len(other.y_train), count, replace=False))
         inputs = lambda: Chosen(_must_match(dataset, other), rows)  # noqa: E731
 
-    def samples():
+    def samples() -> tuple[np.ndarray | Joined, Any]:
         both = dataset.x_train, inputs()
         arrays = all(isinstance(part, np.ndarray) for part in both)
         return np.concatenate(both) if arrays else Joined(both), dataset.x_test
 
-    def pad(values, empty):
+    def pad(values: np.ndarray | None, empty: object) -> np.ndarray | None:
         return None if values is None else np.concatenate([values, np.full(count, empty, np.asarray(values).dtype)])
 
     ids = None if dataset.ids is None else np.concatenate([dataset.ids, [f"no class {i}" for i in range(count)]])
@@ -116,7 +118,7 @@ def _derive(dataset: Dataset, parameters: dict[str, Any], origin: str, **changes
     """Return a changed copy with the name, the statistics and the checksum of an open-set data set."""
     spec = str(Spec("open-set", {"data": dataset.name, **parameters}))
 
-    def content():
+    def content() -> Iterator[Any]:
         yield from (text.encode() for text in (dataset.checksum, origin, str(parameters)))
 
     return replace(

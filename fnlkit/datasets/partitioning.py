@@ -4,13 +4,17 @@ A scheme (fnlkit/datasets/schemes.py) draws once; `partition` repeats the draw, 
 has enough samples.
 """
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.datasets.dataset import must_be
+from fnlkit.components.spec import Spec, bind, find, parse
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.holdout import USUAL, read_gold, set_apart
 from fnlkit.datasets.schemes import ATTEMPTS
 from fnlkit.datasets.votes import by_vote
@@ -36,7 +40,16 @@ FIXED = ("sites", "annotators", "field", "file")
 LABELS = ("auto", "observed", "true")
 
 
-def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fields=None):
+def partition(
+    labels: np.ndarray,
+    classes: int,
+    scheme: str | Spec = "iid",
+    *,
+    clients: int | None,
+    seed: int,
+    min_samples: int = 1,
+    fields: Mapping[str, Any] | None = None,
+) -> list[np.ndarray]:
     """Return the positions of each client's samples as a list of N int64 arrays.
 
     Positions are ascending.
@@ -115,18 +128,18 @@ def _check(parts, size, spec):
 
 
 def federation(
-    dataset,
-    scheme="iid",
+    dataset: Dataset,
+    scheme: str | Spec = "iid",
     *,
-    clients=None,
-    seed=0,
-    min_samples=1,
-    noisy=None,
-    labels="auto",
-    holdout=None,
-    gold=None,
-    public=0.0,
-):
+    clients: int | None = None,
+    seed: int = 0,
+    min_samples: int = 1,
+    noisy: Federation | None = None,
+    labels: str = "auto",
+    holdout: float | None = None,
+    gold: str | None = None,
+    public: float = 0.0,
+) -> Federation:
     """Return the federation of a data set, or of labels that were corrupted before.
 
     Parameters
@@ -184,7 +197,7 @@ def federation(
     if share:
         out = set_apart(out, holdout=share, seed=seed)
     if out.true is not None:
-        level = out.wrong_share()
+        level = np.asarray(out.wrong_share())
         if noisy is not None or level.any():
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
@@ -238,7 +251,7 @@ def _names(parts, spec, dataset):
     return out
 
 
-def empty(dataset, labels="auto"):
+def empty(dataset: Dataset, labels: str = "auto") -> Federation:
     """Return the unpartitioned federation of a data set, without clients.
 
     Given labels are the labels of the data set.

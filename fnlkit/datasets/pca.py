@@ -2,22 +2,28 @@
 
 import pathlib
 import tempfile
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Changed, Chosen, blocks
+from fnlkit.artifacts.stored import Changed, Chosen, Rows, blocks
 from fnlkit.components.parameters import Count, check_arguments
 from fnlkit.datasets import batches
 from fnlkit.errors import InputError
 from fnlkit.models.spectrograms import log_mel
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.embed import View
+
 
 _MOST_FITTED = 2**30  # bytes of float32 values for the fit of principal components
 _MOST_HELD = 2**28  # bytes of these values in memory at once
 
 
 @check_arguments
-def pixels(dataset, forward, *, normalize=False):
+def pixels(dataset: "View", forward: Callable[..., Any], *, normalize: bool = False) -> Changed:
     """Return the flattened samples: images in 0 to 1, waves as log-Mel spectrograms.
 
     Parameters
@@ -34,7 +40,9 @@ def _flat(x, *, dataset, normalize):
 
 
 @check_arguments
-def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalize=False):
+def pca(
+    dataset: "View", forward: Callable[..., Any], *, dim: Count = 64, whiten: bool = False, normalize: bool = False
+) -> np.ndarray | Changed:
     """Return the first principal components of the samples.
 
     They are fitted on the training samples.
@@ -95,7 +103,9 @@ def _fit(dataset, dim, whiten, size):
     return fitted, None
 
 
-def components(samples, dim, numbers, *, steps=6, spare=10):
+def components(
+    samples: np.ndarray | Rows, dim: int, numbers: Callable[[np.ndarray], np.ndarray], *, steps: int = 6, spare: int = 10
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (mean (D,), components (dim, D), variances (dim,)) of samples, float32.
 
     Only a block of samples is in memory at a time.

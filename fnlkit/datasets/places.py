@@ -3,6 +3,8 @@
 The readers, `data list` and `data get` use this table.
 """
 
+from __future__ import annotations
+
 import contextlib
 import pathlib
 
@@ -21,12 +23,12 @@ PLACES = {
 }
 
 
-def first(name, where):
+def first(name: str, where: pathlib.Path) -> pathlib.Path:
     """Return the preferred path of a data set's files, which `data get` uses."""
     return where / PLACES[name][0][0]
 
 
-def find_path(name, where):
+def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
     """Return the first path that contains a data set's files, or None.
 
     Parameters
@@ -45,12 +47,12 @@ def find_path(name, where):
     return None
 
 
-def find_file(folder, name):
+def find_file(folder: pathlib.Path, name: str) -> pathlib.Path | None:
     """Return the path of a file in a folder or None; an idx file can be gzipped."""
     names = (name, f"{name}.gz") if name in _IDX else (name,)
     return next((folder / each for each in names if (folder / each).is_file()), None)
 
 
-def idx_files(folder):
+def idx_files(folder: pathlib.Path) -> list[pathlib.Path | None]:
     """Return the four files of an MNIST-like set: training and test images, labels."""
     return [find_file(folder, name) for name in _IDX]

@@ -4,7 +4,8 @@ A scheme is a function of (labels, classes, clients, rng) and its parameters. It
 client's samples. `fnlkit.datasets.partitioning` repeats a random draw, then sorts and checks the result.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -17,7 +18,9 @@ ATTEMPTS = 1000  # draws before a scheme is given up
 
 
 @check_arguments
-def iid(labels, classes, clients, rng, *, balanced=False):
+def iid(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, balanced: bool = False
+) -> list[np.ndarray]:
     """Split a shuffled training set into parts whose sizes differ by at most 1.
 
     All samples are used.
@@ -37,7 +40,9 @@ def iid(labels, classes, clients, rng, *, balanced=False):
 
 @declare(cite="McMahan 2017")
 @check_arguments
-def shards(labels, classes, clients, rng, *, per_client: Count = 2):
+def shards(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, per_client: Count = 2
+) -> list[np.ndarray]:
     """Sort samples by label and deal shards at random (McMahan 2017).
 
     All clients x per_client shards have equal size.
@@ -57,7 +62,9 @@ def shards(labels, classes, clients, rng, *, per_client: Count = 2):
 
 @declare(cite="Yurochkin 2019")
 @check_arguments
-def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
+def dirichlet(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, alpha: Positive = 0.5
+) -> list[np.ndarray]:
     """Split each class in Dirichlet(alpha) shares (Yurochkin 2019, Hsu 2019).
 
     Parameters
@@ -75,15 +82,15 @@ def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
 @declare(cite="Xu 2022")
 @check_arguments
 def bernoulli_dirichlet(
-    labels,
-    classes,
-    clients,
-    rng,
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    rng: np.random.Generator,
     *,
     p: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
     alpha: Positive = 10.0,
-    at_least_one=False,
-):
+    at_least_one: bool = False,
+) -> list[np.ndarray]:
     """Split each class over a random subset of clients (FedCorr, Xu 2022, Sec. 4.1).
 
     Phi[k, j] ~ Bernoulli(p) determines whether client k can have class j.  A sample of class j goes to one of these clients,
@@ -117,8 +124,14 @@ def bernoulli_dirichlet(
 @declare(cite="Di 2024")
 @check_arguments
 def openset(
-    labels, classes, clients, rng, *, q: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5, uniform=True
-):
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    q: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5,
+    uniform: bool = True,
+) -> list[np.ndarray]:
     """Give every client a proper subset of the observed classes (FedDPCont, Di 2024).
 
     Client c can have class k with probability q.  Clients with no class or with all classes are drawn again, and so are classes
@@ -155,7 +168,9 @@ def openset(
 
 
 @check_arguments
-def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)] = 0.25):
+def sizes(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, sigma: Annotated[float, Range(0, 10)] = 0.25
+) -> list[np.ndarray]:
     """Split at random into parts of unequal size (FedLN uses sigma 0.25).
 
     Sizes are Normal(mean, sigma x mean) above 0, scaled to use every sample.
@@ -173,7 +188,9 @@ def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)
     return _group(owner, clients)
 
 
-def by_site(labels, classes, clients, rng, *, fields):
+def by_site(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, fields: Mapping[str, Any]
+) -> list[np.ndarray]:
     """Create one client per site of the data set.
 
     A site is a folder, an npz or a value in the site column of a manifest.
@@ -188,7 +205,15 @@ def by_site(labels, classes, clients, rng, *, fields):
     return by_field(labels, classes, clients, rng, name="site", fields=fields)
 
 
-def by_annotator(labels, classes, clients, rng, *, fields, least: Count = 1):
+def by_annotator(
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    fields: Mapping[str, Any],
+    least: Count = 1,
+) -> list[np.ndarray]:
     """Create one client per annotator; a sample belongs to each client that labeled it.
 
     The data set contains votes: an npz with `votes_train`, a table with a row per vote, or `mriqc`. A row is a vote.
@@ -209,7 +234,9 @@ def by_annotator(labels, classes, clients, rng, *, fields, least: Count = 1):
     return [parts[i] for i in np.sort(rng.choice(len(parts), clients, replace=False))]
 
 
-def by_field(labels, classes, clients, rng, *, name: Text, fields):
+def by_field(
+    labels: np.ndarray, classes: int, clients: int | None, rng: np.random.Generator, *, name: Text, fields: Mapping[str, Any]
+) -> list[np.ndarray]:
     """Create one client per value of a field of the data set, for example per speaker.
 
     With --clients, that many values are drawn at random.
@@ -230,7 +257,9 @@ def by_field(labels, classes, clients, rng, *, name: Text, fields):
     return [parts[i] for i in np.sort(rng.choice(len(values), clients, replace=False))]
 
 
-def from_file(labels, classes, clients, rng, *, path: Text, key=""):
+def from_file(
+    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, path: Text, key: str = ""
+) -> list[np.ndarray]:
     """Read a split from a file.
 
     It contains a client number per training sample (-1: no client), or the clients of another federation.

@@ -1,7 +1,10 @@
 """Read a folder with one npz per site, such as site_a.npz and site_b.npz."""
 
+from __future__ import annotations
+
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +17,7 @@ from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.errors import InputError
 
 
-def npz_per_site(path, *, where):
+def npz_per_site(path: Path, *, where: Path) -> Dataset:
     """Return the data set of a folder with one npz per site.
 
     The file name is the site name, which becomes the field `site`.  Each file contains ``x`` (n, ...) and ``y`` (n,) of whole
@@ -35,7 +38,7 @@ def npz_per_site(path, *, where):
     return _of_files(path, sorted(path.glob("*.npz")), where)
 
 
-def npz_of_one(path, *, where):
+def npz_of_one(path: Path, *, where: Path) -> Dataset:
     """Return the data set of a single site's npz, with the same arrays as in `npz_per_site`.
 
     The site can have a single class or sample.

@@ -1,5 +1,6 @@
 """Draw small tables of several sites from the data sets and generators of scikit-learn."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -46,8 +47,8 @@ def small_table(
     shift: NotNegative = 0.0,
     noise: NotNegative = 0.0,
     number: Natural = 0,
-    where,
-    download=False,
+    where: Path,
+    download: bool = False,
 ) -> Dataset:
     """Return a table of several sites with true labels; the field `site` of a training row is its site.
 

@@ -1,8 +1,13 @@
 """Read tables from CSV files in common encodings, or from Parquet files."""
 
+from __future__ import annotations
+
 import csv
+import os
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,17 +48,17 @@ class Table:
     def __len__(self):
         return len(self.rows)
 
-    def at(self, row):
+    def at(self, row: int) -> str:
         """Return the name of a row in messages: ``cases.csv, row 7``."""
         return f"{paths.display_path(self.source)}, row {self.rows[row]}"
 
-    def fail(self, rows, text):
+    def fail(self, rows: Sequence[int], text: str) -> None:
         """Raise InputError with the first of some rows and the number of further rows."""
         rows = [int(row) for row in rows]
         more = f" (and {len(rows) - 1:,} more: {', '.join(str(self.rows[row]) for row in rows[1:9])})" if len(rows) > 1 else ""
         raise InputError(f"{self.at(rows[0])}: {text}{more}")
 
-    def must_have(self, name, option):
+    def must_have(self, name: str, option: str) -> None:
         """Raise InputError unless a column exists."""
         if name not in self.columns:
             hint = nearest(name, self.columns)
@@ -61,22 +66,22 @@ class Table:
                 f"{paths.display_path(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}"
             )
 
-    def known(self):
+    def known(self) -> str:
         """Return up to 200 column names for a message."""
         names = list(self.columns)
         return ", ".join(map(repr, names[:200])) + (f" and {len(names) - 200:,} more" if len(names) > 200 else "")
 
-    def chosen(self, rows, leave=()):
+    def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> Table:
         """Return a Table of some rows without the columns in `leave`."""
         columns = {name: values for name, values in self.columns.items() if name not in leave}
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
         return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes)
 
-    def find_columns(self, *names):
+    def find_columns(self, *names: str) -> list[str]:
         """Return the columns with one of these names; ignore case, and treat " " as "_"."""
         return [column for column in self.columns if column.strip().lower().replace(" ", "_") in names]
 
-    def records(self, names):
+    def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return one dict of cells per row.
 
         Columns that match one of `names` except for case are renamed to it.
@@ -85,7 +90,7 @@ class Table:
         keys = [wanted.get(column.strip().lower(), column) for column in self.columns]
         return [dict(zip(keys, cells, strict=True)) for cells in zip(*self.columns.values(), strict=True)]
 
-    def texts(self, name):
+    def texts(self, name: str) -> list[str]:
         """Return the cells of a column as stripped texts.
 
         Whole numbers have no decimal point, and a missing number is "".
@@ -95,7 +100,7 @@ class Table:
             return [text.strip() for text in values]
         return ["" if np.isnan(v) else str(int(v)) if v.is_integer() else repr(float(v)) for v in values.tolist()]
 
-    def numbers(self, name):
+    def numbers(self, name: str) -> tuple[np.ndarray, list[int]]:
         """Return (values (n,) float64, indices of invalid rows) of a column.
 
         NaN is a missing value.  An invalid cell is neither a number nor missing.
@@ -114,7 +119,7 @@ class Table:
         return out, odd + np.flatnonzero(np.isinf(out)).tolist()
 
 
-def read_table(path):
+def read_table(path: str | os.PathLike[str]) -> Table:
     """Return the Table in a CSV or Parquet file.
 
     A CSV file is read as UTF-16 if it has the byte order mark, as UTF-8 if valid, and otherwise as Windows-1252.  The
@@ -142,7 +147,7 @@ def read_table(path):
     return found
 
 
-def read_text(path):
+def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a CSV file.
 
     The encoding is UTF-8, UTF-16 with byte order mark, or otherwise Windows-1252.
@@ -164,7 +169,7 @@ def _decode(path):
     return text, [note] if guessed else []
 
 
-def parse_table(text, source, *, short=False):
+def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = False) -> Table:
     """Return the Table in the text of a CSV file, which can have no rows.
 
     The separator is detected in the first row.  `csv.Sniffer` would guess it from all cells, and fails for a single column.
@@ -183,7 +188,10 @@ def parse_table(text, source, *, short=False):
         One line that names file and row.
     """
     separator = max(_SEPARATORS, key=lambda mark: len(_first(source, text, mark)))
-    reader, columns, rows, names = csv.reader(_lines(text), delimiter=separator, strict=True), None, [], None
+    reader = csv.reader(_lines(text), delimiter=separator, strict=True)
+    columns: list[list[str]] | None = None
+    rows: list[int] = []
+    names: list[str] = []
     try:
         for number, row in enumerate(reader, 1):
             if not any(map(str.strip, row)):

@@ -4,14 +4,23 @@ A task is ``classification``, ``ordinal`` (classes with an order), ``multilabel`
 ``regression`` (numbers) or ``tokens`` (a tag for each word of a sentence).
 """
 
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.artifacts.federation import TASKS, must_be_names
 from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.table import Table
+
 
 # A column of numbers with more distinct values is read as classes only if the user names the task.
 FEW_NUMBERS = 20
@@ -36,19 +45,29 @@ class Targets:
     """
 
     task: str
-    names: list
+    names: list[str]
     labels: np.ndarray
     true: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    notes: list = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
-    def missing(self):
+    def missing(self) -> np.ndarray:
         """Mask (n,) of rows without a label."""
         bad = np.isnan(self.labels) if self.task == "regression" else self.labels < 0
-        return bad.any(1) if bad.ndim == 2 else bad
+        return np.asarray(bad.any(1) if bad.ndim == 2 else bad)
 
 
-def read_targets(table, columns, *, task="", levels=None, true=None, missing="", others=(), of_site=False):
+def read_targets(
+    table: Table,
+    columns: Sequence[str],
+    *,
+    task: str = "",
+    levels: Sequence[str] | None = None,
+    true: str | None = None,
+    missing: str = "",
+    others: Collection[str] = (),
+    of_site: bool = False,
+) -> Targets:
     """Return the Targets in the label columns of a table.
 
     Parameters
@@ -98,7 +117,7 @@ def read_targets(table, columns, *, task="", levels=None, true=None, missing="",
     return found
 
 
-def task_of(table, columns, missing=""):
+def task_of(table: Table, columns: Sequence[str], missing: str = "") -> str:
     """Return the task of label columns.
 
     Several columns, or cells that join several labels by ``|``, are multilabel.  A column with more than 20 distinct numbers
@@ -211,7 +230,7 @@ def _describe(found):
     return f"{rows:,} samples, {', '.join(found.names[:12])}{' and more' if len(found.names) > 12 else ''}"
 
 
-def words(task, names, labels):
+def words(task: str, names: Sequence[str], labels: ArrayLike) -> list[str]:
     """Return labels (n, ...) as n texts.
 
     Examples
@@ -222,11 +241,11 @@ def words(task, names, labels):
     if task == "regression":
         return [f"{value:.15g}" for value in np.asarray(labels).tolist()]
     if task == "multilabel":
-        return [JOIN.join(names[c] for c in np.flatnonzero(row)) or NONE for row in np.asarray(labels)]
+        return [JOIN.join(names[c] for c in np.flatnonzero(row).tolist()) or NONE for row in np.asarray(labels)]
     return [names[label] for label in np.asarray(labels).tolist()]
 
 
-def value_of(task, names, text):
+def value_of(task: str, names: Sequence[str], text: str) -> int | float | np.ndarray | None:
     """Parse a text to a label, or return None if the text is no label of this task."""
     if task == "regression":
         try:

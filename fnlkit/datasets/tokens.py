@@ -1,5 +1,10 @@
 """Tokens with tags: CoNLL files, and features of a token from hashed letters of the word and of the words next to it."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
 from fnlkit.artifacts import paths
@@ -13,7 +18,7 @@ WORD, BESIDE = 192, 48
 CONTEXT = 6  # words on either side that a review shows
 
 
-def read_conll(path):
+def read_conll(path: Path) -> Table:
     """Return the Table of a CoNLL file, or of a folder of such files, one per site.
 
     A line begins with a token and ends with the tag, separated by spaces or tabs.  Empty lines end sentences.  Lines that begin
@@ -25,7 +30,8 @@ def read_conll(path):
         If a line has a single word, or if there is no token.
     """
     files = sorted(path.glob(f"*{ENDING}")) if path.is_dir() else [path]
-    columns, rows = {name: [] for name in ("site", "sentence", "token", "label")}, []
+    columns: dict[str, list[str]] = {name: [] for name in ("site", "sentence", "token", "label")}
+    rows: list[int] = []
     for file in files:
         sentence, begun = 0, False
         for number, line in enumerate(read_text(file).splitlines(), 1):
@@ -48,14 +54,14 @@ def read_conll(path):
     return Table(path, columns, rows)
 
 
-def places(sentences):
+def places(sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return (start (n,), place (n,)) of tokens from the name of the sentence of each token, in the order of the table."""
     new = np.array([i == 0 or sentences[i] != sentences[i - 1] for i in range(len(sentences))])
     start = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
     return start, np.arange(len(new)) - start
 
 
-def features(tokens, sentences):
+def features(tokens: Sequence[str], sentences: Sequence[str]) -> np.ndarray:
     """Return features (n, d) float32 of tokens: hashed letters, shape, and the words before and after in the sentence."""
     start, place = places(sentences)
     last = np.append(place[1:] == 0, True)
@@ -67,7 +73,7 @@ def features(tokens, sentences):
     return np.concatenate([hash_texts(tokens, WORD, **letters), *beside, np.array(shape, np.float32)], 1)
 
 
-def show_sentences(tokens, sentences, rows):
+def show_sentences(tokens: Sequence[str], sentences: Sequence[str], rows: Sequence[int]) -> list[list[list[str]]]:
     """Return the token and the sentence as [[name, text]] for each of `rows`."""
     start, place = places(sentences)
     out = []

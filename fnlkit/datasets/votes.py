@@ -1,19 +1,27 @@
 """Labels of several annotators: a data set with one row per vote instead of one row per sample."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit.artifacts.federation import must_be_names
-from fnlkit.artifacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.components.spec import Spec
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Larger samples are not copied for each vote.
 FEW = 2**26
 
 
-def by_vote(dataset):
+def by_vote(dataset: Dataset) -> Dataset:
     """Return a data set with one row per vote.
 
     The samples of a row are those of the voted sample, the label is the vote, and the fields ``annotator`` and the id name the
@@ -40,12 +48,12 @@ def by_vote(dataset):
     names, truth = np.array(dataset.annotators), dataset.truth
     ids = np.arange(len(dataset.y_train)) if dataset.ids is None else dataset.ids
 
-    def samples():
+    def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         train, test = dataset.x_train, dataset.x_test
         small = isinstance(train, np.ndarray) and train.nbytes <= FEW
         return (train[sample] if small else Chosen(train, sample)), test
 
-    def content():
+    def content() -> Iterator[bytes]:
         yield dataset.checksum.encode()
         yield np.ascontiguousarray(dataset.votes).tobytes()
 
@@ -67,7 +75,7 @@ def by_vote(dataset):
     )
 
 
-def check_votes(values, names, size, classes):
+def check_votes(values: np.ndarray, names: np.ndarray | None, size: int, classes: int) -> tuple[np.ndarray, list[str]]:
     """Return (votes (n, A) int64, names of the annotators) of arrays, or raise InputError.
 
     Parameters
@@ -88,7 +96,7 @@ def check_votes(values, names, size, classes):
     return values, names
 
 
-def as_matrix(cast, class_names):
+def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Return (votes (n, A), names of the annotators) of votes in words.
 
     Parameters
@@ -102,11 +110,12 @@ def as_matrix(cast, class_names):
     out = np.full((len(cast), len(annotators)), -1, np.int64)
     for i, row in enumerate(cast):
         for name, word in row.items():
-            out[i, column[name]] = index.get(word, index.get(word.partition(".")[0]))  # 1.0 in a column of whole numbers is 1
+            # 1.0 in a column of whole numbers is 1.
+            out[i, column[name]] = index[word] if word in index else index[word.partition(".")[0]]
     return out, annotators
 
 
-def most_votes(values):
+def most_votes(values: np.ndarray) -> np.ndarray:
     """Return the most frequent vote (n,) of each sample, ties to the lower class, and -1 without a vote."""
     counts = (values[:, :, None] == np.arange(values.max() + 1)).sum(1)
     return np.where((values >= 0).any(1), counts.argmax(1), -1)

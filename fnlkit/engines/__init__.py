@@ -1,10 +1,21 @@
 """Engines run the clients. Methods do not depend on the engine."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.client.inputs import Inputs
+    from fnlkit.client.network import Network
+    from fnlkit.server.clients import Clients
+
 
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
@@ -18,7 +29,7 @@ ENGINES = {
 OPTIONS = {"workers": ("workers", "fused", "flower"), "at_once": ("stacked",), "client_timeout": ("workers", "flower")}
 
 
-def make(name, clients, network, inputs, **settings):
+def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs, **settings: Any) -> Clients:
     """Return a session with clients that run on an engine.
 
     Parameters
@@ -61,7 +72,7 @@ def make(name, clients, network, inputs, **settings):
     return Clients(engine, **limits)
 
 
-def choose(network, clients, workers=0):
+def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tuple[str, str]:
     """Return the fastest engine for a network, device and number of workers, and the reason.
 
     The choice follows measurements. 0 workers means a worker per core.

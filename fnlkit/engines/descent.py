@@ -1,5 +1,7 @@
 """Steps of SGD and Adam for K clients at once, equal to torch.optim for each client."""
 
+from __future__ import annotations
+
 import torch
 
 from fnlkit.client.training import BETAS, EPS
@@ -31,11 +33,18 @@ class Descent:
         self.rate = torch.tensor(fit.lr, dtype=first.dtype, device=first.device)
 
     @property
-    def memory(self):
+    def memory(self) -> list[torch.Tensor]:
         """All tensors that a step changes."""
         return [*self.velocity, *self.second, self.steps]
 
-    def step(self, weights, gradients, pick, leading, by_client=False):
+    def step(
+        self,
+        weights: list[torch.Tensor],
+        gradients: list[torch.Tensor],
+        pick: slice | torch.Tensor,
+        leading: bool,
+        by_client: bool = False,
+    ) -> None:
         """Update `weights` in place.
 
         Parameters

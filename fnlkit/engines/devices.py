@@ -6,15 +6,26 @@ through the pipes of `fnlkit.engines.workers`, which repeats the task of a proce
 labels and client state, once per round. A communication library such as gloo would add a second set of processes and failures.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.engines.stacked import Stacked, groups_of
 from fnlkit.engines.workers import Workers
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.client.inputs import Inputs
+    from fnlkit.client.network import Network
 
-def make_stacked(clients, network, inputs, *, at_once=0, **settings):
+
+def make_stacked(
+    clients: Sequence[Client], network: Network, inputs: Inputs, *, at_once: int = 0, **settings: Any
+) -> Stacked | Devices:
     """Return the engine that trains the clients of a cohort together, on all devices that torch can use.
 
     Parameters
@@ -34,7 +45,7 @@ def make_stacked(clients, network, inputs, *, at_once=0, **settings):
     return engine
 
 
-def visible(device):
+def visible(device: torch.device) -> list[str]:
     """Return the values of CUDA_VISIBLE_DEVICES that select each device for `device`: all devices if it has no index."""
     if device.type != "cuda" or device.index is not None:
         return [""]

@@ -4,6 +4,8 @@ Importing PyTorch takes about two seconds of computing time. Forked processes sh
 `multiprocessing` has a fork server as well, but each process imports the script of the caller again.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -14,6 +16,7 @@ import sys
 import traceback
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
+from typing import Any
 
 _SECONDS = 5  # to end by itself
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
@@ -50,11 +53,11 @@ class ForkServer:
         # A forked copy of the owner must not end the owner's workers.
         self.requests, self.count, self.owner = Connection(ours.detach()), 0, os.getpid()
 
-    def runs(self):
+    def runs(self) -> bool:
         """Return whether the process can fork workers."""
         return self.process.poll() is None and not self.requests.poll(0)  # it sends nothing, so this is the end of its socket
 
-    def fork(self, connection, settings):
+    def fork(self, connection: int, settings: object) -> int:
         """Fork a worker and return its number.
 
         Parameters
@@ -70,14 +73,14 @@ class ForkServer:
             reduction.send_handle(self.requests, connection, None)
         return self.count
 
-    def kill(self, number):
+    def kill(self, number: int) -> None:
         """End a worker that may have ended already."""
         if os.getpid() != self.owner:
             return
         with contextlib.suppress(OSError):
             self.requests.send_bytes(json.dumps([number, None]).encode())
 
-    def close(self):
+    def close(self) -> None:
         """End this process and all workers."""
         self.requests.close()
         if os.getpid() != self.owner:
@@ -89,7 +92,7 @@ class ForkServer:
             self.process.wait()
 
 
-def forks(descriptor):
+def forks(descriptor: int) -> tuple[int, Any]:
     """Fork processes until the parent ends; return (socket, settings) in each new process and end in the fork server.
 
     Parameters
@@ -97,7 +100,8 @@ def forks(descriptor):
     descriptor : int
         Socket to the parent.
     """
-    requests, server, children = Connection(descriptor), os.getpid(), {}
+    requests, server = Connection(descriptor), os.getpid()
+    children: dict[int, int] = {}
     try:
         while True:
             number, settings = json.loads(requests.recv_bytes())
@@ -123,6 +127,7 @@ def forks(descriptor):
             for child in children.values():
                 _end(child)
             os._exit(0)  # at once: the end of an interpreter that has imported PyTorch takes a while
+    raise RuntimeError("the fork server has ended")  # only for type checkers: the process ends above
 
 
 def _end_with_server():

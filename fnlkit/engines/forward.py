@@ -1,6 +1,10 @@
 """Forward passes of K clients: as a stack, or client by client in parallel GPU streams."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +18,7 @@ class LogitsAndFeatures(nn.Module):
         super().__init__()
         self.net, self.halves = net, features
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         if not self.halves:
             return self.net(x)
         features = self.net.features(x)
@@ -55,7 +59,9 @@ class Forward:
         """
         return (self._branches if self.branched else self._stack)(weights, buffers, x)
 
-    def evaluated(self, weights, buffers, x):
+    def evaluated(
+        self, weights: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor], x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return (logits (g, B, C), features or None) of the current models.
 
         The models run in evaluation mode and without gradients.
@@ -68,7 +74,7 @@ class Forward:
             self.network.module.train()
         return out if self.features else (out, None)
 
-    def of_teacher(self, x, starts=None):
+    def of_teacher(self, x: torch.Tensor, starts: torch.Tensor | None = None) -> torch.Tensor:
         """Return the output of the received model for samples (g, B, ...).
 
         Parameters
@@ -82,7 +88,7 @@ class Forward:
                 return self.network.compute(self.twin.module, x.flatten(0, 1)).unflatten(0, x.shape[:2])
             tensors = {n: starts[:, a:b].reshape(len(x), *shape) for n, a, b, shape in self.network.slots}
 
-            def teach(tensors, x):
+            def teach(tensors: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
                 return self.network.compute(lambda v: functional_call(self.twin.module, tensors, (v,)), x)
 
             return vmap(teach)(tensors, x)
@@ -124,7 +130,7 @@ class Forward:
             main.wait_stream(stream)
 
     def _call(self, parameters, buffers, x):
-        def network(x):
+        def network(x: torch.Tensor) -> Any:
             return functional_call(self.module, {**parameters, **buffers}, (x,))
 
         return self.network.compute(network, x)

@@ -6,25 +6,36 @@ once. The cohort of an MLP is then stacked, because launching a step of a single
 is trained client by client.
 """
 
+from __future__ import annotations
+
 import itertools
 import queue
 import threading
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.client.network import predict
-from fnlkit.client.training import Fit, train_client
+from fnlkit.client.training import Fit, Plan, train_client
 from fnlkit.components.declarations import declaration
 from fnlkit.engines.sequential import one_thread
 from fnlkit.engines.stacked import Stacked
-from fnlkit.engines.visit import begin_visits
+from fnlkit.engines.visit import Visit, begin_visits
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.kernels.fused import FusedAugment, fused_fit, fused_forward, fused_parameters
 from fnlkit.models.parts import fused_form
+
+if TYPE_CHECKING:
+    from fnlkit.client.failure import Failure
+    from fnlkit.server.request import CohortRequest
+
+
+Value = TypeVar("Value")
 
 
 class Unknown(Exception):
@@ -41,11 +52,11 @@ class Calls:
     def __init__(self):
         self._owner, self._queue, self._open = threading.get_ident(), queue.SimpleQueue(), set()
 
-    def run(self, call):
+    def run(self, call: Callable[[], Value]) -> Value:
         """Return ``call()``, executed by the thread that runs the round."""
         if threading.get_ident() == self._owner:
             return call()
-        answer = Future()
+        answer: Future[Value] = Future()
         self._open.add(answer)
         self._queue.put((call, answer))
         try:
@@ -53,7 +64,7 @@ class Calls:
         finally:
             self._open.discard(answer)
 
-    def serve(self, visits):
+    def serve(self, visits: Collection[Future[Any]]) -> None:
         """Execute calls until all futures in `visits` are done.
 
         After Ctrl-C or SIGTERM, the exception is raised once all visits have ended.
@@ -61,7 +72,7 @@ class Calls:
         # Only the last visit wakes this thread, because each change of the running thread costs as much as a short visit.
         ended = itertools.count(1)  # its next() is atomic
 
-        def end(_):
+        def end(_: object) -> None:
             if next(ended) == len(visits):
                 self._queue.put(None)
 
@@ -113,12 +124,12 @@ class Fused(Stacked):
         self._threads, self._calls = None, None
 
     @property
-    def threads(self):
+    def threads(self) -> ThreadPoolExecutor:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="fnlkit-client")
         return self._threads
 
-    def run(self, request):
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         if self._small and len(request.ids) > 1 and not self._has_kernel(request.steps):
             return super().run(request)
@@ -195,18 +206,18 @@ class Fused(Stacked):
     def _predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""
 
-        def score(part):
+        def score(part: torch.Tensor) -> torch.Tensor:
             return self._score(self.network, weights, part, self.inputs)
 
         return torch.cat(list(self.threads.map(score, x.split(max(64, -(-len(x) // (4 * self.count)))))))
 
-    def close(self):
+    def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
             self._threads = None
 
 
-def fused_terms(fit, visit, draws):
+def fused_terms(fit: Fit, visit: Visit, draws: Plan) -> dict[str, Any]:
     """Return the keywords of fused_fit for a client.
 
     Raises
@@ -236,7 +247,7 @@ def fused_terms(fit, visit, draws):
     return terms
 
 
-def find_terms(fit):
+def find_terms(fit: Fit) -> tuple[Callable[..., Any], list[Callable[..., Any]]]:
     """Return the functions of a visit that return the terms of a Fit's loss and of its corrections.
 
     Raises

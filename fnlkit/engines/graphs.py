@@ -6,8 +6,16 @@ the tensors of the first. Each recording is compared with the plain step before 
 step is used and a note is recorded.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from fnlkit.engines.stacked_training import StackedTraining
+
 
 WARM = 2
 WIDE = 1e6  # parameters
@@ -25,7 +33,7 @@ class Graphs:
     def __init__(self, note):
         self.note, self.recorded, self.memory, self.broken = note, {}, None, False
 
-    def train(self, training):
+    def train(self, training: StackedTraining) -> torch.Tensor:
         """Return the weights (K, P + Q) after a cohort's local training."""
         if self.broken or not self.usable(training.device):
             return training.train()
@@ -38,7 +46,7 @@ class Graphs:
         if stay is not training:
             adopt(stay, training)
 
-        def step(*shape):
+        def step(*shape: Any) -> None:
             if shape not in recordings:
                 recordings[shape] = self._record_step(stay, shape)
             else:
@@ -54,13 +62,13 @@ class Graphs:
             if self.broken:
                 self.recorded.clear()
 
-    def usable(self, device):
+    def usable(self, device: torch.device) -> bool:
         return device.type == "cuda"
 
     def _record_step(self, training, shape):
         """Execute a step and return a function for the next steps of this shape."""
 
-        def plain():
+        def plain() -> None:
             training.step(*shape)
 
         before, reason = contents(training), ""
@@ -101,7 +109,7 @@ class Graphs:
     def _record(self, training, plain, before):
         """Return a recording of the current step without changing the training."""
 
-        def warm():
+        def warm() -> None:
             for _ in range(WARM):
                 plain()
                 training.turn.copy_(before[0])  # the next step can have a different shape
@@ -124,7 +132,7 @@ class Graphs:
         return graph
 
 
-def ways(training):
+def ways(training: StackedTraining) -> tuple[bool, bool]:
     """Return the forms of recording, best first: clients as branches or as a stack.
 
     In a stack, the convolutions of K clients become a convolution with K groups. For a wide network this is slower than K
@@ -140,13 +148,13 @@ def _mode_name(branched):
     return "branches" if branched else "one stack"
 
 
-def changing(training):
+def changing(training: StackedTraining) -> list[torch.Tensor]:
     """Return the tensors that a step writes. The first is the index of the current step."""
     rows = [training.rows.made[name] for name in sorted(training.rows.made)]
     return [training.turn, *training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
 
 
-def input_tensors(training):
+def input_tensors(training: StackedTraining) -> dict[str, torch.Tensor]:
     """Return the other tensors that a step reads, by name, after loading the lazy tensors."""
     names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "center", "uniform")
     single = {name: getattr(training, name) for name in names}
@@ -159,17 +167,17 @@ def input_tensors(training):
     return {name: value for name, value in single.items() if value is not None}
 
 
-def contents(training):
+def contents(training: StackedTraining) -> list[torch.Tensor]:
     return [tensor.clone() for tensor in changing(training)]
 
 
-def restore(training, before):
+def restore(training: StackedTraining, before: list[torch.Tensor]) -> None:
     with torch.no_grad():
         for tensor, value in zip(changing(training), before, strict=True):
             tensor.copy_(value)
 
 
-def relative_distance(values, expected):
+def relative_distance(values: torch.Tensor, expected: torch.Tensor) -> float:
     """Return the relative distance of two tensors, NaN if only one contains NaN."""
     if not values.is_floating_point():
         return float((values != expected).any())
@@ -179,13 +187,13 @@ def relative_distance(values, expected):
     return float((values - expected).norm() / expected.norm().clamp_min(1e-12))
 
 
-def signature(training):
+def signature(training: StackedTraining) -> str:
     """Return the key of a recording: code, constants and shapes."""
     for name in training.rows:  # all of them, because the names that the loss reads are available only after it has run
         training.rows[name]
     fit = training.fit.changed(lr=0.0)
     functions = [_constants(f) for f in (fit.loss, *fit.corrections, fit.penalty)]
-    shapes = [(name, value.shape, value.dtype) for name, value in input_tensors(training).items()]
+    shapes: list[Any] = [(name, value.shape, value.dtype) for name, value in input_tensors(training).items()]
     shapes += [(value.shape, value.dtype) for value in changing(training)]
     plain = fit.changed(loss=None, corrections=(), penalty=None)
     return repr((functions, plain, shapes, sorted(training.rows), sorted(training.state), training.shared_start))
@@ -200,7 +208,7 @@ def _constants(function):
     return getattr(function, "func", function), {n: id(v) if hasattr(v, "shape") else v for n, v in bound.items()}
 
 
-def adopt(stay, training):
+def adopt(stay: StackedTraining, training: StackedTraining) -> None:
     """Copy a training into the tensors of another training with the same signature."""
     stay.state.memories = training.state.memories  # an earlier client can have dropped a part of its memory since then
     with torch.no_grad():

@@ -1,12 +1,14 @@
 """Joint memory of several clients: stacked values and joined rows, created on demand."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 
-class PooledRows(Mapping):
+class PooledRows(Mapping[str, torch.Tensor]):
     """Rows of all clients of a cohort, with a tensor per name.
 
     A tensor is created when it is first read, and written back if it was changed. Each client has space for `room` rows and
@@ -21,7 +23,7 @@ class PooledRows(Mapping):
             self.made[name] = self.join([c.rows[name] for c in self.clients])
         return self.made[name]
 
-    def join(self, parts):
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the tensors (n, ...) of all clients joined to a tensor (K room, ...)."""
         out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
         for place, part in zip(out, parts, strict=True):
@@ -34,19 +36,19 @@ class PooledRows(Mapping):
     def __len__(self):
         return len(self.clients[0].rows)
 
-    def changed(self, name):
+    def changed(self, name: str) -> torch.Tensor:
         """Return the tensor of a row for writing."""
         self.written.add(name)
         return self[name]
 
-    def write_back(self):
+    def write_back(self) -> None:
         for name in self.written:
             parts = self.made[name].split(self.room)
             for client, part in zip(self.clients, parts, strict=True):
                 client.rows[name].copy_(part[: len(client)])
 
 
-class BatchRows(Mapping):
+class BatchRows(Mapping[str, torch.Tensor]):
     """Rows of the current batch, loaded on demand."""
 
     def __init__(self, pooled, index):
@@ -64,7 +66,7 @@ class BatchRows(Mapping):
         return len(self.pooled)
 
 
-class StackedValues(Mapping):
+class StackedValues(Mapping[str, torch.Tensor]):
     """Entries of the clients' memories, stacked on demand. `pick` selects clients."""
 
     def __init__(self, memories, device, pick=None, made=None):
@@ -81,12 +83,12 @@ class StackedValues(Mapping):
     def __len__(self):
         return len(self.memories[0])
 
-    def whole(self):
+    def whole(self) -> list[str]:
         """Return the names with values of equal shape."""
         numbers = (torch.Tensor, np.ndarray, np.generic, bool, int, float)
         names = [name for name in self if all(isinstance(m[name], numbers) for m in self.memories)]
         shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}
         return [name for name, distinct in shapes.items() if len(distinct) == 1]
 
-    def at(self, pick):
+    def at(self, pick: torch.Tensor) -> StackedValues:
         return StackedValues(self.memories, self.device, pick, self.made)

@@ -5,6 +5,9 @@ with equal batch sizes are stacked. Batches are therefore never padded, which is
 batch. A client that has finished is left out.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +34,7 @@ class Group(NamedTuple):
     first: bool
 
 
-def timetable(sizes, batch_size, epochs):
+def timetable(sizes: Sequence[int], batch_size: int, epochs: int) -> Iterator[Group]:
     """Yield the Groups of local training.
 
     Because clients are sorted by decreasing size, full batches belong to the first g clients.

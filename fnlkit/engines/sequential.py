@@ -3,16 +3,24 @@
 This engine is short and slow. All other engines must return equal results.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit._kernels import threads
-from fnlkit.client.client import LocalModel, run_step
+from fnlkit.client.client import Client, LocalModel, run_step
 from fnlkit.client.client_list import read_ahead
-from fnlkit.client.failure import failure
+from fnlkit.client.failure import Failure, failure
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.engines.engine import Engine
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
+    from fnlkit.server.request import CohortRequest
 
 
 class Sequential(Engine):
@@ -20,7 +28,7 @@ class Sequential(Engine):
 
     twin = None  # a second network, for the teacher of a local training
 
-    def run(self, request):
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         self._make_twin(request.steps)
         with one_thread():
@@ -37,7 +45,7 @@ class Sequential(Engine):
 
 
 @contextlib.contextmanager
-def one_thread():
+def one_thread() -> Iterator[None]:
     """Compute with a single thread, including the kernels.
 
     Sums then have the same order on every machine, and clients do not compete for cores.
@@ -52,7 +60,17 @@ def one_thread():
         threads.limit = before[1]
 
 
-def reply_of(network, twin, client, weights, steps, received, *, seed, round):
+def reply_of(
+    network: Network,
+    twin: Network | None,
+    client: Client,
+    weights: torch.Tensor,
+    steps: Sequence[Any],
+    received: dict[str, Any],
+    *,
+    seed: int,
+    round: int,
+) -> Failure | dict[str, torch.Tensor]:
     """Return a client's reply to the steps of a round: named arrays, or a Failure.
 
     The reply of a client that fails is lost, and the server reports this client.

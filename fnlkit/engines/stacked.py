@@ -3,22 +3,30 @@
 Use it on a GPU, because a single small client leaves most of the device idle, or for small steps on a CPU.
 """
 
+from __future__ import annotations
+
 import contextlib
 import traceback
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fnlkit.client.client import Part
 from fnlkit.client.client_list import read_ahead, sizes_of
-from fnlkit.client.failure import failure
-from fnlkit.client.network import predict
+from fnlkit.client.failure import Failure, failure
+from fnlkit.client.network import Network, predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.sequential import Sequential, one_thread
 from fnlkit.engines.stacked_training import StackedTraining
-from fnlkit.engines.visit import begin_visits
+from fnlkit.engines.visit import Visit, begin_visits
+
+if TYPE_CHECKING:
+    from fnlkit.client.inputs import Inputs
+    from fnlkit.server.request import CohortRequest
 
 
 class Stacked(Sequential):
@@ -39,9 +47,9 @@ class Stacked(Sequential):
         self.graphs, self.room = Graphs(self.note), int(sizes.max(initial=0))
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
-    def run(self, request):
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
-        replies = [None] * len(request.ids)
+        replies: list[Any] = [None] * len(request.ids)
         with one_thread(), on_device(self.network.device):
             for group in groups_of(self.sizes[request.ids], self.at_once):
                 visits = begin_visits(self, request.part(group), self._score)
@@ -147,8 +155,8 @@ class Stacked(Sequential):
         twin = self.twin if fit.teacher else None
         for visit in part:
 
-            def train(visit=visit):
-                arguments = self.network, visit.client, visit.model.weights, fit, visit.draws, visit.received, twin
+            def train(visit: Visit = visit) -> None:
+                arguments: Any = self.network, visit.client, visit.model.weights, fit, visit.draws, visit.received, twin
                 visit.trained(train_client(*arguments))
 
             visit.guard(train)
@@ -180,7 +188,7 @@ class Stacked(Sequential):
         return self._needs[key]
 
 
-def bytes_needed(network, inputs, x, fit):
+def bytes_needed(network: Network, inputs: Inputs, x: torch.Tensor, fit: Fit) -> int:
     """Return the approximate number of bytes that a client needs in local training.
 
     Parameters
@@ -197,7 +205,7 @@ def bytes_needed(network, inputs, x, fit):
     return vectors * network.size * network.flat.element_size() + kept
 
 
-def groups_of(sizes, at_once):
+def groups_of(sizes: np.ndarray, at_once: int) -> list[list[int]]:
     """Return lists of the positions of clients that train together: the largest clients first, `at_once` in each list.
 
     The groups do not depend on the number of devices. A stack of another size can round differently.
@@ -214,7 +222,7 @@ def groups_of(sizes, at_once):
     return [sorted(order[i : i + size].tolist()) for i in range(0, len(order), size)]
 
 
-def on_device(device):
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which `device` is the current CUDA device. It has no effect for a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
@@ -226,7 +234,7 @@ def _activations(network, x, size):
     """
     kept = {}
 
-    def keep(tensor):
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
@@ -238,7 +246,7 @@ def _activations(network, x, size):
     return 2 * sum(kept.values())
 
 
-def free_memory(device):
+def free_memory(device: torch.device) -> int:
     """Return the free bytes of a device."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]

@@ -3,6 +3,9 @@
 Parameters, buffers, momentum and rows have a leading axis K.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -81,7 +84,7 @@ class StackedTraining:
     def _join_draws(self, plans, steps):
         """Join the plans, padded to equal length. The padding is never read."""
 
-        def join(name):
+        def join(name: str) -> torch.Tensor | None:
             arrays = [getattr(p, name) for p in plans]
             if arrays[0] is None:
                 return None
@@ -112,7 +115,7 @@ class StackedTraining:
         self.table, self.begins = torch.from_numpy(table).to(self.device), torch.from_numpy(begins).to(self.device)
         self.turn = torch.zeros(1, dtype=torch.int64, device=self.device)
 
-    def train(self, step=None):
+    def train(self, step: Callable[[int, int, bool], None] | None = None) -> torch.Tensor:
         """Return the weights (K, P + Q) after local training.
 
         Rows are written back to the clients.
@@ -135,13 +138,13 @@ class StackedTraining:
         self.rows.write_back()
         return self.weights()
 
-    def weights(self):
+    def weights(self) -> torch.Tensor:
         """Return the model vectors of the clients (K, P + Q)."""
         tensors = {**self.parameters, **self.buffers}
         travelling = [tensors[f"net.{name}"].reshape(len(self.clients), -1) for name, *_ in self.network.slots]
         return torch.cat(travelling, 1)
 
-    def step(self, g, size, leading):
+    def step(self, g: int, size: int, leading: bool) -> None:
         """Execute the current step of g clients with `size` samples each.
 
         `leading` is true if they are the first g clients.
@@ -247,7 +250,7 @@ class StackedTraining:
         return [part.reshape(v.shape) for part, v in zip(parts, gradients, strict=True)]
 
 
-def match_layout(parts, weights):
+def match_layout(parts: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the gradients (g, ...) with the memory layout and type of parameters (g, ...).
 
     Parameters
@@ -257,5 +260,5 @@ def match_layout(parts, weights):
     weights : list of Tensor (g, ...)
     """
     out = [torch.empty_like(w) for w in weights]
-    torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in out], parts)
+    torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in out], list(parts))
     return out

@@ -3,9 +3,13 @@
 Functions are sent by name, functions of a user's file by the path of the file. Code is never sent.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +24,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.Tensor, torch.dtype, n
 _RECORDS = {"Fit": Fit, "Augment": Augment}
 
 
-def pack(value):
+def pack(value: Any) -> tuple[Any, ...]:
     """Return a step, or a value bound to a step, as names and plain values.
 
     Raises
@@ -31,7 +35,8 @@ def pack(value):
     if isinstance(value, functools.partial):
         return ("partial", pack(value.func), pack(value.args), pack(value.keywords))
     if isinstance(value, tuple(_RECORDS.values())):
-        fields = {f.name: pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        record: Any = value
+        fields = {f.name: pack(getattr(value, f.name)) for f in dataclasses.fields(record)}
         return ("record", type(value).__name__, fields)
     if isinstance(value, _PLAIN):
         return ("plain", value)
@@ -44,7 +49,7 @@ def pack(value):
     return ("function", *_name(value))
 
 
-def unpack(packed, allowed=None):
+def unpack(packed: Sequence[Any], allowed: Callable[[str, str], bool] | None = None) -> Any:
     """Return the value that was passed to `pack`.
 
     Parameters

@@ -3,12 +3,22 @@
 It is for engines that run each step on many clients before the next step.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.client import Client, LocalModel, run_step
 from fnlkit.client.failure import Failure, failure
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, Plan, plan
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.engines.engine import Engine
+    from fnlkit.server.request import CohortRequest
 
 
 @dataclass
@@ -32,39 +42,39 @@ class Visit:
 
     client: Client
     model: LocalModel
-    received: dict
+    received: dict[str, Any]
     round: int = 0
-    reply: dict = field(default_factory=dict)
-    error: Failure = None
-    fit: Fit = None
-    draws: Plan = None
+    reply: dict[str, Any] = field(default_factory=dict)
+    error: Failure | None = None
+    fit: Fit | None = None
+    draws: Plan | None = None
 
-    def do(self, step):
+    def do(self, step: Callable[..., Any]) -> None:
         """Run a client step. If it raises, the reply of this client is lost."""
         self.guard(lambda: self.reply.update(run_step(step, self.client, self.model, self.received)))
 
-    def guard(self, action):
+    def guard(self, action: Callable[[], object]) -> None:
         try:
             action()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - no error of a client may stop the other clients
             self.error = failure(error, self.client.id, self.round)
 
-    def trained(self, weights):
+    def trained(self, weights: torch.Tensor) -> None:
         """Store the weights after local training."""
         self.model.weights = self.reply["weights"] = weights
 
-    def plan(self, fit, seed, round):
+    def plan(self, fit: Fit, seed: int, round: int) -> None:
         """Make all random draws of this client's local training and store them in `draws`."""
         client, self.fit = self.client, fit
         image = tuple(client.samples.shape[1:3]) if client.inputs.image else None
         self.draws = plan(len(client), fit, seed=seed, round=round, client=client.id, image=image)
 
     @property
-    def outcome(self):
+    def outcome(self) -> dict[str, torch.Tensor] | Failure:
         return self.reply if self.error is None else self.error
 
 
-def begin_visits(engine, request, score=predict):
+def begin_visits(engine: Engine, request: CohortRequest, score: Callable[..., torch.Tensor] = predict) -> list[Visit]:
     """Return a Visit for each client of a request, with its random streams for this round.
 
     Parameters

@@ -5,6 +5,8 @@ the client's labels, rows and state, and so does the answer. If a worker dies, o
 Another worker repeats the task with the same random numbers and returns the same answer.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
@@ -16,7 +18,9 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +62,8 @@ class Workers(Sequential):
         Engine that runs the clients within a worker.
     """
 
-    inside, on, hint = Sequential, ("cpu",), "; --client-timeout sets the limit"
+    inside, hint = Sequential, "; --client-timeout sets the limit"
+    on: tuple[str, ...] = ("cpu",)
 
     def __init__(self, *args, workers=0, client_timeout=None, **settings):
         super().__init__(*args, **settings)
@@ -75,7 +80,7 @@ class Workers(Sequential):
         # Longest task first, so that all workers end at about the same time.
         return [[j] for j in sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))]
 
-    def run(self, request):
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         ids = request.ids
         steps = [pack(step) for step in request.steps]
@@ -83,7 +88,8 @@ class Workers(Sequential):
         shared = self.calls, message
         self.calls += 1
         groups = self._groups(ids)
-        todo, tries, replies = deque(range(len(groups))), [0] * len(groups), [None] * len(ids)
+        todo, tries = deque(range(len(groups))), [0] * len(groups)
+        replies: list[Any] = [None] * len(ids)
         self._start_workers(min(self.count, len(groups)))
         idle = list(self.workers)
         try:
@@ -179,7 +185,7 @@ class Workers(Sequential):
                 f"visit is repeated{self.hint}"
             )
 
-    def close(self):
+    def close(self) -> None:
         """Stop the workers and release the shared memory."""
         for worker in self.workers:
             worker.stop()
@@ -234,7 +240,7 @@ class _Shared:
             self.descriptors.append(inner.descriptor)
         return source
 
-    def close(self):
+    def close(self) -> None:
         self.file.close()
 
 
@@ -254,7 +260,7 @@ class _Worker:
         with contextlib.suppress(OSError):  # a dead worker is detected when its answer is read
             self.connection.send_bytes(shared.message)
 
-    def take(self, j, shared, task):
+    def take(self, j: int, shared: tuple[int, bytes], task: Sequence[Any]) -> None:
         """Send a task, and once per round the shared data: (number of the call, message)."""
         self.task, self.since, self.visits = j, time.monotonic(), len(task[0])
         number, message = shared
@@ -262,7 +268,7 @@ class _Worker:
             self.connection.send_bytes(pickle.dumps((None if self.sent == number else message, task), protocol=5))
         self.sent = number
 
-    def answer(self):
+    def answer(self) -> tuple[int | None, Any]:
         """Return (task, answer), (task, _READY) after the start, (task, None) for a dead worker."""
         try:
             message = self.connection.recv_bytes()
@@ -274,7 +280,7 @@ class _Worker:
         j, self.task = self.task, None
         return j, None if message is None else pickle.loads(message)
 
-    def deadline(self, timeout):
+    def deadline(self, timeout: float) -> float:
         """Return the time at which the current visits are late.
 
         A worker that is still starting gets at least the time limit of the start.
@@ -282,13 +288,13 @@ class _Worker:
         timeout *= self.visits
         return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
 
-    def runs(self):
+    def runs(self) -> bool:
         """Return whether the process still has its end of the connection."""
         poll = select.poll()
         poll.register(self.connection.fileno(), 0)
         return not poll.poll(0)
 
-    def stop(self):
+    def stop(self) -> None:
         self.connection.close()
         self.server.kill(self.number)
 
@@ -296,7 +302,7 @@ class _Worker:
 _READY = b"ready"
 
 
-def start_worker(requests):
+def start_worker(requests: int) -> None:
     """Run tasks in a forked process; the main function of the fork server."""
     torch.set_num_threads(1)
     connection, (environment, verbose) = forks(requests)
@@ -305,7 +311,7 @@ def start_worker(requests):
     serve(connection, verbose)
 
 
-def serve(connection, verbose=False):
+def serve(connection: int, verbose: bool = False) -> None:
     """Run tasks until the parent ends; the main function of a worker process.
 
     Parameters
@@ -318,27 +324,29 @@ def serve(connection, verbose=False):
     if verbose:
         show_log()
     threads.limit = 1
-    connection, tasks, ready = Connection(connection), deque(), threading.Semaphore(0)
+    channel, ready = Connection(connection), threading.Semaphore(0)
+    tasks: deque[bytes] = deque()
 
-    def listen():
+    def listen() -> None:
         """End this process as soon as the parent ends, even during a task.
 
         The parent's side of the connection closes whenever the parent ends, for any reason.
         """
         while True:
             try:
-                tasks.append(connection.recv_bytes())
+                tasks.append(channel.recv_bytes())
             except (EOFError, OSError):
                 os._exit(0)
             ready.release()
 
     threading.Thread(target=listen, daemon=True).start()
 
-    def next_message():
+    def next_message() -> Any:
         ready.acquire()
         return pickle.loads(tasks.popleft())
 
-    broken, engine, shared = None, None, None
+    broken, shared = None, None
+    engine: Any = None
     try:
         files, network, members, seed, inside, options = next_message()
         for path in files:  # so that the file of a user's network can be imported
@@ -347,7 +355,7 @@ def serve(connection, verbose=False):
         engine = inside(clients, Network.unpacked(network), clients.inputs, seed=seed, **options)
     except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
         broken = InputError(f"a worker process cannot start: {error}; write --engine sequential")
-    connection.send_bytes(_READY)
+    channel.send_bytes(_READY)
     while True:
         message, (ids, round, scatter, memories) = next_message()
         shared = message or shared
@@ -355,7 +363,7 @@ def serve(connection, verbose=False):
             answers, notes = [pickle.dumps((broken, memory)) for memory in memories], []
         else:
             answers, notes = _visit_clients(engine, shared, ids, round, scatter, memories), engine.notes
-        connection.send_bytes(pickle.dumps((answers, notes), protocol=5))
+        channel.send_bytes(pickle.dumps((answers, notes), protocol=5))
 
 
 def _visit_clients(engine, shared, ids, round, scatter, memories):

@@ -48,7 +48,9 @@ DETECTORS = ("confident", "knn", "aum")
 
 
 @with_options
-def estimate(federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options) -> "dict[str, np.ndarray]":
+def estimate(
+    federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options: Any
+) -> "dict[str, np.ndarray]":
     """Return an estimator's findings as the arrays of a federation file.
 
     Parameters
@@ -101,7 +103,7 @@ def estimate(federation: "Federation", dataset: "Dataset", spec: "str | Spec" = 
 
 
 def run_estimator(
-    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: "str | Spec" = "knn", **options
+    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: "str | Spec" = "knn", **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
 

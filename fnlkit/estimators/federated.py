@@ -60,7 +60,7 @@ class ClientSession:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends
 
-    def ask(self, *steps, ids: "Sequence[int] | np.ndarray | None" = None, **more) -> "Replies":
+    def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
         """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.use_network(self.model.network)
@@ -78,7 +78,7 @@ class ClientSession:
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
-def with_rows(evidence: "EstimatorInputs", **rows) -> ClientSession:
+def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
     """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     count = len(evidence.labels)
     if evidence.sites is not None:
@@ -190,7 +190,7 @@ def reply_predicted(client: "Client", model: "LocalModel", received: "dict[str, 
 
 
 def keep_judgment(
-    client, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray, confidence: np.ndarray | None = None
+    client: "Client", issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray, confidence: np.ndarray | None = None
 ) -> dict[str, Any]:
     """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`.
 

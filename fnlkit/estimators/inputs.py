@@ -117,7 +117,7 @@ class EstimatorInputs:
                 self.traffic.broadcast(down)
         return self._scale
 
-    def refuse(self, estimator: str, **unused) -> None:
+    def refuse(self, estimator: str, **unused: Any) -> None:
         """Raise InputError if the user provided evidence that this estimator does not use."""
         given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
         for name, instead in unused.items():

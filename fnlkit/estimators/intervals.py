@@ -1,9 +1,12 @@
 """Sampling intervals of a level: Wilson for a share of samples, a bootstrap for other statistics."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from fnlkit.kernels.streams import stream
@@ -44,7 +47,7 @@ def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float =
     return np.where(total > 0, low, 0.0), np.where(total > 0, high, 1.0)
 
 
-def clopper_pearson(count, total, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
+def clopper_pearson(count: ArrayLike, total: ArrayLike, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact interval (low, high) of shares count / total.
 
     The interval contains the true share with at least probability `confidence`, for every sample size.

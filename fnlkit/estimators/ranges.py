@@ -4,9 +4,12 @@ A population consists of one or two strata.  In each stratum, a number of sample
 Scores may define the strata, so that better scores make the range narrower; the range is valid for any scores.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from fnlkit.errors import InputError
@@ -34,7 +37,7 @@ class Range:
     assumes: str = ""
 
 
-def share_range(hits, drawn, sizes, *, confidence: float = 0.95) -> Range:
+def share_range(hits: ArrayLike, drawn: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95) -> Range:
     """Return the share of samples with a property, such as a wrong label, among all samples of the strata.
 
     Parameters

@@ -1,7 +1,7 @@
 """A short federated training for estimators that need a model: on all clients, or by folds for held-out predictions."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class Trained:
         return _probabilities(e.network, e.model.weights, self.x, positions, e.clients.inputs)
 
 
-def settings_of(evidence) -> Settings:
+def settings_of(evidence: Any) -> Settings:
     """Return the warm-up's Settings; a given run determines the model and its number type."""
     chosen = warm_up_of(len(evidence.federation), evidence.warm_up)
     settings = Settings(**chosen | {"seed": evidence.seed, "eval_every": _NEVER})
@@ -65,7 +65,12 @@ def settings_of(evidence) -> Settings:
 
 
 def train_warmup(
-    evidence, *, method: str = "fedavg", federation: Federation | None = None, rounds: int | None = None, title: str = "warm-up"
+    evidence: Any,
+    *,
+    method: str = "fedavg",
+    federation: Federation | None = None,
+    rounds: int | None = None,
+    title: str = "warm-up",
 ) -> Trained:
     """Return the Trained model of a warm-up.
 
@@ -137,7 +142,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
     return load_trained(run, dataset, device=device_of(device))
 
 
-def cross_validated(evidence, *, folds: int, by: str = "client") -> np.ndarray:
+def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndarray:
     """Return probabilities (m, C), each predicted by a model that was trained without the sample.
 
     Parameters

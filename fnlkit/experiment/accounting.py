@@ -1,9 +1,12 @@
 """Privacy accounting of a run: releases of labels and protected updates, recorded in a ledger before they happen."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fnlkit import privacy
 from fnlkit.artifacts import ledger
@@ -11,6 +14,11 @@ from fnlkit.components import own
 from fnlkit.experiment.assembly import digest_of_federation, labels_of_clients
 from fnlkit.experiment.conditions import machine
 from fnlkit.kernels.streams import HiddenStream
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.privacy.updates import Sums
+    from fnlkit.server.protection import Protection
 
 
 class Accounting:
@@ -38,7 +46,7 @@ class Accounting:
         self._lost, self._entry = None, None  # lost clients in the recorded entry; id of an entry that only this run wrote
         experiment.clients.on_release = self.record_labels
 
-    def protect(self, protection, sums, resumed=None):
+    def protect(self, protection: Protection, sums: Sums, resumed: Run | None = None) -> Protection:
         """Return the Protection with noise from the privacy key, and note the cost of all rounds.
 
         Parameters
@@ -57,7 +65,7 @@ class Accounting:
         clients.note(f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {sums.delta:g})-DP of a client")
         return replace(protection, hidden=clients.hidden)
 
-    def record_labels(self, round, epsilon):
+    def record_labels(self, round: int, epsilon: float | None) -> None:
         """Record a release of labels before it is made, and note the total cost."""
         data, sends = self.experiment.dataset.checksum, self.experiment.clients.sends
         entry = ledger.release(round=round, epsilon=epsilon, **self._facts())
@@ -66,7 +74,7 @@ class Accounting:
         known = "" if self.path is None else f" (total of the ledger {self.path})"
         self.experiment.clients.note(f"{total['label_statement']}{known}")
 
-    def record_updates(self):
+    def record_updates(self) -> None:
         """Record the planned rounds of protected updates, and note the total cost.
 
         The entry depends on the clients that were lost so far, so it is replaced when another client is lost.
@@ -83,7 +91,7 @@ class Accounting:
         self._entry = None if known else entry.id
         self.experiment.clients.note(privacy.describe_total_cost(releases, entry, self.path))
 
-    def cost(self):
+    def cost(self) -> dict[str, Any] | None:
         """Return the cost of protected updates so far: sums, epsilon, delta and release; None without protection."""
         if self.sums is None:
             return None

@@ -1,10 +1,12 @@
 """Assembly of an experiment: samples, network, scale, clients, optimizer and method from the settings."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Generator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,19 +17,28 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake, weight_type
-from fnlkit.client.network import Model, looks_up
+from fnlkit.client.network import Model, Network, looks_up
 from fnlkit.client.training import Fit
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
-from fnlkit.experiment.plan import BoundMethod, RunFacts
+from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.references import arrange
-from fnlkit.experiment.scale import scale_of
+from fnlkit.experiment.scale import Scale, scale_of
 from fnlkit.kernels.streams import derive_key
-from fnlkit.server.clients import Public
+from fnlkit.server.clients import Clients, Public
 from fnlkit.server.selection import average_for, cohort_size
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.experiment.evaluation_set import EvaluationSet
+    from fnlkit.experiment.settings import Settings
+    from fnlkit.methods.fedavg import Round
+    from fnlkit.privacy.updates import Sums
+    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.server.protection import Protection, Secret
 
 
 # ---- samples
@@ -51,18 +62,20 @@ class TrainingData(NamedTuple):
     notes : list of str
     """
 
-    federation: object
-    dataset: object
-    train: object
-    test: object
-    shape: tuple
+    federation: Federation
+    dataset: Dataset
+    train: np.ndarray | Rows
+    test: np.ndarray | Rows
+    shape: tuple[int, ...]
     image: bool
-    rows: dict
+    rows: dict[str, Any]
     embedding: str | None
-    notes: list
+    notes: list[str]
 
 
-def training_data(federation, dataset, plan, embeddings=None):
+def training_data(
+    federation: Federation, dataset: Dataset, plan: Plan, embeddings: np.ndarray | Rows | None = None
+) -> TrainingData:
     """Return the TrainingData of a federation and a data set.
 
     Raises
@@ -74,12 +87,13 @@ def training_data(federation, dataset, plan, embeddings=None):
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
     notes = [must_be(dataset, federation.meta, len(federation.given), what="the federation")]
     method, digest = plan.method, None
-    federation, rows = arrange(federation, method.needs, method.spec)
+    federation, rows = arrange(federation, method.needs, str(method.spec))
     if plan.settings.memorization and federation.true is None:
         raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
     if "embedding" in method.needs:
-        rows["input/embedding"], note = embedding_rows(embeddings, federation, dataset, method.spec)
-        digest = digest_of_rows(rows["input/embedding"])
+        vectors, note = embedding_rows(embeddings, federation, dataset, str(method.spec))
+        rows["input/embedding"] = vectors
+        digest = digest_of_rows(vectors)
         notes.append(note)
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
@@ -87,10 +101,13 @@ def training_data(federation, dataset, plan, embeddings=None):
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
 
 
-def embedding_rows(embeddings, federation, dataset, method):
+def embedding_rows(
+    embeddings: np.ndarray | Rows | None, federation: Federation, dataset: Dataset | None, method: str
+) -> tuple[np.ndarray | Rows, str | None]:
     """Return (float32 (n, D), note): the given embeddings, or principal components with a note."""
     note = None
     if embeddings is None:
+        assert dataset is not None  # one of both is given
         dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
         embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
         note = (
@@ -110,7 +127,7 @@ def _singles(rows):
     return rows.astype(np.float32)
 
 
-def digest_of_rows(rows):
+def digest_of_rows(rows: np.ndarray | Rows) -> str:
     """Return the SHA-256 of an array's bytes."""
     total = hashlib.sha256()
     for a, b in blocks(rows):
@@ -118,7 +135,7 @@ def digest_of_rows(rows):
     return total.hexdigest()
 
 
-def digest_of_federation(federation):
+def digest_of_federation(federation: Federation) -> str:
     """Return a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
     total = hashlib.sha256(str(federation.classes).encode())
     arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
@@ -131,7 +148,9 @@ def digest_of_federation(federation):
     return total.hexdigest()
 
 
-def sources_of(federation, method, embeddings=None, dataset=None):
+def sources_of(
+    federation: Federation, method: str, embeddings: np.ndarray | Rows | None = None, dataset: Dataset | None = None
+) -> dict[str, Any]:
     """Return the metadata entries of a run that identify its inputs.
 
     Parameters
@@ -159,13 +178,13 @@ def sources_of(federation, method, embeddings=None, dataset=None):
     }
 
 
-def labels_of_clients(federation):
+def labels_of_clients(federation: Federation) -> dict[str, np.ndarray]:
     """Return the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
     return {"given": federation.given, "offsets": federation.client_offsets, "indices": federation.client_indices}
 
 
 # ---- network and inputs
-def network_of(data, plan, device):
+def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, int]:
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
     settings = plan.settings
     if settings.precision == "tf32" and device == "cpu":
@@ -194,7 +213,9 @@ def _head_width(network, size, settings):
     return 0 if width == size else size
 
 
-def inputs_of(data, network, settings, device, scale=None):
+def inputs_of(
+    data: TrainingData, network: Network, settings: Settings, device: str, scale: Scale | None = None
+) -> tuple[Inputs, bool]:
     """Return (Inputs, whether clients sent statistics for the inputs). With a given Scale, clients send nothing."""
     sent = False
     if scale is None:
@@ -221,7 +242,7 @@ class PrivacyKey(NamedTuple):
     note: str = ""
 
 
-def privacy_key_of(plan, given):
+def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> PrivacyKey:
     """Return the PrivacyKey of a run. The file is read, or created if missing, only if the run draws for privacy.
 
     Parameters
@@ -245,7 +266,15 @@ def privacy_key_of(plan, given):
     return PrivacyKey(secret, keys.fingerprint(secret), note)
 
 
-def clients_of(data, network, inputs, plan, key, engine, engine_options):
+def clients_of(
+    data: TrainingData,
+    network: Network,
+    inputs: Inputs,
+    plan: Plan,
+    key: PrivacyKey,
+    engine: str,
+    engine_options: dict[str, Any],
+) -> Clients:
     """Return a session with all clients of a run.
 
     Parameters
@@ -312,7 +341,9 @@ def _public_set(data, method):
 
 
 # ---- rules, protection, optimizer and method
-def facts_of(clients, plan, dataset, evaluated, held_out, sent_statistics):
+def facts_of(
+    clients: Clients, plan: Plan, dataset: Dataset, evaluated: EvaluationSet, held_out: EvaluationSet, sent_statistics: bool
+) -> RunFacts:
     """Return the RunFacts of a run.
 
     Parameters
@@ -336,7 +367,7 @@ def facts_of(clients, plan, dataset, evaluated, held_out, sent_statistics):
     )
 
 
-def protection_of(plan, clients, select):
+def protection_of(plan: Plan, clients: Clients, select: Any) -> tuple[Protection | Secret | None, Sums | None]:
     """Return (Protection of a run's updates, Sums before the first round).
 
     Both are None if updates are sent without protection. For secure aggregation, the result is a Secret and None.
@@ -351,11 +382,11 @@ def protection_of(plan, clients, select):
     if not plan.hides:
         return plan.protection, None
     cohort = select.expected(clients)
-    protection = plan.protect_cohort(cohort)
+    protection = cast("Protection", plan.protect_cohort(cohort))  # `hides` is true for it alone
     return protection, privacy.Sums(select.sampling, len(clients), cohort, protection.clip, protection.noise, 0)
 
 
-def optimizer_of(plan, dataset, select, protection=None):
+def optimizer_of(plan: Plan, dataset: Dataset, select: Any, protection: Protection | None = None) -> FedOpt:
     """Return the federated optimizer of a run.
 
     Parameters
@@ -384,7 +415,9 @@ def optimizer_of(plan, dataset, select, protection=None):
     return opt
 
 
-def program_of(plan, clients, weights, opt, select):
+def program_of(
+    plan: Plan, clients: Clients, weights: torch.Tensor, opt: FedOpt, select: Any
+) -> tuple[Model, Generator[Round, None, Model]]:
     """Return (first Model, the method's generator of rounds)."""
     model = Model(clients.network, weights)
     program = plan.method.run(clients, model, opt, select, rounds=plan.settings.rounds)

@@ -6,7 +6,7 @@ from fnlkit.components.spec import bind, parse
 from fnlkit.errors import InputError
 
 
-def augmentation(spec, kind, shape):
+def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:
     """Return the Augment of a spec for samples of a kind and shape.
 
     ``auto`` is crop(4) and flip on color images of 32 pixels or more, and no augmentation otherwise.
@@ -35,7 +35,7 @@ def augmentation(spec, kind, shape):
     if kind != "image":
         raise InputError(f"--augment {spec}: the data set has no images; write --augment none")
 
-    def build(*, pad: Natural = 4, flip=True, cutout: Natural = 0):
+    def build(*, pad: Natural = 4, flip: bool = True, cutout: Natural = 0) -> Augment:
         return Augment(pad, flip, cutout)
 
     return bind(spec, build, "augmentation")()

@@ -1,6 +1,9 @@
 """Checkpoints of an experiment: snapshot, resume with all checks, and a rehearsal of the resume."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +22,7 @@ from fnlkit.server.clients import Clients
 
 
 # ---- snapshot
-def snapshot(experiment):
+def snapshot(experiment: Any) -> Run:
     """Return the Run of an experiment after the last finished round.
 
     Parameters
@@ -116,7 +119,7 @@ def _find_unsaved(experiment):
 
 
 # ---- warnings before a checkpoint fails
-def warn_if_too_large(experiment):
+def warn_if_too_large(experiment: Any) -> None:
     """Note after the first round if the clients' state will exceed the size limit of a run's file."""
     clients = experiment.clients
     visits = min(len(clients), experiment.settings.rounds * len(clients.log[-1].asked))
@@ -129,7 +132,7 @@ def warn_if_too_large(experiment):
         )
 
 
-def rehearse(experiment, first):
+def rehearse(experiment: Any, first: Model) -> None:
     """Note if the rounds so far cannot be repeated from the log, because the run could then not be resumed.
 
     Parameters
@@ -155,7 +158,7 @@ def rehearse(experiment, first):
 
 
 # ---- resume
-def resume(experiment, run):
+def resume(experiment: Any, run: Run) -> None:
     """Replay the server's program on the logged replies of a run, then restore the model and the state of the run.
 
     Parameters

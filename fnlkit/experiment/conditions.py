@@ -1,14 +1,20 @@
 """Conditions of a run: machine, versions and peak memory."""
 
+from __future__ import annotations
+
 import platform
 import sys
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+if TYPE_CHECKING:
+    from fnlkit.engines.engine import Engine
 
-def machine(engine, device):
+
+def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
     """Return engine, threads, CPU and versions, which must be equal for equal results."""
     return {
         "engine": engine.name or type(engine).__name__.lower(),
@@ -22,7 +28,7 @@ def machine(engine, device):
     }
 
 
-def peak_bytes():
+def peak_bytes() -> int:
     """Return the peak memory of this process; 0 if the system does not report it (Windows)."""
     try:
         import resource

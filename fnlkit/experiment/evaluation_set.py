@@ -1,15 +1,23 @@
 """The samples on which a model is tested during training, and the name of the score."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.client.client_list import load_small
 from fnlkit.client.scoring import sample_losses
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Columns of a row of the history that a user's measure cannot replace.
 RESERVED = {"round", "stage", "clients", "client_rounds", "bytes_up", "bytes_down", "rejected", "accuracy", "agreement", "loss",
@@ -34,7 +42,7 @@ class EvaluationSet:
     """
 
     x: object
-    labels: dict
+    labels: dict[str, Any]
     clients: int = 0
     measure: object = None
     measure_name: str = ""
@@ -43,11 +51,11 @@ class EvaluationSet:
         return len(self.x)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """ "accuracy" or "agreement"; accuracy if both are known."""
         return next(iter(self.labels))
 
-    def scores(self, logits):
+    def scores(self, logits: torch.Tensor) -> dict[str, float]:
         """Return the share of labels that logits (n, C) predict, by name, and the mean cross entropy.
 
         The cross entropy refers to the labels of `name`.
@@ -68,7 +76,9 @@ class EvaluationSet:
         return {name: float(number) for name, number in found.items()}
 
 
-def evaluation_set(federation, dataset, train, test, measure="auto"):
+def evaluation_set(
+    federation: Federation, dataset: Dataset, train: np.ndarray | Rows, test: np.ndarray | Rows, measure: str = "auto"
+) -> EvaluationSet:
     """Return the EvaluationSet of a federation: the test samples of the data set, or the clients' held-out samples.
 
     Held-out samples are used if the data set has no test samples.
@@ -112,7 +122,7 @@ def _of_user(measure):
     return bind(spec, find(spec, {}, "measure"), "measure"), spec.name.rpartition(":")[2]
 
 
-def held_out_set(federation, train):
+def held_out_set(federation: Federation, train: np.ndarray | Rows) -> EvaluationSet:
     """Return the EvaluationSet of the clients' held-out samples; parameters as for `evaluation_set`."""
     positions = held_out_positions(federation)
     labels = {"agreement": federation.given[positions]}
@@ -122,7 +132,7 @@ def held_out_set(federation, train):
     return EvaluationSet(load_small(Chosen(train, positions)), labels, len(federation))
 
 
-def held_out_positions(federation):
+def held_out_positions(federation: Federation) -> np.ndarray:
     """Return the positions (h,) of held-out samples without verified samples, client by client."""
     positions = np.concatenate([np.zeros(0, np.int64), *federation.held_out])
     gold = federation.extra.get("gold_label")

@@ -1,6 +1,10 @@
 """Train one experiment from a federation, a data set and settings: the training loop."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +27,10 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.models.devices import device_of
 from fnlkit.server.admission import check_any_accepted
 from fnlkit.server.selection import cohort_size
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.experiment.settings import Settings
 
 
 class Experiment:
@@ -102,33 +110,39 @@ class Experiment:
             )
 
     @property
-    def settings(self):
+    def settings(self) -> Settings:
         """Settings of the run."""
         return self.plan.settings
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds of training so far, over all resumed parts."""
         now = 0.0 if self._start is None else time.monotonic() - self._start
         return round(self._earlier_seconds + now, 3)
 
     @property
-    def client_rounds_total(self):
+    def client_rounds_total(self) -> int:
         """Client-rounds in the budget; for the progress bar."""
         rounds, fraction = self.settings.rounds, self.settings.fraction
         return visits(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
 
-    def labels(self):
+    def labels(self) -> np.ndarray:
         """Return the working labels of all clients by position in the training set (n,)."""
         labels = np.array(self.federation.given, np.int64)
         labels[self.federation.client_indices] = self.clients.members.y.numpy()
         return labels
 
-    def snapshot(self):
+    def snapshot(self) -> Run:
         """Return the Run after the last finished round."""
         return checkpoints.snapshot(self)
 
-    def run(self, *, on_round=None, checkpoint=None, checkpoint_every=10):
+    def run(
+        self,
+        *,
+        on_round: Callable[[dict[str, Any]], object] | None = None,
+        checkpoint: Callable[[Run], object] | None = None,
+        checkpoint_every: int = 10,
+    ) -> Run:
         """Train to the end and return the Run.
 
         Parameters
@@ -197,7 +211,7 @@ class Experiment:
         self.clients.commit()
         self._committed_rounds = self.clients.rounds
 
-    def continue_history(self, run):
+    def continue_history(self, run: Run) -> None:
         """Continue the history, the records and the times of a run."""
         self.history = [row for row in run.history if row["stage"] != "final"]
         self._earlier_seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))

@@ -1,12 +1,15 @@
 """Delay Ctrl-C and SIGTERM while several objects change together."""
 
+from __future__ import annotations
+
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def defer_interrupts():
+def defer_interrupts() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM at the end of the context, so that an interruption finds a complete round or none.
 
     Only the main thread receives signals in Python; in another thread the context does nothing.

@@ -1,12 +1,24 @@
 """Memorization of wrong labels by the global model and the cohort's local models; requires true labels."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.client.client_list import read_ahead
 from fnlkit.kernels.scores import memorization
 
+if TYPE_CHECKING:
+    import torch
 
-def local_memorization(clients, ids, weights, truth):
+    from fnlkit.server.clients import Clients
+
+
+def local_memorization(
+    clients: Clients, ids: np.ndarray, weights: torch.Tensor, truth: Sequence[np.ndarray]
+) -> dict[str, float]:
     """Return memorization of each client's local model on the client's samples, pooled over a cohort.
 
     Parameters
@@ -27,7 +39,7 @@ def local_memorization(clients, ids, weights, truth):
     return memorization(*(np.concatenate(v) for v in (predicted, given, true)))
 
 
-def global_memorization(clients, weights, truth):
+def global_memorization(clients: Clients, weights: torch.Tensor, truth: Sequence[np.ndarray]) -> dict[str, float]:
     """Return memorization of the global model on all clients' samples."""
     predicted, members = [], clients.members
     for client in read_ahead(members):

@@ -1,15 +1,24 @@
 """Convert the state of clients and server between rounds to named tensors of a run and back."""
 
+from __future__ import annotations
+
 import functools
 import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # Server parts of an optimizer that a resumed run does not repeat; only the server's memory is restored for these parts.
 _SERVER_PARTS = ("aggregate", "rescale", "server", "prepare")
 
 
-def pack(clients, server):
+def pack(clients: Sequence[Client], server: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Return {name: tensor}: rows joined over the clients that have them, states stacked, server memory unchanged."""
     out = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
     for group in ("rows", "state"):
@@ -22,7 +31,7 @@ def pack(clients, server):
     return out
 
 
-def unpack(memory, clients, server, device):
+def unpack(memory: dict[str, Any], clients: Sequence[Client], server: dict[str, Any], device: str) -> None:
     """Restore a run's memory: rows and states of clients; the server's dict is replaced."""
     server.clear()
     for name, value in memory.items():
@@ -36,7 +45,7 @@ def unpack(memory, clients, server, device):
                 getattr(client, group)[rest] = part.clone()
 
 
-def expected_bytes(clients, visits):
+def expected_bytes(clients: Sequence[Client], visits: int) -> int | float:
     """Return the expected bytes of all clients' state after `visits` clients were visited.
 
     The estimate extrapolates from the clients visited so far.
@@ -54,7 +63,7 @@ def expected_bytes(clients, visits):
     return visits * sum(t.numel() * t.element_size() for t in tensors) / len(clients)
 
 
-def server_state(opt):
+def server_state(opt: FedOpt) -> dict[str, Any]:
     """Return {part: bytes} of the attributes, bound arguments and closures of an optimizer's server parts.
 
     Parameters

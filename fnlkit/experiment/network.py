@@ -1,6 +1,8 @@
 """Build a run's network for training, for evaluation and for estimators that start from a run."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake, weight_type
@@ -11,8 +13,28 @@ from fnlkit.experiment.plan import BoundMethod
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
-def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair=False, precision="fp32", device="cpu"):
+    from fnlkit.artifacts.run import Run
+    from fnlkit.artifacts.stored import Rows
+    from fnlkit.components.spec import Spec
+    from fnlkit.datasets.dataset import Dataset
+
+
+def build_network(
+    spec: str | Spec,
+    *,
+    input_shape: tuple[int, ...],
+    classes: int,
+    seed: int = 0,
+    kind: str | None = None,
+    head: int = 0,
+    pair: bool = False,
+    precision: str = "fp32",
+    device: str = "cpu",
+) -> Network:
     """Return the Network of a spec with initial weights.
 
     Parameters
@@ -38,6 +60,7 @@ def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if pair:
         other = int(stream(seed, "second-model").integers(2**31))
+
         from fnlkit.models.pair import Pair
 
         module = Pair(module, build(spec, input_shape=input_shape, classes=classes, seed=other, kind=kind))
@@ -61,15 +84,15 @@ class Trained(NamedTuple):
 
     network: Network
     inputs: Inputs
-    x_train: object
-    x_test: object
+    x_train: np.ndarray | Rows
+    x_test: np.ndarray | Rows
 
-    def logits(self, x):
+    def logits(self, x: np.ndarray | Rows | torch.Tensor) -> torch.Tensor:
         """Return logits (n, C) of raw samples (n, ...), a Tensor or an array of rows."""
         return in_blocks(lambda part: predict(self.network, None, part, self.inputs), x)
 
 
-def load_trained(run, dataset, *, device="cpu"):
+def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
     """Return the Trained network of a run for a data set's samples.
 
     Parameters
@@ -98,7 +121,7 @@ def load_trained(run, dataset, *, device="cpu"):
     return Trained(network, inputs, x_train, x_test)
 
 
-def needs_of(run):
+def needs_of(run: Run) -> frozenset[str] | set[str]:
     """Return the inputs that a run's method needs, as in `fnlkit.experiment.plan.BoundMethod`.
 
     The run records these inputs, so that a run of a user's method can be read without importing that method.
@@ -107,7 +130,7 @@ def needs_of(run):
     return BoundMethod.of(run.settings["method"]).needs if recorded is None else set(recorded)
 
 
-def network_of(run, *, device="cpu"):
+def network_of(run: Run, *, device: str = "cpu") -> Network:
     """Return the Network of a run with its weights.
 
     Raises
@@ -138,7 +161,7 @@ def network_of(run, *, device="cpu"):
     return network
 
 
-def without_head(network):
+def without_head(network: Network) -> torch.Tensor:
     """Return the weights (P + Q,) of a network without the second output that AKD trains, if the network has one."""
     from fnlkit.models.head import WithHead
 

@@ -1,21 +1,25 @@
 """Files that a run writes during training: the lock on its output and the metrics, one row per round."""
 
+from __future__ import annotations
+
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fnlkit.errors import InputError
 
 
-def metrics_path(output, chosen=None):
+def metrics_path(output: str, chosen: str | os.PathLike[str] | None = None) -> str | os.PathLike[str] | None:
     """Return the path of the metrics: `chosen`, or a file next to `output`; None if the run writes no file."""
     if chosen is None:
         return None if output == "-" or _device(output) else f"{Path(output).with_suffix('')}.metrics.jsonl"
     return chosen
 
 
-def must_differ(files):
+def must_differ(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
     """Raise if two options name the same file.
 
     Parameters
@@ -27,9 +31,9 @@ def must_differ(files):
     ------
     InputError
     """
-    seen = {}
+    seen: dict[str, str] = {}
     for option, path in files.items():
-        if path in (None, "-") or _device(path):
+        if path is None or path == "-" or _device(path):
             continue
         other = seen.setdefault(os.path.realpath(path), option)
         if other != option:
@@ -37,7 +41,7 @@ def must_differ(files):
 
 
 @contextmanager
-def lock_output(output, option="-o"):
+def lock_output(output: str | os.PathLike[str] | None, option: str = "-o") -> Iterator[None]:
     """Lock a file that will be written.
 
     The lock ends with the process. Different links to a file share one lock.
@@ -96,7 +100,9 @@ def _device(path):
 
 
 @contextmanager
-def metrics_file(path, history):
+def metrics_file(
+    path: str | os.PathLike[str] | None, history: list[dict[str, Any]]
+) -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that appends one row as a line of JSON.
 
     Parameters
@@ -111,7 +117,7 @@ def metrics_file(path, history):
         return
     with open(path, "w", encoding="utf-8") as handle:
 
-        def write(row):
+        def write(row: dict[str, Any]) -> None:
             handle.write(json.dumps(row) + "\n")
             handle.flush()
 
@@ -121,7 +127,7 @@ def metrics_file(path, history):
 
 
 @contextmanager
-def torch_threads():
+def torch_threads() -> Iterator[None]:
     """Limit torch to a single thread or FNLKIT_THREADS threads within a context.
 
     The previous count is restored afterwards. Equal results require an equal thread count, and pools of two threads become

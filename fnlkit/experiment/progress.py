@@ -1,6 +1,9 @@
 """Progress, speed and remaining time of a run."""
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 
 class Progress:
@@ -28,15 +31,15 @@ class Progress:
         return experiment.clients.traffic.client_rounds
 
     @property
-    def done(self):
+    def done(self) -> int:
         return self._done(self.experiment)
 
     @property
-    def seconds_left(self):
+    def seconds_left(self) -> float:
         """Seconds until the budget is spent, at the speed so far."""
         return (time.monotonic() - self._began) / max(1, self.done - self.start) * max(0, self.total - self.done)
 
-    def text(self, row):
+    def text(self, row: dict[str, Any]) -> str:
         """Return stage, last scores and samples per second after a round's row of metrics."""
         name = next((name for name in ("accuracy", "agreement") if name in row), None)
         if name:

@@ -1,14 +1,21 @@
 """Prepare a federation for baselines that pool samples, use true labels or test one model per client."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import ESTIMATES
+from fnlkit.artifacts.federation import ESTIMATES, Federation
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
 
-def arrange(federation, wanted, method):
+
+def arrange(federation: Federation, wanted: Collection[str], method: str) -> tuple[Federation, dict[str, Any]]:
     """Return the federation that a run trains on, and additional rows for its clients.
 
     Parameters
@@ -102,12 +109,12 @@ class OwnScores:
     def __init__(self, clients, score):
         self.clients, self.score, self._known = clients, score, {}
 
-    def trained(self, ids):
+    def trained(self, ids: np.ndarray) -> None:
         """Discard the scores of clients (K,) that trained."""
         for i in ids.tolist():
             self._known.pop(i, None)
 
-    def mean(self, start):
+    def mean(self, start: torch.Tensor) -> dict[str, float]:
         """Return the mean of each score over all clients."""
         fresh = None
         for i in range(len(self.clients)):

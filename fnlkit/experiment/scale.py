@@ -1,13 +1,20 @@
 """Scale of the samples: published statistics, or statistics that each client sends once."""
 
+from __future__ import annotations
+
 import hashlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.client.scaling import channel_moments, moments, pool_channel_moments, pool_moments
 from fnlkit.errors import InputError, SampleError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 # If the images have more bytes than this, only every k-th image is read.
 MOST = 2**30
@@ -23,12 +30,14 @@ class Scale(NamedTuple):
         Whether clients sent statistics of their samples for the scale.
     """
 
-    mean: tuple
-    std: tuple
+    mean: tuple[Any, ...]
+    std: tuple[Any, ...]
     from_clients: bool
 
 
-def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
+def scale_of(
+    federation: Federation, dataset: Dataset, train: np.ndarray | Rows, standardize: str = "auto", *, tokens: bool = False
+) -> Scale:
     """Return the Scale of a federation's samples.
 
     Parameters
@@ -61,11 +70,12 @@ def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
             scale = dataset.remember(f"moments of clients {clients.hexdigest()}", lambda: _channels(whole, train))
         except SampleError:  # a client with unreadable images sends no statistics and will fail later; the result is not cached
             scale = _channels(whole, train, skip_unreadable=True)
-        return Scale(*map(tuple, scale), True)
+        mean, std = scale
+        return Scale(tuple(mean), tuple(std), True)
     return Scale(tuple(dataset.mean), tuple(dataset.std), False)
 
 
-def statistics_bytes(clients, width):
+def statistics_bytes(clients: int, width: int) -> tuple[int, int]:
     """Return (bytes up, bytes down) of the statistics behind a scale.
 
     Each client sends a count and two sums of `width` values, and receives mean and deviation.

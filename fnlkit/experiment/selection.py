@@ -1,5 +1,9 @@
 """Selection of the model of a run, and the counts for the selection (`--select`, `--patience`)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
@@ -8,6 +12,9 @@ from fnlkit.client.measuring import reply_held_out_agreement, reply_prediction_c
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
 
 
 class Selection:
@@ -52,7 +59,7 @@ class Selection:
         column = None if self.rule is None else self.rule.func.column
         self.column = "agreement" if self._measured and column == AGREEMENT else column
 
-    def measure(self, weights):
+    def measure(self, weights: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor | None]:
         """Return the columns of a row for a global model, and `latest`, which the caller stores with the round.
 
         Each client replies with two counts per column.
@@ -61,7 +68,8 @@ class Selection:
         ----------
         weights : Tensor (P + Q,)
         """
-        row, count = {}, len(self.clients)
+        row: dict[str, Any] = {}
+        count = len(self.clients)
         if not self._open:
             return row, None
         if self.at_sites:
@@ -95,7 +103,7 @@ class Selection:
         everywhere = int(self.clients.sizes.sum())
         return {CHANGES: round(counted / samples * everywhere)} if samples else {}, weights.clone()
 
-    def update(self, history, weights, latest):
+    def update(self, history: list[dict[str, Any]], weights: torch.Tensor, latest: torch.Tensor | None) -> None:
         """Keep a model if the criterion chooses its round.
 
         Parameters
@@ -118,7 +126,7 @@ class Selection:
             elif chosen != self.round:
                 raise InputError(f"--select {self.spec}: chose round {chosen}, which is neither the last choice nor the newest")
 
-    def stops(self, history):
+    def stops(self, history: list[dict[str, Any]]) -> bool:
         """Return whether `patience` measured rounds have passed since the chosen round."""
         if not self.patience or self.round is None:
             return False
@@ -132,7 +140,7 @@ class Selection:
         return [row for row in rows if self.column in row]
 
     # ---- saving and resuming
-    def arrays(self, model, history):
+    def arrays(self, model: Model, history: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Return the tensors of a run in addition to the chosen weights: the last model and `latest`."""
         rounds = sum(row["stage"] != "final" for row in history)
         out = {} if self.round in (None, rounds - 1) else {"last": model.weights}
@@ -143,7 +151,7 @@ class Selection:
         """Name of `latest` in a run."""
         return "before" if self.at_sites else "predicted"
 
-    def facts(self, history):
+    def facts(self, history: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the metadata of a run: criterion, chosen round and value; None for ``last``."""
         if self.rule is None:
             return None
@@ -152,7 +160,7 @@ class Selection:
             about |= {"stage": history[self.round]["stage"], "value": history[self.round][self.column]}
         return about | {"stopped": self.stops(history)}
 
-    def resume(self, run, like):
+    def resume(self, run: Run, like: torch.Tensor) -> None:
         """Continue the selection of a run, with weights of the device and type of `like`."""
         about = run.meta.get("selection") or {}
         if self.rule is not None and about.get("round") is not None:

@@ -88,6 +88,6 @@ class Settings:
             raise InputError(f"{option(name)} {fault}")
 
 
-def option(name):
+def option(name: str) -> str:
     """Return the option of `fnlkit train` for a setting."""
     return f"--{name.replace('_', '-')}"

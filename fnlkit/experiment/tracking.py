@@ -4,16 +4,24 @@ A tracker receives the rows of a run's history as numbers over client-rounds.  A
 repeated points are replaced or skipped, so that a curve has each point once.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import math
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fnlkit.experiment.experiment import Experiment
+
 
 KINDS = {
     "tensorboard": "a folder, tensorboard:runs/tb",
@@ -26,7 +34,7 @@ _MAY_CHANGE = ("rounds", "min_replies")
 _PLACES = ("round", "client_rounds")
 
 
-def parse_tracker(text):
+def parse_tracker(text: str) -> tuple[str, str]:
     """Return (kind, place) of a text, such as ``("tensorboard", "runs/tb")`` for ``tensorboard:runs/tb``.
 
     Raises
@@ -45,7 +53,9 @@ def parse_tracker(text):
 
 
 @contextmanager
-def track_run(texts, experiment, *, name=None):
+def track_run(
+    texts: Sequence[str], experiment: Experiment, *, name: str | None = None
+) -> Iterator[Callable[[dict[str, Any], float], None]]:
     """Yield a function (row, seconds) that sends a new row of the history to all trackers.
 
     Parameters
@@ -60,7 +70,7 @@ def track_run(texts, experiment, *, name=None):
     with ExitStack() as stack:
         trackers = [stack.enter_context(_KINDS[kind](place, experiment, name)) for kind, place in map(parse_tracker, texts)]
 
-        def send(row, seconds):
+        def send(row: dict[str, Any], seconds: float) -> None:
             for tracker in trackers:
                 tracker(row, seconds)
 
@@ -69,7 +79,7 @@ def track_run(texts, experiment, *, name=None):
         yield send
 
 
-def describe_run(experiment):
+def describe_run(experiment: Experiment) -> dict[str, Any]:
     """Return all settings of a run with its data set and the parameters of earlier commands, such as ``inject-noise.noise``.
 
     Parameters
@@ -85,7 +95,7 @@ def describe_run(experiment):
     return out
 
 
-def numbers(row):
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
     """Return the measurements of a row: all numbers that are not positions."""
     return {
         key: value
@@ -99,7 +109,7 @@ def _quiet_writers():
     """Keep TensorBoard's writer threads from printing a traceback: the next call of the writer raises their exception."""
     before = threading.excepthook
 
-    def hook(failure):
+    def hook(failure: Any) -> None:
         if not type(failure.thread).__module__.startswith("tensorboard."):
             before(failure)
 
@@ -122,7 +132,7 @@ def _tensorboard(place, experiment, name):
     began, stages, at = time.time() - experiment.seconds, [], [0]
 
     @contextmanager
-    def name_run():
+    def name_run() -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -130,7 +140,7 @@ def _tensorboard(place, experiment, name):
 
     lines = [f"| {key} | {value} |" for key, value in describe_run(experiment).items()]
 
-    def send(row, seconds):
+    def send(row: dict[str, Any], seconds: float) -> None:
         at[0] = row.get("client_rounds", at[0])  # the final row follows the last round
         when = began + (seconds or 0)
         with name_run():
@@ -178,7 +188,7 @@ def _mlflow(place, experiment, name):
             client.log_param(run.info.run_id, key, value)
     at = [0]
 
-    def send(row, seconds):
+    def send(row: dict[str, Any], seconds: float) -> None:
         at[0] = row.get("client_rounds", at[0])
         for key, value in numbers(row).items():
             if at[0] > logged.get(key, -1) and math.isfinite(value):
@@ -202,7 +212,7 @@ def _wandb(place, experiment, name):
     run = wandb.init(project=place, name=name, id=identity, resume=again, config=describe_run(experiment))
     logged, at, code = run.step, [0], 1
 
-    def send(row, seconds):
+    def send(row: dict[str, Any], seconds: float) -> None:
         at[0] = row.get("client_rounds", at[0])
         if at[0] >= logged:
             run.log({**numbers(row), "stage": row["stage"]}, step=at[0])

@@ -1,8 +1,11 @@
 """The transition matrix of one annotator, from class probabilities and given labels."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit._kernels.annotator import expect
 from fnlkit.errors import InputError
@@ -27,7 +30,15 @@ class Annotator(NamedTuple):
     counts: np.ndarray
 
 
-def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None):
+def fit_annotator(
+    probabilities: np.ndarray,
+    labels: ArrayLike,
+    common: np.ndarray,
+    *,
+    strength: float,
+    steps: int,
+    counts: np.ndarray | None = None,
+) -> Annotator:
     """Infer true classes, q(z) ~ p(z|x) T[z, y], with a matrix T that follows from counts of q.
 
     T has rows ``counts + strength * common``, scaled to sum to 1: the mean of a Dirichlet distribution.

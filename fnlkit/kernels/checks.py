@@ -1,14 +1,17 @@
 """Checks of kernel arguments; errors name the argument, the value found and the remedy."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from fnlkit.errors import InputError
 from fnlkit.kernels.threads import get_threads
 
 
-def array(value, name, dtype=None):
+def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.ndarray:
     """Return an argument as a numpy array.
 
     Raises
@@ -26,7 +29,7 @@ def array(value, name, dtype=None):
         raise InputError(f"`{name}` must be an array, found {type(value).__name__}: {str(error).splitlines()[0]}") from error
 
 
-def real(value, name, dimensions, shape):
+def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray:
     """Return a contiguous float32 or float64 array with the given number of dimensions."""
     found = array(value, name)
     if found.dtype.kind not in "fiu" or found.dtype.itemsize > 8:
@@ -37,7 +40,7 @@ def real(value, name, dimensions, shape):
     return np.ascontiguousarray(found, kind)
 
 
-def distributions(found, name, slack, advice):
+def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> None:
     """Raise if a row (..., C) is not a probability distribution.
 
     Parameters
@@ -59,7 +62,7 @@ def distributions(found, name, slack, advice):
         raise InputError(f"`{name}` must hold probabilities, found {found.min():.4g}; {advice}")
 
 
-def finite(array, name):
+def finite(array: np.ndarray, name: str) -> None:
     """Raise if an array contains NaN or infinity."""
     # The sum of finite numbers is almost always finite, and one pass is cheaper than an array of booleans.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -68,7 +71,7 @@ def finite(array, name):
             raise InputError(f"`{name}` must be finite, found {array[where]} at {where}; drop such samples first")
 
 
-def exponent_of_scale(array, dtype=None):
+def exponent_of_scale(array: np.ndarray, dtype: DTypeLike | None = None) -> int:
     """Return the smallest e for which the array times 2**-e can be squared and summed in `dtype`.
 
     0 for usual magnitudes; otherwise the largest magnitude is scaled to 0.5 ... 1.
@@ -78,12 +81,12 @@ def exponent_of_scale(array, dtype=None):
     return 0 if largest == 0 or low <= largest <= high else math.frexp(largest)[1]
 
 
-def holding(dtype, largest):
+def holding(dtype: np.dtype, largest: int) -> np.dtype:
     """Return the integer type if it can represent 0..largest, otherwise int64."""
     return dtype if dtype.kind in "iu" and largest <= np.iinfo(dtype).max else np.dtype(np.int64)
 
 
-def integers(value, name, n, what):
+def integers(value: ArrayLike, name: str, n: int, what: str) -> np.ndarray:
     """Return a contiguous int64 array (n,)."""
     found = array(value, name)
     if found.dtype.kind not in "iu" and found.size:
@@ -93,14 +96,14 @@ def integers(value, name, n, what):
     return np.ascontiguousarray(found, np.int64)
 
 
-def check_range(array, name, below):
+def check_range(array: np.ndarray, name: str, below: int) -> None:
     """Raise if an integer array has values outside 0..below-1."""
     if len(array) and not (array.min() >= 0 and array.max() < below):
         where = int(np.argmax((array < 0) | (array >= below)))
         raise InputError(f"`{name}` must lie in 0..{below - 1}, found {array[where]} at position {where}")
 
 
-def offsets(value, n):
+def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
     """Return client offsets (K + 1,) int64; a single client if none are given."""
     if value is None:
         return np.array([0, n])
@@ -116,13 +119,13 @@ def offsets(value, n):
     return found
 
 
-def positive(value, name):
+def positive(value: object, name: str) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise InputError(f"`{name}` must be an integer of at least 1, found {value!r}")
     return int(value)
 
 
-def uniforms(value, name, shape):
+def uniforms(value: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:
     found = array(value, name)
     if found.dtype.kind != "f" or found.shape != shape:
         raise InputError(f"`{name}` must be floats of shape {shape}, found {found.dtype} of shape {found.shape}")
@@ -132,5 +135,5 @@ def uniforms(value, name, shape):
     return found
 
 
-def thread_count(threads):
+def thread_count(threads: int | None) -> int:
     return get_threads() if threads is None else positive(threads, "threads")

@@ -43,7 +43,7 @@ def _label_sums(probs, labels, offsets, pieces, threads):
     sums, members = np.zeros((copies, clients, classes)), np.zeros((copies, clients, classes), np.int64)
     flat = probs.reshape(-1)
 
-    def work(piece, start, stop):
+    def work(piece: int, start: int, stop: int) -> object:
         copy = piece % copies
         return counts.label_sums(flat, labels, classes, offsets, start, stop, sums[copy], members[copy])
 
@@ -53,12 +53,12 @@ def _label_sums(probs, labels, offsets, pieces, threads):
     return sums.sum(0), members.sum(0)
 
 
-def thresholds_of(sums, members, absent=_ABSENT):
+def thresholds_of(sums: np.ndarray, members: np.ndarray, absent: float = _ABSENT) -> np.ndarray:
     """Return class thresholds (..., C) from sums and numbers (..., C) of the probabilities of the given labels."""
     return np.where(members > 0, np.maximum(sums / np.maximum(members, 1), _LEAST), absent)
 
 
-def confident_class(probabilities, limits):
+def confident_class(probabilities: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return the class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
     reaches = probabilities >= limits - _SLACK
     several = reaches.sum(1)
@@ -246,7 +246,7 @@ def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
     found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)
 
-    def work(piece, start, stop):
+    def work(piece: int, start: int, stop: int) -> object:
         return count(flat, labels, classes, offsets, limits, found[piece % copies], start, stop)
 
     if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():

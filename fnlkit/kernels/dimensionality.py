@@ -81,7 +81,7 @@ def lid(
             )
         points = np.ldexp(points, -exponent)
 
-    def work(start, stop):
+    def work(start: int, stop: int) -> None:
         _lid.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)
 
     run(work, even(len(points), 4 * threads if threads > 1 else 1), threads)

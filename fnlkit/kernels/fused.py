@@ -9,10 +9,14 @@ Results equal PyTorch up to rounding.  Weights are one flat vector (P,) in the o
 uses one thread and releases the GIL.  The same arguments give the same bytes, independent of other compiled code.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from fnlkit._kernels.fused import lenet5 as fused_lenet5
 from fnlkit._kernels.fused import mlp as fused_mlp
@@ -80,7 +84,7 @@ class Fitted(NamedTuple):
     correct: np.ndarray
 
 
-def fused_parameters(net):
+def fused_parameters(net: tuple[object, ...]) -> int:
     """Return the number of weights P of a network description.
 
     Raises
@@ -103,29 +107,29 @@ def fused_parameters(net):
 
 
 def fused_fit(
-    net,
-    theta,
-    x,
-    y,
-    order,
+    net: tuple[object, ...],
+    theta: np.ndarray,
+    x: np.ndarray | Sequence[np.ndarray],
+    y: np.ndarray,
+    order: np.ndarray,
     *,
-    lr,
-    momentum=0.0,
-    weight_decay=0.0,
-    optimizer="sgd",
-    loss=None,
-    proximal=0.0,
-    proximal_norm=0.0,
-    anchor=None,
-    linear=None,
-    velocity=None,
-    epoch_steps=None,
-    mean=None,
-    std=None,
-    image=True,
-    augment=None,
-    mixup=None,
-):
+    lr: float | np.ndarray,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    optimizer: str = "sgd",
+    loss: FusedLoss | None = None,
+    proximal: float = 0.0,
+    proximal_norm: float = 0.0,
+    anchor: np.ndarray | None = None,
+    linear: np.ndarray | None = None,
+    velocity: np.ndarray | None = None,
+    epoch_steps: int | None = None,
+    mean: ArrayLike | None = None,
+    std: ArrayLike | None = None,
+    image: bool = True,
+    augment: FusedAugment | None = None,
+    mixup: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Fitted:
     """Train one client locally and return a `Fitted`.
 
     The gradient of step t is the gradient of the mean loss over the step's samples, plus ``weight_decay * w``, plus
@@ -246,7 +250,16 @@ def _of_network(descent, k, networks):
     return descent._replace(**vectors)
 
 
-def fused_forward(net, theta, x, *, mean=None, std=None, image=True, features=False):
+def fused_forward(
+    net: tuple[object, ...],
+    theta: np.ndarray,
+    x: np.ndarray,
+    *,
+    mean: ArrayLike | None = None,
+    std: ArrayLike | None = None,
+    image: bool = True,
+    features: bool = False,
+) -> np.ndarray:
     """Return the logits (n, C) of samples in the type of `theta`; NaN for a sample with NaN or infinity.
 
     The logits of a pair are the logarithms of the mean probabilities of both networks.
@@ -266,8 +279,8 @@ def fused_forward(net, theta, x, *, mean=None, std=None, image=True, features=Fa
     count = fused_parameters(net)
     theta = _weights("theta", theta, count)
     if net[0] == "pair":
-        given = {"mean": mean, "std": std, "image": image}
-        both = [fused_forward(net[1], half, x, **given) for half in theta.reshape(2, -1)]
+        single: Any = net[1]
+        both = [fused_forward(single, half, x, mean=mean, std=std, image=image) for half in theta.reshape(2, -1)]
         return np.concatenate(both, 1) if features else np.logaddexp(*map(_log_softmax, both)) - theta.dtype.type(np.log(2))
     samples, layer = _samples(net, x, mean, std, image, theta.dtype), len(_widths(net)) - 1
     w = np.zeros(count + SPARE, theta.dtype)
@@ -471,11 +484,11 @@ def _loss(loss, n, classes, places, real, net, networks):
     _check_loss(loss, net, networks)
     floor = {"forward": 1e-12, "reweighted": 1e-12, "mixture": 1e-4}.get(loss.kind, 0.0) if loss.floor is None else loss.floor
 
-    def to_array(name, dtype, shape):
+    def to_array(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
         value = getattr(loss, name)
         return np.zeros((0,) * len(shape), dtype) if value is None else _array(name, value, dtype, shape)
 
-    def of_classes(name, shape):
+    def of_classes(name: str, shape: tuple[int, ...]) -> np.ndarray:
         value = getattr(loss, name)
         return np.zeros((0,) * len(shape), np.int64) if value is None else _labels(name, value, shape, classes)
 

@@ -1,5 +1,7 @@
 """Learn a matrix between a network's predictions and the labels, with predictions that do not change."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fnlkit._kernels import learning as _learning
@@ -8,7 +10,19 @@ from fnlkit.errors import InputError
 _FORMS = {"layer": _learning.LAYER, "softplus": _learning.SOFTPLUS, "scaled": _learning.SCALED}
 
 
-def learn_matrix(form, values, probabilities, labels, *, rate, steps, base=None, factor=None, floor=1e-12, strength=0.0):
+def learn_matrix(
+    form: str,
+    values: np.ndarray,
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    *,
+    rate: float,
+    steps: int,
+    base: np.ndarray | None = None,
+    factor: np.ndarray | None = None,
+    floor: float = 1e-12,
+    strength: float = 0.0,
+) -> np.ndarray:
     """Return values (C, C) float64 after Adam steps on the mean loss of all samples.
 
     ``layer``: -log softmax(W p)_y with W the values.  ``softplus``: -log((p T)_y + floor) + strength trace(T), where T is the

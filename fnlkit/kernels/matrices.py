@@ -1,5 +1,7 @@
 """Transition matrices T[true, given] with rows that sum to 1: construction and sampling."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fnlkit.errors import InputError
@@ -24,7 +26,7 @@ CIFAR100_SUPERCLASS = (
 TRIES = 10_000
 
 
-def class_map(name, classes):
+def class_map(name: str, classes: int) -> np.ndarray:
     """Return the published map of a data set as (C,) int64: the class with which each class is confused, or the class itself.
 
     Parameters
@@ -54,7 +56,7 @@ def class_map(name, classes):
     return out
 
 
-def map_classes(target, rate):
+def map_classes(target: np.ndarray, rate: float) -> np.ndarray:
     """Return T of class-dependent noise: class c becomes target[c] with probability `rate`.
 
     Parameters
@@ -70,7 +72,7 @@ def map_classes(target, rate):
     return T
 
 
-def symmetric(classes, rate, include_true=False):
+def symmetric(classes: int, rate: float, include_true: bool = False) -> np.ndarray:
     """Return T of uniform noise.
 
     Without the true class T[i, i] = 1 - rate, and the other classes share `rate` equally.  With `include_true` a label is
@@ -83,7 +85,7 @@ def symmetric(classes, rate, include_true=False):
     return T
 
 
-def random(classes, rate, rng, spread=0.05):
+def random(classes: int, rate: float, rng: np.random.Generator, spread: float = 0.05) -> np.ndarray:
     """Return T of FedDPCont's random noise (Di 2024, Sec. 5).
 
     T[i, i] = 1 - (rate + U(-spread, spread)); Dirichlet(1, ..., 1) shares divide the rest of a row.  The paper prints
@@ -97,7 +99,9 @@ def random(classes, rate, rng, spread=0.05):
     return T
 
 
-def sparse(classes, level, sparsity, rng, shares=None):
+def sparse(
+    classes: int, level: float, sparsity: float, rng: np.random.Generator, shares: np.ndarray | None = None
+) -> np.ndarray:
     """Return T by the construction of confident learning (Northcutt 2021), here with true classes in rows.
 
     The diagonal is drawn uniformly among all diagonals with mean 1 - level.  A share `sparsity` of the off-diagonal entries is
@@ -137,7 +141,7 @@ def sparse(classes, level, sparsity, rng, shares=None):
     )
 
 
-def pairs(classes, level, rng):
+def pairs(classes: int, level: float, rng: np.random.Generator) -> np.ndarray:
     """Return T that confuses random disjoint pairs of classes, both ways with probability `level`.
 
     FedLN's Definition 2.2 names this matrix for a noise sparsity of 1. If the number of classes is odd, the last
@@ -178,7 +182,7 @@ def _draw_bounded_sum(count, total, rng, sweeps=30):
     return np.clip(x, 0, 1)
 
 
-def sparse_as_fedln(classes, level, sparsity, rng):
+def sparse_as_fedln(classes: int, level: float, sparsity: float, rng: np.random.Generator) -> np.ndarray:
     """Return T as the public code of FedLN builds it (Tsouvalas 2024), with equal diagonal entries.
 
     Each class keeps probability 1 - level and spreads `level` equally over max(ceil((C - 1)(1 - sparsity)), 1) other
@@ -194,7 +198,7 @@ def sparse_as_fedln(classes, level, sparsity, rng):
     return T
 
 
-def draw(labels, T, rng):
+def draw(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return labels (n,) drawn independently from the rows of T that `labels` select.
 
     A row with 1 on the diagonal never changes a label.
@@ -204,7 +208,7 @@ def draw(labels, T, rng):
     return flip_labels(labels, T, rng.random(len(labels)))
 
 
-def exact(labels, T, rng):
+def exact(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return labels (n,) with exactly the counts of T, at random positions.
 
     Expected counts are rounded down; the largest remainders receive the samples that are missing to the rounded total.  The

@@ -1,8 +1,11 @@
 """Mixtures of two one-dimensional Gaussians, and membership in the upper component."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit._kernels.mixture import mixture
 
@@ -23,7 +26,9 @@ class TwoComponents(NamedTuple):
     shares: np.ndarray
 
 
-def gaussians(points, *, seed=0, steps=100, tolerance=1e-3, ridge=1e-6):
+def gaussians(
+    points: np.ndarray, *, seed: int = 0, steps: int = 100, tolerance: float = 1e-3, ridge: float = 1e-6
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Fit two Gaussians with full covariances to points by EM.
 
     Return (share (n, 2), means (2, D), covariances (2, D, D), weights (2,)); a share is the probability of a component.
@@ -54,7 +59,7 @@ def gaussians(points, *, seed=0, steps=100, tolerance=1e-3, ridge=1e-6):
     return share, means, covariances, weights
 
 
-def two_components(values, *, seed=0):
+def two_components(values: ArrayLike, *, seed: int = 0) -> TwoComponents:
     """Return the TwoComponents of values (n,).
 
     A mixture of two always splits the values unless all are equal, even if there is only one group: `upper` marks the larger
@@ -79,7 +84,7 @@ def two_components(values, *, seed=0):
     return TwoComponents(share.argmax(1) == order[1], means[order, 0], covariances[order, 0, 0], weights[order])
 
 
-def lower_probability(values, *, seed=0, steps=10):
+def lower_probability(values: np.ndarray, *, seed: int = 0, steps: int = 10) -> np.ndarray:
     """Return the probability (n,) that each value belongs to the fitted Gaussian with the smaller mean.
 
     Values are first scaled to [0, 1], and EM makes few steps, as in DivideMix.  Equal values all get 1.
@@ -105,7 +110,7 @@ def lower_probability(values, *, seed=0, steps=10):
     return share[:, means[:, 0].argmin()].copy()
 
 
-def higher_group(matrix, *, votes=9, missing="least"):
+def higher_group(matrix: np.ndarray, *, votes: int = 9, missing: str = "least") -> np.ndarray:
     """Return which rows (N,) bool of a matrix belong to the Gaussian with the larger mean, of two that are fitted.
 
     Columns are scaled to [0, 1].  The mixture is fitted with the seeds 0 to `votes` - 1, and the most frequent grouping is
@@ -144,7 +149,7 @@ def higher_group(matrix, *, votes=9, missing="least"):
     return np.array(max(found, key=found.count), bool)
 
 
-def fit_from(values, start=None, *, steps=100, least=1e-6):
+def fit_from(values: np.ndarray, start: np.ndarray | None = None, *, steps: int = 100, least: float = 1e-6) -> np.ndarray:
     """Return (3, 2): means, variances and shares of two Gaussians fitted to values by EM, the smaller mean first.
 
     Parameters

@@ -8,11 +8,15 @@ without a barrier.  For large sets FAISS reaches most of the peak performance an
 the only file that imports FAISS.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 import threading
+from contextlib import AbstractContextManager
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fnlkit._kernels import vote
 from fnlkit._kernels.threads import even, run
@@ -23,7 +27,7 @@ from fnlkit.kernels import checks
 LARGEST_PRODUCT = 4096
 
 
-def origin(points):
+def origin(points: np.ndarray) -> np.ndarray:
     """Return a center (d,) of points; relative to it, inner products lose fewer digits of a distance.
 
     The center is rounded to a power of two below the spread, so that points on a grid stay on the grid and ties stay ties.
@@ -33,7 +37,7 @@ def origin(points):
     return out
 
 
-def center(points, dtype):
+def center(points: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """Return the points (n, d) in `dtype` relative to their center, scaled by a power of two if squares would overflow."""
     points = np.ldexp(points, -checks.exponent_of_scale(points, dtype))
     points -= origin(points)
@@ -48,7 +52,7 @@ def _pools(loaded):
     return threadpoolctl.ThreadpoolController()
 
 
-def blas_threads(threads):
+def blas_threads(threads: int | None) -> AbstractContextManager[object]:
     """Return a context in which each call of BLAS and LAPACK uses `threads` threads."""
     return _pools("scipy.linalg" in sys.modules).limit(limits=threads, user_api="blas")
 
@@ -75,7 +79,7 @@ def _half_product(dtype):
 
     upper, turned = ctypes.c_char(b"U"), ctypes.c_char(b"T")
 
-    def multiply(own, products):
+    def multiply(own: np.ndarray, products: np.ndarray) -> None:
         members, dimensions = (ctypes.c_int(size) for size in own.shape)
         width = ctypes.c_int(products.shape[1])
         one, zero = number(1), number(0)
@@ -93,7 +97,16 @@ def _whole_product(own, products):
     products[: len(own), : len(own)] = own @ own.T
 
 
-def vote_by_products(points, labels, offsets, classes, k, include_self, draws, threads):
+def vote_by_products(
+    points: np.ndarray,
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    classes: int,
+    k: int,
+    include_self: bool,
+    draws: np.ndarray,
+    threads: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products."""
     multiply = _half_product(points.dtype)
     votes, shares = labels.copy(), np.zeros(len(labels))
@@ -101,7 +114,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
     scratch = threading.local()
     lowest, highest = (1e-20, 1e30) if points.dtype == np.float32 else (1e-250, 1e250)
 
-    def one(first, last):
+    def one(first: int, last: int) -> None:
         members = last - first
         use = min(k, members - (not include_self))
         if use < 1:
@@ -145,7 +158,7 @@ def _faiss():
     return faiss
 
 
-def nearest(points, k, *, include_self=False, threads=1):
+def nearest(points: np.ndarray, k: int, *, include_self: bool = False, threads: int | None = 1) -> np.ndarray:
     """Return the positions (n, k) of the k nearest other points, nearest first, by FAISS in float32.
 
     Points exactly as far as the k-th are in FAISS's order.
@@ -176,7 +189,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     return out
 
 
-def nearest_in_lists(points, k):
+def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
     """Return the positions (n, k) of the k nearest other points, nearly always, in time n sqrt(n); -1 if fewer were found.
 
     FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.
@@ -206,7 +219,9 @@ def nearest_in_lists(points, k):
     return out
 
 
-def vote_by_index(points, labels, classes, k, include_self, draws, threads):
+def vote_by_index(
+    points: np.ndarray, labels: np.ndarray, classes: int, k: int, include_self: bool, draws: np.ndarray, threads: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return votes (n,) int64 and shares (n,) for a large set."""
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
     found = nearest(points, min(k, len(points) - (not include_self)), include_self=include_self, threads=threads)

@@ -1,9 +1,12 @@
 """Scores of labels, predictions and estimates against true labels; requires neither torch nor scikit-learn."""
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def confusion(true, other, classes):
+def confusion(true: np.ndarray, other: np.ndarray, classes: int) -> np.ndarray:
     """Return counts (C, C) with true labels in rows and the other labels in columns.
 
     Parameters
@@ -19,7 +22,7 @@ def confusion(true, other, classes):
     return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
 
 
-def memorization(predicted, given, true):
+def memorization(predicted: np.ndarray, given: np.ndarray, true: np.ndarray) -> dict[str, float]:
     """Return shares of correct, memorized and wrong predictions on clean and on mislabeled samples.
 
     A prediction is memorized if it equals the wrong given label (FLR, Kim 2024, Table 1).
@@ -34,7 +37,8 @@ def memorization(predicted, given, true):
         clean_correct, clean_wrong, noisy_correct, noisy_memorized, noisy_wrong; a group without samples is left out.
     """
     predicted, given, true = (np.asarray(v) for v in (predicted, given, true))
-    clean, out = given == true, {}
+    clean = given == true
+    out: dict[str, float] = {}
     if clean.any():
         out["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
         out["clean_wrong"] = 1 - out["clean_correct"]
@@ -45,7 +49,7 @@ def memorization(predicted, given, true):
     return out
 
 
-def client_levels(labels, true, offsets, indices):
+def client_levels(labels: np.ndarray, true: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Return the share of wrong labels of each client (N,); 0 for a client without samples."""
     wrong = (np.asarray(labels) != np.asarray(true))[indices]
     sums = np.add.reduceat(np.append(wrong, False).astype(np.float64), offsets[:-1])
@@ -53,7 +57,7 @@ def client_levels(labels, true, offsets, indices):
     return np.where(sizes > 0, sums / np.maximum(sizes, 1), 0.0)
 
 
-def transition(counts):
+def transition(counts: np.ndarray) -> np.ndarray:
     """Return T (..., C, C) of counts[true, given] with rows that sum to 1; a class without samples gets the identity's row."""
     counts = np.asarray(counts, np.float64)
     totals = counts.sum(-1, keepdims=True)
@@ -63,7 +67,7 @@ def transition(counts):
     return out
 
 
-def transition_errors(estimated, counts):
+def transition_errors(estimated: np.ndarray, counts: np.ndarray) -> dict[str, float]:
     """Return transition_cosine and transition_error of an estimate (C, C) against counts of labels.
 
     Parameters
@@ -80,7 +84,7 @@ def transition_errors(estimated, counts):
     }
 
 
-def anchor_transition(probabilities, *, percentile=97.0, average=False):
+def anchor_transition(probabilities: np.ndarray, *, percentile: float = 97.0, average: bool = False) -> np.ndarray:
     """Return T (C, C) with rows that sum to 1: row j is the prediction at the anchor sample of class j.
 
     Parameters
@@ -102,10 +106,10 @@ def anchor_transition(probabilities, *, percentile=97.0, average=False):
             rows.append(probabilities[column >= limit].mean(0))
         else:
             rows.append(probabilities[np.where(column <= limit, column, -1).argmax()])
-    return transition(rows)
+    return transition(np.array(rows))
 
 
-def auc(scores, positive):
+def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
     """Return the area under the ROC curve of scores (n,) for a mask (n,); ties count half; None for a single class.
 
     Mann and Whitney's statistic, so that commands without torch, scikit-learn and SciPy can import this file.
@@ -118,7 +122,7 @@ def auc(scores, positive):
     return (lower + not_higher) / 2 / (len(hits) * len(rest))
 
 
-def allot(number, weights):
+def allot(number: int, weights: ArrayLike) -> np.ndarray:
     """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
     exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
     out = np.floor(exact).astype(np.int64)

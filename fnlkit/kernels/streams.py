@@ -1,5 +1,7 @@
 """Random streams keyed by (seed, purpose, round, client), or by a secret if privacy depends on them."""
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import json
@@ -10,7 +12,7 @@ import numpy as np
 from fnlkit.errors import InputError
 
 
-def stream(seed, purpose, round=0, client=0):
+def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """Return the generator for a purpose, round and client.
 
     Calls with equal keys return generators that draw the same numbers on every engine, in every process and after a resume.
@@ -36,7 +38,7 @@ def stream(seed, purpose, round=0, client=0):
     return np.random.default_rng([int(seed), zlib.crc32(purpose.encode()), int(round), int(client)])
 
 
-def derive_key(secret, *facts):
+def derive_key(secret: bytes, *facts: object) -> bytes:
     """Return 32 bytes that depend on a secret and on every fact (HMAC-SHA256); they reveal nothing about the secret.
 
     Parameters
@@ -81,11 +83,11 @@ class HiddenStream:
         self._key = None if secret is None else derive_key(secret, *facts)
         self._count = 0
 
-    def with_facts(self, *facts):
+    def with_facts(self, *facts: object) -> HiddenStream:
         """Return the stream for additional facts, independent of earlier draws from this stream."""
         return HiddenStream(self._key, *facts)
 
-    def random(self, size):
+    def random(self, size: int | tuple[int, ...]) -> np.ndarray:
         """Return uniform draws in (0, 1) as float64 of shape `size`, with 52 random bits each.
 
         Raises
@@ -99,13 +101,13 @@ class HiddenStream:
         data = hashlib.shake_256(self._key + self._count.to_bytes(8, "big")).digest(8 * int(np.prod(size)))
         return ((np.frombuffer(data, "<u8") >> 12) + 0.5).reshape(size) / 2**52
 
-    def standard_normal(self, size):
+    def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
         """Return normal draws as float64 of shape `size`; see `random`."""
         from scipy.special import ndtri
 
         return ndtri(self.random(size))
 
-    def generator(self):
+    def generator(self) -> np.random.Generator:
         """Return a numpy Generator seeded with 256 bits of this stream, for draws that are never revealed individually."""
         words = (self.random(16) * 2**16).astype(int).tolist()
         return np.random.default_rng(words)

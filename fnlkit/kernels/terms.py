@@ -14,6 +14,8 @@ A loss in PyTorch declares a function that returns the same loss in terms, for t
 loss.  The formula in PyTorch is the specification: other engines use it, and both must give the same result.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -192,7 +194,7 @@ class FusedLoss:
     views: int = 1
 
     @property
-    def depends_on_labels(self):
+    def depends_on_labels(self) -> bool:
         """Return True if the loss of a mixed label differs from the mean of the losses of both labels."""
         memory = (self.history, self.guesses, self.learned, self.centroids)
         return self.kind == "two_views" or self.choice != "all" or any(rows is not None for rows in memory)

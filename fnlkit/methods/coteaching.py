@@ -83,7 +83,7 @@ def coteaching_plus(
     rounds: int,
     start: Natural = 10,
     agreed: Literal["none", "all"] = "none",
-    **schedule,
+    **schedule: Any,
 ) -> "Generator[Round, None, Model]":
     """Train two models on samples on which they disagree (Yu 2019, Algorithm 1).
 

@@ -75,7 +75,7 @@ def fedavg(
     among: "np.ndarray | None" = None,
     stage: str = "training",
     schedule: Callable[..., Any] | None = None,
-    **step,
+    **step: Any,
 ) -> Generator[Round, None, Model]:
     """Average the clients' models without treating wrong labels; the common baseline.
 

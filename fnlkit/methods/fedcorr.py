@@ -279,7 +279,7 @@ def fine_tuning(
     code: frozenset[Any],
     schedule: Callable[..., Any],
     clean_level: Share = 0.1,
-    **later,
+    **later: Any,
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
 
@@ -312,12 +312,12 @@ def usual_training(
     fraction: float,
     schedule: Callable[..., Any],
     usual: Callable[..., Any] = fedavg,
-    usual_optimizer=None,
-    usual_aggregator=None,
-    usual_selector=None,
+    usual_optimizer: Callable[..., Any] | None = None,
+    usual_aggregator: Callable[..., Any] | None = None,
+    usual_selector: Callable[..., Any] | None = None,
     usual_lr: NotNegative = 0.0,
     usual_decay: NotNegative = 1.0,
-    **later,
+    **later: Any,
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
 
@@ -376,9 +376,9 @@ def fedcorr(
     mixup: NotNegative = 1.0,
     confidence: Share = 0.5,
     correct: bool = True,
-    regularizer=None,
+    regularizer: Callable[..., Any] | None = None,
     code: tuple[Any, ...] | list[Any] = (),
-    **of_stages,
+    **of_stages: Any,
 ) -> "Generator[Round, None, Model]":
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train.
 

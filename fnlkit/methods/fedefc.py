@@ -102,7 +102,7 @@ def fedefc(
     clip: bool = False,
     limit: AboveOne = 1e3,
     report_transition: bool = False,
-    **watch,
+    **watch: Any,
 ) -> "Generator[Round, None, Model]":
     """Stop plain training before the noise is learned, then apply forward correction.
 

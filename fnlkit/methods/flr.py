@@ -89,7 +89,7 @@ def local_training(
 @check_arguments
 @passes_on(local_training)
 def flr(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
 ) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with averages of past predictions.
 
@@ -192,7 +192,7 @@ def elr(
 @check_arguments
 @passes_on(flr, "strength", "warmup")
 def slr(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
 ) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with the current global predictions.
 
@@ -212,7 +212,7 @@ def slr(
 @check_arguments
 @passes_on(flr, "strength", "warmup")
 def er(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
 ) -> "Generator[Round, None, Model]":
     """Make predictions more confident by entropy regularization; FLR's simplest variant.
 

@@ -37,7 +37,7 @@ def flr_plus(
     rounds: int,
     strength: NotNegative = 3.0,
     proximal: NotNegative = 5.0,
-    **passed_on,
+    **passed_on: Any,
 ) -> "Generator[Round, None, Model]":
     """Run FedCorr with FLR's loss in all three stages, after FLR's warm-up.
 

@@ -77,7 +77,7 @@ def forward(
     weighting: Literal["off", "public"] = "off",
     limit: AboveOne = 1e3,
     report_transition: bool = False,
-    **watch,
+    **watch: Any,
 ) -> "Generator[Round, None, Model]":
     """Correct the loss with transition matrices estimated after plain training.
 
@@ -125,7 +125,7 @@ def confident_learning(
     *,
     rounds: int,
     local_epochs: Natural = 0,
-    **watch,
+    **watch: Any,
 ) -> "Generator[Round, None, Model]":
     """Train without samples whose labels are confidently contradicted (Northcutt 2021).
 

@@ -30,12 +30,12 @@ def compiled_align(
     client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
 ) -> None:
     """Run the steps of `align` in one compiled call."""
-    from fnlkit.models.parts import fused_form
-
     if "public_target" not in received:
         return
     x, size = received["public"], model.network.parameters_count
-    net = fused_form(model.network.module, x.shape, client.inputs.image)
+    from fnlkit.models.parts import fused_form
+
+    net: Any = fused_form(model.network.module, x.shape, client.inputs.image)
     order = np.full((steps, min(batch_size, len(x))), -1)
     batches: Any = ()
     for t in range(steps):

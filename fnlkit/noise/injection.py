@@ -121,7 +121,7 @@ def _without(spare, ground, model):
     used = np.setdiff1d(np.arange(len(ground.labels)), spare)
     clients, training = ([np.searchsorted(used, part) for part in parts] for parts in (ground.clients, ground.training))
 
-    def samples():
+    def samples() -> Any:
         x = ground.x()
         return x if x is None or len(x) != len(ground.labels) else Chosen(x, used)
 

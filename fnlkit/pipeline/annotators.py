@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fnlkit.artifacts import shown
 from fnlkit.artifacts.federation import Federation
@@ -12,6 +12,9 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.pipeline.labels import to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass
@@ -32,9 +35,9 @@ class Agreed:
     federation: Federation
     method: str
     annotators: list[str]
-    sites: list[dict[str, object]]
+    sites: list[dict[str, Any]]
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a row per site.
 
         Raises
@@ -44,7 +47,7 @@ class Agreed:
         """
         return shown.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 
-    def quality(self):
+    def quality(self) -> list[dict[str, Any]]:
         """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
         return [
             {"site": row["site"], "annotator": name, "votes": number, "accuracy": row.get("accuracies", {}).get(name)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
@@ -15,6 +17,14 @@ from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import check_settings, data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
+    from fnlkit.artifacts.stored import Stored
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Suggested labels with at least this confidence are counted.
 CONFIDENT = 0.8
@@ -36,10 +46,10 @@ class Audited:
     """
 
     federation: Federation
-    facts: dict[str, object]
+    facts: dict[str, Any]
     dataset: object = None
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a row per site, noisiest first.
 
         The columns contain the samples, the estimated share of wrong labels with its range, and the copies.
@@ -51,7 +61,9 @@ class Audited:
         """
         return shown.frame([{"site": row["site"], **{name: row.get(name) for name in _AUDIT}} for row in self.facts["sites"]])
 
-    def write_html(self, path, judged="judged.npz", *, pictures=6):
+    def write_html(
+        self, path: str | os.PathLike[str], judged: str | os.PathLike[str] = "judged.npz", *, pictures: int = 6
+    ) -> None:
         """Write the page of `fnlkit audit --html`.
 
         Parameters
@@ -63,9 +75,9 @@ class Audited:
             Number of suspicious images or sounds of each noisy site on the page. Samples at real sites are not shown.
         """
         if "labels_are" in self.facts:
-            from fnlkit.review.tasks import report
+            from fnlkit.review.tasks.report import page as page_of_task
 
-            page = report.page(self.facts, os.fspath(judged))
+            page = page_of_task(self.facts, os.fspath(judged))
         else:
             from fnlkit.review import report
 
@@ -209,7 +221,14 @@ def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
     return Audited(add_judgment(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
 
 
-def embed_for_audit(data, backbone="auto", *, device="auto", say=tell, progress=None):
+def embed_for_audit(
+    data: Dataset,
+    backbone: str = "auto",
+    *,
+    device: str = "auto",
+    say: Callable[[str], object] | None = tell,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> tuple[np.ndarray | Stored | None, str | None]:
     """Return (embeddings (n, d) or None, spec of the backbone or None) for an audit.
 
     Finished batches stay in the cache folder, so that a repeated audit reads them.
@@ -247,7 +266,7 @@ def embed_for_audit(data, backbone="auto", *, device="auto", say=tell, progress=
             seconds = seconds_for(data, backbone, device=device)
             say(f"features of {len(data.x_train):,} images take about {duration(seconds)}")
     place.mkdir(parents=True, exist_ok=True)
-    count = progress and (lambda done, total: progress(done, total, "features"))
+    count = None if progress is None else partial(_count_features, progress)
     parts = {"embeddings": data.x_train}
     return embed_parts(data, parts, backbone, device=device, progress=count, place=place)["embeddings"], backbone
 
@@ -260,3 +279,7 @@ def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source)
     record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, folds=folds)
     how = {"estimator": "audit", "form": "federated", "sent": sent, "bytes_down": traffic.bytes_down}
     return Audited(add_judgment(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))
+
+
+def _count_features(progress, done, total):
+    progress(done, total, "features")

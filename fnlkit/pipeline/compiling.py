@@ -1,8 +1,12 @@
 """Compile the kernels ahead of their first use, for images of containers and for nodes without a writable cache."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +16,7 @@ from fnlkit.errors import WorkStopped
 from fnlkit.kernels import annotator, fused, learning, mixture, neighbors
 
 
-def compile_kernels():
+def compile_kernels() -> dict[str, object]:
     """Compile the kernels of all commands into the cache; kernels that are there are only loaded.
 
     Returns
@@ -37,7 +41,7 @@ def compile_kernels():
     folder = next((path for path in cache_folders() if os.access(path, os.W_OK)), None)
     if folder is None:
         raise WorkStopped(f"{cache_folders()[0]}: cannot be written; select another folder with NUMBA_CACHE_DIR")
-    stats = [function.stats for function in list_cached_functions().values()]
+    stats: list[Any] = [getattr(function, "stats") for function in list_cached_functions().values()]  # noqa: B009
     return {
         "compiled": sum(sum(each.cache_misses.values()) for each in stats),
         "loaded": sum(sum(each.cache_hits.values()) for each in stats),
@@ -46,7 +50,7 @@ def compile_kernels():
     }
 
 
-def list_cached_functions():
+def list_cached_functions() -> dict[str, Callable[..., object]]:
     """Return {name: dispatcher} of the imported functions whose machine code is cached."""
     found = {}
     for name, module in list(sys.modules.items()):

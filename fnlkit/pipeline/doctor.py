@@ -3,6 +3,8 @@
 The result of each engine is compared with the result of the sequential engine.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -11,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.engines import ENGINES
@@ -27,7 +31,7 @@ _IMPORT_SECONDS = 300
 _TOOLS = ("test", "browser", "bench", "docs", "notebook")
 
 
-def examine(*, test=True):
+def examine(*, test: bool = True) -> dict[str, object]:
     """Return the installed packages, hardware and engines of this machine with their status.
 
     Parameters
@@ -42,8 +46,9 @@ def examine(*, test=True):
         Plain values: packages, extras, machine, caches, gpu, engines; ``advice``, possible improvements as sentences;
         ``broken``, failures as sentences; ``fit``, True if ``broken`` is empty.
     """
-    advice, broken = [], []
-    out = {
+    advice: list[str] = []
+    broken: list[str] = []
+    out: dict[str, Any] = {
         "packages": packages(broken),
         "extras": extras(broken, test=test),
         "machine": machine(advice),
@@ -60,7 +65,7 @@ def examine(*, test=True):
     return out | {"advice": advice, "broken": broken, "fit": not broken}
 
 
-def packages(broken):
+def packages(broken: list[str]) -> dict[str, str]:
     """Return {name: version} of each required library.
 
     A library that is missing, too old or too new is reported as broken.
@@ -77,7 +82,7 @@ def packages(broken):
     return out
 
 
-def extras(broken, *, test=True):
+def extras(broken: list[str], *, test: bool = True) -> dict[str, object]:
     """Return the installed libraries, with versions, and the missing libraries of each extra.
 
     Parameters
@@ -87,7 +92,8 @@ def extras(broken, *, test=True):
     test : bool
         Import the libraries that fnlkit itself imports, in a separate process; otherwise only their metadata is read.
     """
-    out, tried = {}, {}
+    out: dict[str, Any] = {}
+    tried: dict[str, str] = {}
     for need in _needs():
         for extra in metadata.metadata("fnlkit").get_all("Provides-Extra") or []:
             if need.marker is not None and need.marker.evaluate({"extra": extra}) and not need.marker.evaluate({"extra": ""}):
@@ -154,7 +160,7 @@ def _version(name):
         return None
 
 
-def machine(advice):
+def machine(advice: list[str]) -> dict[str, object]:
     """Return cores, threads, load and processor features."""
     import torch
 
@@ -183,7 +189,7 @@ def machine(advice):
     return out
 
 
-def caches(advice, broken):
+def caches(advice: list[str], broken: list[str]) -> list[dict[str, object]]:
     """Return the folders of downloads and compiled kernels, and whether they are writable."""
     from fnlkit import datasets
     from fnlkit._kernels._compile import cache_folders
@@ -193,7 +199,7 @@ def caches(advice, broken):
         there = Path(folder)
         while not there.exists():
             there = there.parent
-        entry = {"what": what, "folder": str(folder), "writable": os.access(there, os.W_OK)}
+        entry: dict[str, Any] = {"what": what, "folder": str(folder), "writable": os.access(there, os.W_OK)}
         entry["free_bytes"] = shutil.disk_usage(there).free
         out.append(entry)
         if not entry["writable"]:
@@ -207,7 +213,7 @@ def caches(advice, broken):
     return out
 
 
-def gpu(advice):
+def gpu(advice: list[str]) -> dict[str, object]:
     """Return the GPUs that torch can use, or the reason why no GPU can be used.
 
     The first GPU is described by ``name``, ``bytes`` and ``free_bytes``, and all GPUs in ``devices``, where ``at_once`` is the
@@ -251,7 +257,7 @@ def _bytes_of_clients():
     return {name: bytes_needed(network, inputs, x, Fit()) for name, network in networks.items()}
 
 
-def engines(devices, broken):
+def engines(devices: Sequence[str], broken: list[str]) -> list[dict[str, object]]:
     """Return status, time and deviation from the sequential engine for each engine and device.
 
     The time and the deviation are measured over two short rounds. An engine that reports why it cannot run here is not broken.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,10 @@ from fnlkit.results import comparison, evaluation, grouping, names, tidy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # they import torch
+    import pandas
+
     from fnlkit.artifacts.run import Run
+    from fnlkit.results.tables import Table
     from fnlkit.results.trained import TrainedRun
 
 
@@ -47,7 +51,7 @@ class Evaluation:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def groups(self, by=None, baseline=None):
+    def groups(self, by: Sequence[str] | str | None = None, baseline: str | None = None) -> list[dict[str, object]]:
         """Group the finished runs: means, spreads and differences from the baseline.
 
         The baseline of a group has the same setting as the group.
@@ -61,12 +65,12 @@ class Evaluation:
         """
         return grouping.groups(self.runs, self.rows, _words(by), baseline)
 
-    def table(self, by=None, baseline=None):
+    def table(self, by: Sequence[str] | str | None = None, baseline: str | None = None) -> Table:
         """Return the groups as a `fnlkit.results.tables.Table` (csv, LaTeX, Markdown)."""
         table = grouping.table(self.groups(by, baseline), f"{len(self.runs)} runs")
         return replace(table, notes=[*table.notes, *self.notes])
 
-    def pivot(self, by, word, *, show="late", baseline=None):
+    def pivot(self, by: Sequence[str] | str, word: str, *, show: str = "late", baseline: str | None = None) -> Table:
         """Return a `fnlkit.results.tables.Table` with a column per value of `word` and counts of wins.
 
         Parameters
@@ -82,11 +86,11 @@ class Evaluation:
         """
         return grouping.pivot(self.groups(by, baseline), word, show)
 
-    def tidy(self, each="run"):
+    def tidy(self, each: str = "run") -> list[dict[str, object]]:
         """Return one flat dict per run or per evaluation, with every option as an entry, as `fnlkit.results.tidy.rows`."""
         return tidy.rows(self.runs, self.rows, each)
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame with a row per run.
 
         Raises
@@ -96,7 +100,7 @@ class Evaluation:
         """
         return frame([{name: value for name, value in row.items() if name != "group"} for row in self.rows])
 
-    def save(self, target):
+    def save(self, target: str | os.PathLike[str]) -> None:
         """Write the arrays of a single run as npz.
 
         Raises
@@ -319,7 +323,9 @@ def _once_each(labeled, say):
     return out
 
 
-def open_runs(run, *, trust=False, say=None):
+def open_runs(
+    run: Run | str | os.PathLike[str], *, trust: bool = False, say: Callable[[str], object] | None = None
+) -> list[tuple[str, Run]]:
     """Return [(label in tables and figures, Run)] of a run, a path, or all runs of a folder.
 
     Raises

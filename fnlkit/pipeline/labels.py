@@ -3,14 +3,15 @@
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fnlkit import noise as models
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.datasets import partitioning
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.manifest import with_labels
 from fnlkit.errors import InputError, nearest
@@ -21,13 +22,20 @@ from fnlkit.estimators.rows import read_rows
 from fnlkit.pipeline.rows import is_path, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def tell(text):
+    from fnlkit.artifacts.stored import Rows
+
+
+def tell(text: str) -> None:
     """Print a note as a line on stderr. This is the default of every ``say``."""
     print(text, file=sys.stderr)
 
 
-def data_of(federation, dataset=None, say=tell):
+def data_of(
+    federation: Federation, dataset: str | os.PathLike[str] | Dataset | None = None, say: Callable[[str], object] | None = tell
+) -> Dataset:
     """Return the data set of a federation.
 
     If `dataset` is given, it must be the same data set. Unverified assumptions are passed to `say`.
@@ -45,12 +53,14 @@ def data_of(federation, dataset=None, say=tell):
     return data
 
 
-def dataset_name(dataset):
+def dataset_name(dataset: Dataset | str | os.PathLike[str] | None) -> str | None:
     """Return the name of a data set in the provenance: the given name or path."""
-    return dataset if dataset is None or isinstance(dataset, str) else getattr(dataset, "name", None) or os.fspath(dataset)
+    if dataset is None or isinstance(dataset, str):
+        return dataset
+    return getattr(dataset, "name", None) or os.fspath(cast(os.PathLike[str], dataset))
 
 
-def to_federation(federation, tasks=PLAIN):
+def to_federation(federation: Federation | str | os.PathLike[str], tasks: Collection[str] = PLAIN) -> Federation:
     """Return the Federation of a path or ``-``. A Federation is returned unchanged.
 
     Raises
@@ -65,7 +75,7 @@ def to_federation(federation, tasks=PLAIN):
     raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
-def check_settings(options, function):
+def check_settings(options: Iterable[str], function: str) -> None:
     """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings."""
     from fnlkit.experiment import Settings
 
@@ -142,10 +152,10 @@ def partition(
         if not isinstance(source, (str, os.PathLike)):
             raise InputError("--task and --label describe a table; name its path")
         source = with_labels(os.fspath(source), label=label or "", task=task or "")
-    data = to_dataset(source) if noisy is None else data_of(noisy, dataset, say)
+    data = data_of(source, dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    options: dict[str, object] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
+    options: dict[str, Any] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
     options |= {"public": public} if public else {}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
@@ -221,7 +231,7 @@ def inject_noise(
     if isinstance(source, Federation):
         federation = source
 
-        def samples():
+        def samples() -> "np.ndarray | Rows":
             return data_of(federation, dataset, say).x_train
 
         if dataset is not None:

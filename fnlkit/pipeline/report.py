@@ -1,11 +1,15 @@
 """Report of runs: a self-contained HTML page with the numbers of `evaluate`."""
 
+from __future__ import annotations
+
 import json
 import os
 import shlex
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment
@@ -17,13 +21,19 @@ from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
 from fnlkit.review.page import thumbnail
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
+    from fnlkit.pipeline.judging import Evaluation
+
+
 CLIENTS, SAMPLES, LINES = 12, 24, 8
 # If there are more runs than this, only the section of the first run is open.
 OPEN = 4
 _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
-def facts(found, *, datasets=None):
+def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None = None) -> dict[str, object]:
     """Return the contents of the page as plain values.
 
     Parameters
@@ -72,7 +82,7 @@ def _of_run(run, row, datasets, count):
     }
 
 
-def words(found):
+def words(found: Evaluation) -> list[str]:
     """Return the summary as sentences."""
     rows, out = found.rows, []
     if len(rows) == 1:
@@ -89,7 +99,7 @@ def words(found):
             out.append(f"It keeps the model of round {row['chosen_round']:,}{reached}, chosen by {row['criterion']}.")
         out += filter(None, [_labels_in_words(row)])
     else:
-        groups = found.groups()
+        groups: Any = found.groups()
         means = [(values["mean"], one) for one in groups for key, values in one["measures"].items() if key.endswith("_best")]
         out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
         out += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
@@ -123,13 +133,14 @@ _ON = {
 }
 
 
-def results_on_test_set(row):
+def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
     """Return the results of a single run on samples not used for training.
 
     The numbers have the format of `evaluate`.
     """
     out = []
-    for name, part in row.get("measured", {}).items():
+    measured: Any = row.get("measured", {})
+    for name, part in measured.items():
         one = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}", "share": _share(part["share"])}
         one["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
         for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
@@ -158,12 +169,12 @@ def _row(row, *, selected):
     return cells | {"labels right": "" if right is None else f"{100 * right:.2f}", "seconds": f"{row['seconds']:,.0f}"}
 
 
-def bare(method):
+def bare(method: object) -> str:
     """Return the name of a method without its parameters."""
     return plain(str(method).partition("(")[0])
 
 
-def compare_groups(found):
+def compare_groups(found: Evaluation) -> dict[str, object]:
     """Return the table of run groups, the settings that differ between them, and notes.
 
     Parameters
@@ -195,7 +206,7 @@ def _of_group(found, group):
             return name
 
 
-def short_names(found):
+def short_names(found: Evaluation) -> list[str]:
     """Return a short name of each run; repetitions have the same name.
 
     The name is the method, with the file names of the runs if the method is not sufficient.
@@ -210,7 +221,7 @@ def short_names(found):
     """
     keys = [json.dumps(group) for group in evaluation.distinct(found.runs)]
     methods = {key: bare(run.settings["method"]) for key, run in zip(keys, found.runs, strict=True)}
-    files = {}
+    files: dict[str, list[str]] = {}
     for key, row in zip(keys, found.rows, strict=True):
         files.setdefault(key, []).append(plain(os.path.basename(str(row["run"])).removesuffix(".pt")))
     alike = Counter(methods.values())
@@ -218,7 +229,7 @@ def short_names(found):
     return [methods[key] + (more[key] if alike[methods[key]] > 1 else "") for key in keys]
 
 
-def curve(runs, names):
+def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None:
     """Return the learning curves in drawing coordinates, or None if there are no curves.
 
     The result contains lines with names and points, and the ticks of both axes.
@@ -243,7 +254,7 @@ def curve(runs, names):
     low, high = step * np.floor(min(values) / step), step * np.ceil(max(values) / step)
     high = high if high > low else low + step
 
-    def place(x, y):
+    def place(x: float, y: float) -> tuple[float, float]:
         left = _LEFT + (_WIDE - _LEFT - 8) * x / right
         return round(float(left), 1), round(float((_HIGH - _BELOW) - (_HIGH - _BELOW - 8) * (y - low) / (high - low)), 1)
 
@@ -270,14 +281,14 @@ def _stages(run):
     ]
 
 
-def clients(run):
+def clients(run: Run) -> list[dict[str, object]]:
     """Return name, size and shares of the clients with most wrong labels.
 
     The clients are sorted by the true labels if these are available, otherwise by the estimate.
     """
     sizes, names = np.diff(run.client_offsets), run.meta.get("client_names") or []
     estimated = run.truth.get("estimate_client_level")
-    ends = [run.truth.get(f"estimate_client_level_{end}") for end in ("low", "high")]
+    ends: Any = [run.truth.get(f"estimate_client_level_{end}") for end in ("low", "high")]
     ends = None if estimated is None or any(end is None for end in ends) else ends
     estimated = evaluation.first_levels(run) if estimated is None else estimated
     true = None
@@ -299,7 +310,7 @@ def clients(run):
     ]
 
 
-def suspects(run, dataset, most=SAMPLES):
+def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, object]:
     """Return samples with probably wrong labels, most certain first.
 
     These are the samples that training relabeled or that an estimator flagged.
@@ -335,7 +346,7 @@ def _picture(dataset, position):
     return thumbnail(np.asarray(dataset.x_train[position]))
 
 
-def describe_replies(run):
+def describe_replies(run: Run) -> list[dict[str, object]]:
     """Return name, description, total bytes and mean bytes per client of each reply."""
     from fnlkit.experiment.plan import BoundMethod
     from fnlkit.server.replies import TRAINING
@@ -353,7 +364,7 @@ def describe_replies(run):
     return [{"reply": plain(name), "what": what, "bytes": count, "each": count / members} for name, what, count in rows]
 
 
-def commands(run):
+def commands(run: Run) -> list[str]:
     """Return the commands that reproduce a run, without settings at their defaults."""
     from fnlkit.experiment import Settings
 
@@ -374,7 +385,7 @@ def commands(run):
     return out
 
 
-def page(shown):
+def page(shown: Mapping[str, object]) -> str:
     """Return facts as a self-contained HTML page. All texts from files are escaped."""
     text = resources.files("fnlkit.data").joinpath("report.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)

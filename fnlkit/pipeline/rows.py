@@ -1,10 +1,18 @@
 """Rows that a caller gives in addition to a federation: embeddings and probabilities, as arrays, tables or files."""
 
+from __future__ import annotations
+
 import os
-from typing import TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fnlkit.estimators.rows import of_table, read_rows
 from fnlkit.pipeline.types import FilePath
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.stored import Rows
 
 
 def is_path(value: object) -> TypeGuard[FilePath]:
@@ -12,14 +20,14 @@ def is_path(value: object) -> TypeGuard[FilePath]:
     return isinstance(value, (str, os.PathLike))
 
 
-def source_of(value):
+def source_of(value: object) -> str | None:
     """Return the name of a value in the provenance: the path, the type of the object, or None for None."""
     if value is None or is_path(value):
         return None if value is None else os.fspath(value)
     return f"{type(value).__name__} in memory"
 
 
-def rows_of(value, name, federation):
+def rows_of(value: object, name: str, federation: Federation) -> tuple[np.ndarray | Rows | None, str | None]:
     """Return (rows (n, d) or None, name of the source in the provenance).
 
     Parameters
@@ -35,7 +43,8 @@ def rows_of(value, name, federation):
     InputError
         If the rows do not fit the federation.
     """
-    if name == "probabilities" and hasattr(value, "columns"):
-        columns = {str(column): value[column].tolist() for column in value.columns}
+    rows: Any = value
+    if name == "probabilities" and hasattr(rows, "columns"):
+        columns = {str(column): rows[column].tolist() for column in rows.columns}
         return of_table(columns, federation, "`probabilities`"), source_of(value)
-    return read_rows(os.fspath(value), name, federation) if is_path(value) else value, source_of(value)
+    return read_rows(os.fspath(value), name, federation) if is_path(value) else rows, source_of(value)

@@ -152,7 +152,7 @@ def train(
             watched as shown,
         ):
 
-            def row_done(row):
+            def row_done(row: dict[str, object]) -> None:
                 write(row)
                 track(row, experiment.times[-1])
                 shown(row)
@@ -169,7 +169,7 @@ class Notes:
         self.clients, self.say, self.shown = clients, say, 0
         self.update()
 
-    def update(self):
+    def update(self) -> None:
         for text in self.clients.notes[self.shown :]:
             if self.say:
                 self.say(text)
@@ -194,7 +194,7 @@ class _PrintedNotes:
             self.on_round(row)
 
 
-def ledger_path(chosen, dataset):
+def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os.PathLike[str] | None:
     """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
     if chosen is not None:
         return None if chosen == "none" else chosen

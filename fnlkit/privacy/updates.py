@@ -100,10 +100,16 @@ def updates_epsilon(sums: Sums, delta: float | None = None, *, replaced: bool = 
     return _poisson_replaced(sums, delta) if replaced else _poisson(sums, delta)
 
 
-def _epsilon_of_fixed_cohort(sums, delta):
+def _accounting():
+    """Return the modules of dp_accounting, which take a second to import."""
     import dp_accounting
-    from dp_accounting import rdp
+    from dp_accounting import pld, rdp
 
+    return dp_accounting, pld, rdp
+
+
+def _epsilon_of_fixed_cohort(sums, delta):
+    dp_accounting, _, rdp = _accounting()
     gaussian = dp_accounting.GaussianDpEvent(sums.noise / 2)
     event = dp_accounting.SampledWithoutReplacementDpEvent(sums.clients, round(sums.cohort), gaussian)
     accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
@@ -113,23 +119,19 @@ def _epsilon_of_fixed_cohort(sums, delta):
 
 def _epsilon_without_sampling(sums, delta):
     """Return epsilon for a replaced client without amplification by sampling: one Gaussian with less noise."""
-    import dp_accounting
-
+    dp_accounting, _, _ = _accounting()
     return float(dp_accounting.get_epsilon_gaussian(sums.noise / 2 / sums.rounds**0.5, delta))
 
 
 def _poisson_event(sums):
-    import dp_accounting
-
+    dp_accounting, _, _ = _accounting()
     gaussian = dp_accounting.GaussianDpEvent(sums.noise)
     return dp_accounting.PoissonSampledDpEvent(min(1.0, sums.cohort / sums.clients), gaussian)
 
 
 def _poisson_replaced(sums, delta):
     """Return epsilon if a client is replaced: the sum of a round with this client changes by up to twice the bound."""
-    import dp_accounting
-    from dp_accounting import pld
-
+    dp_accounting, pld, _ = _accounting()
     bound = _epsilon_without_sampling(sums, delta)
     if 2 * _poisson(sums, delta) > _SEARCHED:
         return bound
@@ -139,9 +141,7 @@ def _poisson_replaced(sums, delta):
 
 
 def _poisson(sums, delta):
-    import dp_accounting
-    from dp_accounting import pld, rdp
-
+    dp_accounting, pld, rdp = _accounting()
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     event = _poisson_event(sums)
     accountant = rdp.RdpAccountant(range(2, 128), neighboring_relation=relation)  # other orders can cause warnings on stderr

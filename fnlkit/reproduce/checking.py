@@ -1,8 +1,12 @@
 """Check the components of a recipe before its first command: names, parameters and values, of fnlkit or of user files."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
+from typing import Any
 
 from fnlkit.components import registry
 from fnlkit.components.spec import bind, find, own_names, parse
@@ -25,7 +29,7 @@ _TABLES = {
 }
 
 
-def must_run(method, options):
+def must_run(method: str, options: Mapping[str, Any]) -> None:
     """Raise InputError unless `train` accepts the values of these options and the parameters of a method.
 
     Parameters
@@ -39,7 +43,7 @@ def must_run(method, options):
     BoundMethod.of(method)
 
 
-def must_be_stored(dataset, option):
+def must_be_stored(dataset: str, option: str) -> None:
     """Raise InputError if a data set is a user's function: the commands of a recipe read data sets by name or from files.
 
     Parameters
@@ -54,7 +58,7 @@ def must_be_stored(dataset, option):
         )
 
 
-def must_be_components(named):
+def must_be_components(named: Mapping[str, str]) -> None:
     """Raise InputError unless every named component exists and accepts its parameters.
 
     A user's component is imported.

@@ -6,6 +6,8 @@ A new process needs two seconds to import torch; a forked process has torch in m
 forking a program that computes in several threads can leave locks held forever.
 """
 
+from __future__ import annotations
+
 import atexit
 import importlib
 import multiprocessing
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing import connection
 
 from fnlkit.errors import WorkStopped
@@ -41,7 +44,7 @@ class Children:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         self.context, self.running, self.lock = multiprocessing.get_context(method), set(), threading.Lock()
 
-    def run(self, arguments):
+    def run(self, arguments: Sequence[str]) -> tuple[int | None, bytes]:
         """Run a command; return (exit code, last bytes of stderr).  After a signal, the exit code is negative."""
         # Windows opens no file of NamedTemporaryFile a second time.
         with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "stderr"), "w+b") as errors:
@@ -61,7 +64,7 @@ class Children:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - _KEPT))
             return process.exitcode, errors.read()
 
-    def end(self, patience=_PATIENCE):
+    def end(self, patience: float = _PATIENCE) -> None:
         """Terminate all commands, which then save, and kill the commands that do not end."""
         with self.lock:
             self.ending, running = True, list(self.running)

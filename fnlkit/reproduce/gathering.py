@@ -1,12 +1,16 @@
 """Combine runs of one recipe from several machines: assign shards and check that runs belong together."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
 import os
 import stat
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,11 +27,14 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings, option
 
+JobLike = TypeVar("JobLike")
+
+
 # Suffixes of a run's file and of the files next to it. Missing federations are made again with the same bytes.
 _BESIDE = (".metrics.jsonl", ".pt")
 
 
-def shard(all_jobs, text):
+def shard(all_jobs: Sequence[JobLike], text: str) -> Sequence[JobLike]:
     """Return part I of N of the jobs, for `I/N` from 1/N to N/N.
 
     Every job is in exactly one part, and sizes differ by at most one. A part is a contiguous piece of the list, so that few
@@ -51,7 +58,7 @@ def shard(all_jobs, text):
     return all_jobs[len(all_jobs) * (part - 1) // of : len(all_jobs) * part // of]
 
 
-def merge(all_jobs, folder, others):
+def merge(all_jobs: Sequence[Any], folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> int:
     """Copy the runs of a recipe from other folders into one folder; return the number of copied runs.
 
     A run that exists twice is copied once if both files are equal. If one of them was interrupted, the finished or longer run
@@ -87,13 +94,13 @@ def merge(all_jobs, folder, others):
     return len(chosen)
 
 
-def missing(all_jobs, folder):
+def missing(all_jobs: Iterable[Any], folder: str | os.PathLike[str]) -> list[str]:
     """Return the names of the jobs without a finished run or an estimate in a folder."""
     found = {job.name: (job, _paths(job, [folder])) for job in all_jobs}
     return [name for name, (job, paths) in found.items() if not (paths and (not job.train or Run.read(str(paths[0])).finished))]
 
 
-def must_belong_together(all_jobs, folders):
+def must_belong_together(all_jobs: Sequence[Any], folders: Sequence[str | os.PathLike[str]]) -> None:
     """Raise InputError unless the runs in folders belong to a recipe and have the same data and labels.
 
     Parameters
@@ -102,7 +109,8 @@ def must_belong_together(all_jobs, folders):
     folders : sequence of str or Path
         Folders that do not exist are skipped.
     """
-    same, checksums = {}, functools.cache(functools.partial(_checksums, folders[0]))
+    same: dict[str, Any] = {}
+    checksums = functools.cache(functools.partial(_checksums, folders[0]))
     for job in all_jobs:
         for path in _paths(job, folders):
             if not job.train:
@@ -150,7 +158,7 @@ def _paths(job, folders):
     return [path for path in found if path.exists()]
 
 
-def difference(job, run):
+def difference(job: Any, run: Run) -> str | None:
     """Return the difference between a run and a job in options, steps or user components, or None.
 
     Parameters

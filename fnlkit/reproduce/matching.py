@@ -1,9 +1,12 @@
 """Select regimes and rows by words of their names, or by a pattern."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterable
 
 
-def mentions(name, text):
+def mentions(name: str, text: str) -> bool:
     """Return whether a name contains a text as whole words, or matches a pattern with ``*`` and ``?``.
 
     Case is ignored.  A pattern describes the whole name.
@@ -24,7 +27,7 @@ def mentions(name, text):
     return re.search(before + re.escape(text) + after, name) is not None
 
 
-def hint(names, text):
+def hint(names: Iterable[str], text: str) -> str:
     """Return a remedy for a text that only occurs inside words of the names, else an empty text."""
     inside = any(text.strip().lower() in name.lower() for name in names)
     return f"; words are matched as a whole, write '*{text.strip()}*' for a part of a word" if inside else ""

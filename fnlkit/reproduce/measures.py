@@ -1,27 +1,35 @@
 """Read the numbers that published rows print from finished runs and estimates."""
 
+from __future__ import annotations
+
+import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.estimators.compare import compare
 from fnlkit.results import evaluation
 
+if TYPE_CHECKING:
+    from fnlkit.reproduce.reproduce import Job
+
+
 _TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
 
 
-def options_of(measure):
+def options_of(measure: str) -> dict[str, Any]:
     """Return the options of `train` that a published measure needs, as a dict."""
     return {"memorization": True} if measure.startswith("memorization: ") else {}
 
 
-def unit(measure):
+def unit(measure: str) -> str:
     """Return the unit of a published measure: ``%``, ``client-rounds`` or ``hours``."""
     return next((word for word in ("client-rounds", "hours") if measure.startswith(word)), "%")
 
 
-def compute_measure(measure, reports, job, folder):
+def compute_measure(measure: str, reports: str, job: Job, folder: str | os.PathLike[str]) -> float | None:
     """Return the number of a published measure in the result of a job.
 
     Parameters

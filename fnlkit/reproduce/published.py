@@ -4,13 +4,18 @@
 changes of its method.  This module derives clients and labels from the row's setting.
 """
 
+from __future__ import annotations
+
 import csv
+import os
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
@@ -19,6 +24,10 @@ from fnlkit.errors import InputError, nearest
 from fnlkit.reproduce import gathering, measures, reproduce
 from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.results import statistics
+
+if TYPE_CHECKING:
+    from fnlkit.reproduce.reproduce import Job
+
 
 DATASETS = {
     "MNIST": "mnist", "CIFAR-10": "cifar10", "CIFAR-10N": "cifar10", "CIFAR-100": "cifar100", "CIFAR-100N": "cifar100",
@@ -43,7 +52,7 @@ HIGH = {("0.6", "0.5"), ("0.8", "0.0"), ("0.8", "0.5")}
 
 
 @cache
-def rows():
+def rows() -> tuple[dict[str, Any], ...]:
     """Return all published numbers as a tuple of dicts.
 
     Keys: paper, table, measure, dataset, model, setting, method, value, spread. Values are in percent, AUCs in percent, costs
@@ -61,17 +70,17 @@ def _how():
     return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
 
 
-def papers():
+def papers() -> dict[str, dict[str, Any]]:
     """Return {paper: {title, trials, reports, ...}}."""
     return _how()
 
 
-def tables():
+def tables() -> list[str]:
     """Return the names of all tables in the order of the papers, ``fedcorr/table2``."""
     return list(dict.fromkeys(f"{row['paper']}/table{row['table']}" for row in rows()))
 
 
-def load_rows(name):
+def load_rows(name: str) -> list[dict[str, Any]]:
     """Return the rows of a table by its name.
 
     Raises
@@ -89,17 +98,17 @@ def load_rows(name):
     return [row for row in rows() if f"{row['paper']}/table{row['table']}" == name]
 
 
-def title_of(row):
+def title_of(row: dict[str, Any]) -> str:
     """Return the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
     return run_of(row) + ("" if row["measure"] == "accuracy" else f", {row['measure']}")
 
 
-def run_of(row):
+def run_of(row: dict[str, Any]) -> str:
     """Return the title of the run that measures a row; rows with several measures of one run have the same."""
     return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}"
 
 
-def select(found, only):
+def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]]:
     """Return the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
 
     A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A text must be the
@@ -145,7 +154,7 @@ def _matches(row, parts):
     return True
 
 
-def plan(row):
+def plan(row: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a run for a row: {dataset, steps, method, train, backbone, note}.
 
     ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.reproduce.reproduce.Federated.estimate` takes it.
@@ -296,7 +305,7 @@ def _fedefc(row, values):
     return [f"inject-noise --noise 'sparse(level={values['rho']}, sparsity={values['zeta']})'", split]
 
 
-def recipe(name, *, scale=1.0):
+def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
     """Return a recipe of a table, with one regime per run.
 
     Parameters
@@ -312,7 +321,8 @@ def recipe(name, *, scale=1.0):
     """
     if not 0 < scale <= 1:
         raise InputError(f"--scale {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
-    found, about, regimes = load_rows(name), papers()[name.partition("/")[0]], {}
+    found, about = load_rows(name), papers()[name.partition("/")[0]]
+    regimes: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(found):
         if run_of(row) in regimes:
             regime = regimes[run_of(row)]
@@ -345,7 +355,16 @@ def _shorten(settings, scale):
     return settings | {"rounds": max(1, round(scale * settings["rounds"]))} if settings else settings
 
 
-def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=None, **train):
+def jobs(
+    name: str,
+    *,
+    only: str | None = None,
+    scale: float = 1.0,
+    dataset: str | None = None,
+    seeds: int | None = None,
+    embeddings: str | None = None,
+    **train: Any,
+) -> tuple[list[Job], dict[str, str]]:
     """Return (jobs, notes) of the selected rows of a table.
 
     Parameters
@@ -387,7 +406,13 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes
 
 
-def measure_rows(name, all_jobs, folder, changed=None, only=None):
+def measure_rows(
+    name: str,
+    all_jobs: Sequence[Job],
+    folder: str | os.PathLike[str],
+    changed: dict[str, Any] | None = None,
+    only: str | None = None,
+) -> list[dict[str, Any]]:
     """Return one dict per selected row with finished results: the measured number and a verdict.
 
     ``measure`` is the measure of the row, with the unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or

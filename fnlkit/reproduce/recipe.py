@@ -1,12 +1,14 @@
 """Recipes: published experiments as TOML files, checked before a command runs."""
 
+from __future__ import annotations
+
 import os
 import re
 import shlex
 import tomllib
 from dataclasses import fields
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fnlkit.artifacts import files, paths
 from fnlkit.components.spec import parse, rename_components
@@ -39,13 +41,13 @@ _NEEDED = {
 }
 
 
-def names():
+def names() -> list[str]:
     """Return the names of the recipes that are included in fnlkit."""
     folder = resources.files("fnlkit.data") / "recipes"
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
 
 
-def load_recipe(name):
+def load_recipe(name: str) -> dict[str, Any]:
     """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
 
     A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` is relative to the
@@ -123,7 +125,7 @@ def _check(recipe):
         _search(recipe)
 
 
-def check_components(recipe, *, every=True):
+def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
     """Raise InputError unless the components of all runs exist and accept their parameters.
 
     Parameters
@@ -135,7 +137,8 @@ def check_components(recipe, *, every=True):
     for dataset in (recipe["dataset"], *(regime["dataset"] for regime in recipe["regime"] if "dataset" in regime)):
         checking.must_be_stored(dataset, "dataset")
     for regime in recipe["regime"]:
-        common, seen = recipe["train"] | regime.get("train", {}), []
+        common = recipe["train"] | regime.get("train", {})
+        seen: list[Any] = []
         try:
             for method, options in _variants(recipe, regime, common):
                 checking.must_run(method, options)
@@ -181,16 +184,16 @@ class Entry(NamedTuple):
 
     label: str
     method: str
-    train: dict
+    train: dict[str, Any]
 
 
-def entries(regime):
+def entries(regime: dict[str, Any]) -> list[Entry]:
     """Return the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
     out = []
     for one in regime["methods"]:
         if isinstance(one, str):
             one = {"method": one}
-        options = one.get("train", {})
+        options: Any = one.get("train", {})
         label = ", ".join([one["method"], *(f"{name}={value}" for name, value in options.items())])
         out.append(Entry(one.get("name", label), one["method"], options))
     return out
@@ -252,7 +255,7 @@ def _table(table, known, what):
             raise InputError(f"{what} needs {key!r} ({known[key].__name__})")
 
 
-def step(text):
+def step(text: str) -> list[str]:
     """Return the arguments of one step, for example ``partition --clients 10``.
 
     Raises
@@ -292,7 +295,7 @@ def _train(options):
 def _locate(recipe, folder):
     """Make paths of the user's components absolute, in place, relative to the recipe's folder."""
 
-    def absolute(name):
+    def absolute(name: str) -> str:
         place, _, function = name.rpartition(":")
         if not place.endswith(".py"):
             return name
@@ -301,10 +304,10 @@ def _locate(recipe, folder):
             raise InputError(f"{_short(name)}: the file {path} does not exist")
         return f"{path}:{function}"
 
-    def locate(text):
+    def locate(text: str) -> str:
         return rename_components(text, absolute) if isinstance(text, str) and ".py:" in text else text
 
-    def locate_step(text):
+    def locate_step(text: str) -> str:
         words = []
         for word in step(text):
             option, equals, value = word.partition("=")

@@ -1,12 +1,16 @@
 """Run recipes as the commands that a user would type, and compare results with published numbers."""
 
+from __future__ import annotations
+
 import os
 import re
 import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 from fnlkit import datasets
 from fnlkit._kernels.threads import core_count
@@ -29,6 +33,11 @@ from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot
 from fnlkit.results.statistics import compare_pairs, holm, significant, spread
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+    from fnlkit.results.tables import Table
+
 
 DIGITS = 4  # of stored scores, in percent
 
@@ -56,23 +65,32 @@ class Job:
     label: str
     method: str
     seed: int
-    prepare: tuple
-    train: tuple
+    prepare: tuple[Any, ...]
+    train: tuple[Any, ...]
     name: str
-    published: tuple | None
+    published: tuple[Any, ...] | None
 
     @property
-    def file(self):
+    def file(self) -> str:
         """Name of the file with the result: a run, or a federation with estimates."""
         return f"{self.name}.pt" if self.train else self.prepare[-1][1]
 
     @property
-    def dataset(self):
+    def dataset(self) -> str:
         """Name or path of the data set, relative to the folder of the runs."""
         return next(word.partition("=")[2] for word in self.prepare[0][0] if word.startswith("--dataset="))
 
 
-def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen=None, **train):
+def jobs(
+    recipe: dict[str, Any],
+    *,
+    dataset: str | None = None,
+    seeds: int | None = None,
+    only: str | None = None,
+    embeddings: str | None = None,
+    chosen: Mapping[tuple[str, str], dict[str, Any]] | None = None,
+    **train: Any,
+) -> list[Job]:
     """Return the Jobs of a recipe.
 
     Parameters
@@ -110,7 +128,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen
     return out
 
 
-def select_regimes(recipe, only=None):
+def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tuple[int, dict[str, Any]]]:
     """Return [(number, regime)] of the regimes that a text selects; parameters as for `jobs`.
 
     Raises
@@ -124,7 +142,7 @@ def select_regimes(recipe, only=None):
     wanted = exact or [name for name in names if not only or mentions(name, only)]
     found = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
     if not found:
-        raise InputError(f"no regime has {only!r} in the name{hint(names, only)}; write one of {', '.join(names)}")
+        raise InputError(f"no regime has {only!r} in the name{hint(names, only or '')}; write one of {', '.join(names)}")
     return found
 
 
@@ -154,7 +172,7 @@ class Federated:
             self.vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', of)}.npz"
             self.embed = [(("embed", f"--dataset={data}", f"--backbone={regime['backbone']}"), self.vectors)]
 
-    def estimate(self, how, replacing):
+    def estimate(self, how: dict[str, Any], replacing: dict[str, Any]) -> Job:
         """Return the Job of an estimate: `estimate-noise`, with the model of a run if `how` has settings of a run.
 
         Parameters
@@ -179,7 +197,7 @@ class Federated:
         name = f"{self.number}-estimate-{self.seed}"
         return Job(self.regime["name"], how["estimator"], "", self.seed, tuple(steps), (), name, None)
 
-    def job(self, label, method, options, name):
+    def job(self, label: str, method: str, options: dict[str, Any], name: str) -> Job:
         """Return the Job of a method with options of `train`."""
         published = self.regime.get("published", {})  # by a label, a method's name, or its whole spec
         arguments, steps = (f"--method={method}", f"--seed={self.seed}", *_options(options)), self.prepare
@@ -196,13 +214,13 @@ def _options(values):
     return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items())
 
 
-def commands(job):
+def commands(job: Job) -> list[str]:
     """Return the shell lines of a job, as a user would type them."""
     lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
     return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", job.file))] if job.train else lines
 
 
-def pipeline(job):
+def pipeline(job: Job) -> str:
     """Return a job as one independent shell line for GNU parallel or Slurm.
 
     If the line is run again, it resumes.
@@ -224,7 +242,14 @@ def _line(words):
     return " ".join(shlex.quote(w) for w in words)
 
 
-def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
+def run(
+    all_jobs: Sequence[Job],
+    folder: str | os.PathLike[str],
+    *,
+    at_once: int,
+    on_done: Callable[[Job, Exception | None], object] | None = None,
+    on_changed: Callable[[Job, str], object] | None = None,
+) -> dict[str, InputError | WorkStopped]:
     """Run jobs in a folder, several at once, each in a single-threaded process; finished runs are kept.
 
     A federation or a run of another specification (options, steps, seeds, content of the data, code of the user's
@@ -253,13 +278,13 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
     # Concurrent runs share the cores.
     cores = max(1, core_count() // at_once)
 
-    def call(arguments):
+    def call(arguments: Sequence[str]) -> None:
         code, errors = children.run(arguments)
         if code:
             lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
             raise (InputError if code == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
 
-    def federation(step):
+    def federation(step: tuple[tuple[str, ...], str]) -> None:
         arguments, target = step
         key = settled.of_step(arguments)
         if not settled.has(target, key):
@@ -267,7 +292,7 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
                 call([*arguments, "-o", target])
             settled.add(target, key)
 
-    def train(job):
+    def train(job: Job) -> None:
         error, file = None, job.file
         if not job.train or settled.has(file, settled.of_run(job, commands(job))):
             if on_done and not children.ending:
@@ -315,7 +340,7 @@ def _is_older_embedding(settled, folder, arguments, target):
     return known and (meta.get("dataset"), meta.get("backbone")) == (dataset, str(parse(backbone)))
 
 
-def find_change(job, folder):
+def find_change(job: Job, folder: Path) -> str | None:
     """Return the difference of a run's specification in a folder from the job's, or None if they are equal.
 
     Parameters
@@ -337,7 +362,7 @@ def find_change(job, folder):
     return next((f"made from another {word}" for name, word in words.items() if run.meta.get(name) != now[name]), None)
 
 
-def dataset_of(job, folder):
+def dataset_of(job: Job, folder: Path) -> Dataset:
     """Return the data set of a job in a folder."""
     return datasets.load(str(folder / job.dataset) if (folder / job.dataset).exists() else job.dataset)
 
@@ -352,7 +377,7 @@ def _mean_memorization(runs):
     return out
 
 
-def cells(all_jobs, folder, digits=None):
+def cells(all_jobs: Iterable[Job], folder: str | os.PathLike[str], digits: int | None = None) -> list[dict[str, Any]]:
     """Return one dict per regime and method with finished runs: the scores of each seed in percent, and the cost.
 
     Runs that are not finished are left out, because half a run would look like a bad method.
@@ -376,7 +401,7 @@ def cells(all_jobs, folder, digits=None):
     InputError
         If a run has no evaluation.
     """
-    groups = {}
+    groups: dict[tuple[str, str], list[Any]] = {}
     for job in all_jobs:
         path = Path(folder) / f"{job.name}.pt"
         run = Run.read(str(path)) if path.exists() else None
@@ -399,7 +424,9 @@ def cells(all_jobs, folder, digits=None):
     return out
 
 
-def rows(all_jobs, folder, baseline=None, stored=()):
+def rows(
+    all_jobs: Iterable[Job], folder: str | os.PathLike[str], baseline: str | None = None, stored: Sequence[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
     """Return one dict per regime and method: scores in percent, differences from the baseline, published scores, cost.
 
     ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each seed's
@@ -448,7 +475,7 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     return out
 
 
-def summarize(table):
+def summarize(table: list[dict[str, Any]]) -> Table:
     """Return rows as a `fnlkit.results.tables.Table`: methods by regimes, with the score of the kept model and counts of wins.
 
     Parameters

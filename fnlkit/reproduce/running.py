@@ -1,8 +1,12 @@
 """Run a recipe or rows of a published table: search, train, resume, merge, compare with stored results, and tabulate."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.run import Run
@@ -12,7 +16,11 @@ from fnlkit.reproduce import recipe as recipes
 from fnlkit.reproduce import reproduce as running
 from fnlkit.reproduce import stored as cells
 from fnlkit.results import comparison, names, tidy
+from fnlkit.results import tables as results_tables
 from fnlkit.results.grouping import baseline_among
+
+if TYPE_CHECKING:
+    from fnlkit.reproduce.reproduce import Job
 
 
 @dataclass
@@ -57,9 +65,9 @@ class Options:
     scale: float = 1.0
     jobs: int | None = None
     shard: str | None = None
-    merge: tuple = ()
+    merge: tuple[Any, ...] = ()
     no_train: bool = False
-    add: tuple = ()
+    add: tuple[Any, ...] = ()
     stored: str | None = None
     no_search: bool = False
     baseline: str | None = None
@@ -88,19 +96,19 @@ class Reproduction:
     """
 
     title: str
-    rows: list
+    rows: list[Any]
     folder: str
-    jobs: list
-    choices: list = field(default_factory=list)
-    failed: dict = field(default_factory=dict)
-    unsearched: dict = field(default_factory=dict)
-    notes: dict = field(default_factory=dict)
+    jobs: Sequence[Job]
+    choices: list[Any] = field(default_factory=list)
+    failed: dict[str, Any] = field(default_factory=dict)
+    unsearched: dict[tuple[str, str], str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
-    def summary(self):
+    def summary(self) -> results_tables.Table:
         """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
         return running.summarize(self.rows)
 
-    def tidy(self, each="run"):
+    def tidy(self, each: str = "run") -> list[dict[str, Any]]:
         """Return one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
 
         Raises
@@ -116,7 +124,7 @@ class Reproduction:
         rows = [{"run": path} | comparison.row(run) for path, run in zip(paths, runs, strict=True)]
         return tidy.rows(runs, rows, each)
 
-    def must_be_complete(self):
+    def must_be_complete(self) -> None:
         """Raise WorkStopped if a search or a run failed."""
         if self.unsearched:
             (regime, method), reason = next(iter(self.unsearched.items()))
@@ -126,7 +134,7 @@ class Reproduction:
             raise WorkStopped(f"{len(self.failed)} of {len(self.jobs)} runs failed, the first, {name}: {reason}")
 
 
-def reproduce(recipe, *, say=None, **options):
+def reproduce(recipe: str, *, say: Callable[[str], object] | None = None, **options: Any) -> Reproduction:
     """Run a recipe, or rows of a published table, and return a `Reproduction`.
 
     Parameters
@@ -152,14 +160,17 @@ def reproduce(recipe, *, say=None, **options):
     return open_recipe(recipe, Options(**options), say or (lambda text: None)).run()
 
 
-def open_recipe(recipe, options, say):
+def open_recipe(recipe: str, options: Options, say: Callable[[str], object]) -> Plan | Table:
     """Return a `Plan`, or a `Table` for the name of a published table."""
     return (Table if is_table(recipe) else Plan)(recipe, options, say)
 
 
-def is_table(recipe):
+def is_table(recipe: str) -> bool:
     """Return whether a name is that of a published table."""
     return "/table" in recipe and not recipe.endswith(".toml")
+
+
+Part = TypeVar("Part")
 
 
 class _Work:
@@ -173,14 +184,14 @@ class _Work:
         )
         self.embeddings = options.embeddings and os.path.abspath(options.embeddings)
 
-    def part(self, jobs):
+    def part(self, jobs: Sequence[Part]) -> Sequence[Part]:
         """Return the jobs of this shard."""
         found = gathering.shard(jobs, self.options.shard) if self.options.shard else jobs
         if jobs and not found:
             self.say(f"--shard {self.options.shard} of {len(jobs)} runs has no runs")
         return found
 
-    def make(self, jobs):
+    def make(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
         """Run the jobs, or collect finished ones; return {name: error} of failed jobs."""
         if not (self.options.merge or self.options.no_train):
             self._write_names(jobs)
@@ -200,15 +211,15 @@ class _Work:
         if jobs:
             names.record_names(self.folder, {job.name: {"regime": job.regime, "name": job.label} for job in jobs})
 
-    def train(self, jobs):
+    def train(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
         """Train jobs in the folder; return {name: error} of failed jobs."""
         done = [0]
 
-        def on_done(job, error):
+        def on_done(job: Job, error: Exception | None) -> None:
             done[0] += 1
             self.say(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
 
-        def on_changed(job, why):
+        def on_changed(job: Job, why: str) -> None:
             self.say(f"{job.name}: {why}; trained again, and the old run is kept as {job.name}.pt.old")
 
         at_once = self.options.jobs or core_count()
@@ -241,10 +252,10 @@ class Plan(_Work):
             recipes.check_components(self.recipe)
 
     @staticmethod
-    def usual_folder(name):
+    def usual_folder(name: str) -> str:
         return os.path.basename(name).removesuffix(".toml")
 
-    def commands(self):
+    def commands(self) -> list[str]:
         """Return the commands of all runs, or of the first rung if the recipe has a search."""
         if "search" in self.recipe:
             found = self.part(search.cells(self.recipe, **self.given))
@@ -254,7 +265,7 @@ class Plan(_Work):
             jobs, note = self.part(running.jobs(self.recipe, seeds=self.options.seeds, **self.given)), []
         return [*dict.fromkeys(line for job in jobs for line in running.commands(job)), *note]
 
-    def run(self):
+    def run(self) -> Reproduction:
         """Search, train, and return a Reproduction."""
         choices, unsearched = self._choices() if "search" in self.recipe else ([], {})
         searched = search.choices_by_cell(choices)
@@ -282,7 +293,7 @@ class Plan(_Work):
         choices = search.search(found, self.folder, self.train, part=part)
         return choices, {cell.name: cell.error for cell in found if cell.error}
 
-    def export(self, jobs, target):
+    def export(self, jobs: list[Job], target: str | os.PathLike[str]) -> int:
         """Write the scores of finished runs to a file; return their number."""
         return cells.write_cells(self.recipe, jobs, self.folder, target, **self.replaced)
 
@@ -300,15 +311,15 @@ class Table(_Work):
         self.jobs, self.notes = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)
         self.jobs = self.part(self.jobs)
 
-    def usual_folder(self, name):
+    def usual_folder(self, name: str) -> str:
         scale = self.options.scale
         return name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}")
 
-    def commands(self):
+    def commands(self) -> list[str]:
         """Return an independent line per run or estimate."""
         return [*map(running.pipeline, self.jobs)]
 
-    def run(self):
+    def run(self) -> Reproduction:
         """Train, and return a Reproduction."""
         failed = self.make(self.jobs)
         names_of = {"scale": None if self.options.scale == 1 else f"{self.options.scale:g}"}

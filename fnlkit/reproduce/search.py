@@ -4,12 +4,16 @@ Runs of a search are evaluated only on held-out samples with given labels (`trai
 nor true labels are read before the choice.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from glob import escape, glob
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
@@ -19,7 +23,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
 from fnlkit.reproduce import spaces
 from fnlkit.reproduce.recipe import entries
-from fnlkit.reproduce.reproduce import Federated, select_regimes
+from fnlkit.reproduce.reproduce import Federated, Job, select_regimes
 from fnlkit.reproduce.settled import Settled
 from fnlkit.results.evaluation import late_score
 from fnlkit.results.statistics import spread
@@ -59,7 +63,7 @@ class Cell:
         self.lines, self.error = [], None
 
     @property
-    def name(self):
+    def name(self) -> tuple[str, str]:
         """(regime, label)."""
         return self.regime["name"], self.entry.label
 
@@ -68,7 +72,7 @@ class Cell:
         preset = presets.load_preset(options["preset"]) if "preset" in options else {}
         return options.get("rounds", preset.get("rounds", Settings.rounds))
 
-    def jobs(self, rung):
+    def jobs(self, rung: int) -> list[tuple[dict[str, Any], list[Job]]]:
         """Return [(configuration, its Jobs, one per seed)] of a rung."""
         out = []
         for i, values in enumerate(self.left):
@@ -79,7 +83,7 @@ class Cell:
             out.append((values, jobs))
         return out
 
-    def judge(self, rung, folder, failed):
+    def judge(self, rung: int, folder: str | os.PathLike[str], failed: Mapping[str, Exception]) -> None:
         """Record the scores of a rung, and keep the best configurations for the next one.
 
         A run that diverged counts as the worst.  A run that was refused is a mistake in the recipe: `error` is set.
@@ -94,7 +98,7 @@ class Cell:
         scored = []
         for values, jobs in self.jobs(rung):
             scores = [score(Path(folder) / f"{job.name}.pt") for job in jobs]
-            total = None if None in scores else mean(scores)
+            total = None if None in scores else mean(value for value in scores if value is not None)
             scored.append((values, total))
             regime, label = self.name
             facts = {"regime": regime, "method": label, "rung": rung, "rounds": self.rungs[rung].rounds, "values": values}
@@ -111,12 +115,12 @@ class Cell:
         self.left = [values for values in self.left if values in kept]
 
     @property
-    def choice(self):
+    def choice(self) -> dict[str, Any]:
         """The line of the log with the chosen values and the score, next to the score of the recipe's options."""
         regime, label = self.name
         last = [line for line in self.lines if line["rung"] == len(self.rungs) - 1]
         best = next(line for line in last if line["values"] == self.left[0])
-        own = next((line for line in last if not line["values"]), {})
+        own: dict[str, Any] = next((line for line in last if not line["values"]), {})
         count = sum(len(line["runs"]) for line in self.lines)
         facts = {"regime": regime, "method": label, "chosen": self.left[0], "seeds": self.seeds}
         for name, line in (("", best), ("own_", own)):
@@ -124,7 +128,7 @@ class Cell:
             facts |= {f"{name}score": line.get("score"), f"{name}spread": None if None in scores else spread(scores)}
         return facts | {"runs": count, "failed": sum(None in line["scores"] for line in self.lines)}
 
-    def key(self, settled):
+    def key(self, settled: Settled) -> str:
         """Return the SHA-256 of everything that decides the choice; it does not depend on the folder or the machine.
 
         Parameters
@@ -146,7 +150,7 @@ def _identify_word(word, settled):
     return [option, rename_components(value, lambda name: f"{own.digest(name)}:{name.rpartition(':')[2]}")]
 
 
-def cells(recipe, only=None, **options):
+def cells(recipe: dict[str, Any], only: str | None = None, **options: Any) -> list[Cell]:
     """Return the Cells of a recipe with a search; options as for `Cell`."""
     return [
         Cell(recipe, regime, number, place, **options)
@@ -155,7 +159,9 @@ def cells(recipe, only=None, **options):
     ]
 
 
-def search(found, folder, make, *, part=""):
+def search(
+    found: Sequence[Cell], folder: str | os.PathLike[str], make: Callable[[list[Job]], dict[str, Exception]], *, part: str = ""
+) -> list[dict[str, Any]]:
     """Search all cells, write the log, and return the chosen values.
 
     A cell whose choice is already in a log of the folder, for equal options, data and code, is not searched again.  Lines of an
@@ -201,7 +207,7 @@ def _others(found, folder, part):
     return [line for line in _lines(path) if (line["regime"], line["method"]) not in names] if path.exists() else []
 
 
-def write_log(lines, folder, *, part=""):
+def write_log(lines: Iterable[dict[str, Any]], folder: str | os.PathLike[str], *, part: str = "") -> None:
     """Write lines of a log, one JSON object each."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     saving.write_bytes([text.encode()], str(_path(folder, part)))
@@ -221,7 +227,7 @@ def _lines(path):
     return lines
 
 
-def score(path):
+def score(path: Path) -> float | None:
     """Return the agreement with held-out noisy labels of the selected model of a run, or None without a finished run.
 
     It is the agreement in the round that `--select` chose; with ``last``, the late agreement.
@@ -247,7 +253,7 @@ def _logs(folders):
     return [path for path in paths if not path.endswith(".metrics.jsonl")]  # of the runs of the search
 
 
-def read_choices(folders):
+def read_choices(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     """Return the choices in the logs of folders, as `search` returns them.
 
     Raises
@@ -255,7 +261,7 @@ def read_choices(folders):
     InputError
         If no folder has a log, a log is damaged, or two logs choose different values.
     """
-    out = {}
+    out: dict[tuple[str, str], dict[str, Any]] = {}
     for path in _logs(folders):
         choices = {(line["regime"], line["method"]): line for line in _lines(path) if "chosen" in line}
         for name, line in choices.items():
@@ -268,6 +274,6 @@ def read_choices(folders):
     return list(out.values())
 
 
-def choices_by_cell(choices):
+def choices_by_cell(choices: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return choices as the argument `choices_by_cell` of `fnlkit.reproduce.reproduce.jobs`."""
     return {(line["regime"], line["method"]): line["chosen"] for line in choices}

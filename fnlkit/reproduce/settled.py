@@ -4,12 +4,16 @@ A file is settled if its specification equals the recorded one: the command, the
 read, the code of each user's component, and the version of fnlkit.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fnlkit import datasets
 from fnlkit.components import own
@@ -48,29 +52,29 @@ class Settled:
         with contextlib.chdir(self.folder):
             self._sources = {source: _identity(source) for source in sources}
 
-    def has(self, name, key):
+    def has(self, name: str, key: str) -> bool:
         """Return whether a file exists and was made by this specification."""
         return self.known.get(name) == key and (self.folder / name).exists()
 
-    def add(self, name, key):
+    def add(self, name: str, key: str) -> None:
         """Record the specification of a file."""
         if self.known.get(name) != key:
             self.known[name] = key
             with open(self.folder / NAME, "a", encoding="utf-8") as file:
                 file.write(json.dumps([name, key]) + "\n")
 
-    def of_step(self, arguments):
+    def of_step(self, arguments: Sequence[str]) -> str:
         """Return the specification of a step, given the arguments of fnlkit without the output."""
         return self._key(arguments, [self.content(word) for word in arguments])
 
-    def of_run(self, job, commands):
+    def of_run(self, job: Any, commands: Sequence[Sequence[str]]) -> str:
         """Return the specification of a run with the state of its file, which changes if another process writes it."""
         path = self.folder / f"{job.name}.pt"
         stat = os.stat(path) if path.exists() else None
         made = [self._content(target) for _, target in job.prepare]
         return self._key(commands, [made, stat and (stat.st_size, stat.st_mtime_ns), *map(self.content, job.train)])
 
-    def content(self, word):
+    def content(self, word: str) -> Any:
         """Return digests of the data set, the file or the components that a word of a command names."""
         value = word.partition("=")[2] if word.startswith("--") else word
         if value in self._sources and word.startswith("--dataset="):

@@ -4,8 +4,10 @@ A space maps options of `train` to a list of values or to a range ``{low, high, 
 same for parameters of the method.
 """
 
+from __future__ import annotations
+
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fnlkit.components.spec import Spec, parse
 from fnlkit.errors import InputError
@@ -28,7 +30,7 @@ class Rung(NamedTuple):
     rounds: int
 
 
-def must_be_space(space):
+def must_be_space(space: dict[str, Any]) -> None:
     """Raise InputError unless a space has lists and ranges of numbers, texts or booleans."""
     for name, values in flat(space).items():
         where = f"search: {name}"
@@ -49,7 +51,7 @@ def must_be_space(space):
             raise InputError(f"{where} is {values!r:.60}; write a list or a range such as {{ low = 0.001, high = 0.1 }}")
 
 
-def flat(space):
+def flat(space: dict[str, Any]) -> dict[str, Any]:
     """Return a space with the names of method parameters as ``method.NAME``."""
     inner = space.get("method", {})
     if not isinstance(inner, dict):
@@ -58,13 +60,13 @@ def flat(space):
     return out | {PARAMETER + name: values for name, values in inner.items()}
 
 
-def seeds_of(recipe):
+def seeds_of(recipe: dict[str, Any]) -> list[int]:
     """Return the seeds of a recipe's search.  Default: the `SEEDS` numbers after the largest seed of the recipe."""
     last = max(recipe["seeds"])
     return recipe["search"].get("seeds", list(range(last + 1, last + 1 + SEEDS)))
 
 
-def space_of(plan, entry):
+def space_of(plan: dict[str, Any], entry: Any) -> dict[str, Any]:
     """Return the flat space of an Entry: the common space, then the space of the method's name, then of the label."""
     own, out = plan.get("spaces", {}), flat(plan["space"])
     for name in dict.fromkeys((parse(entry.method).name, entry.label)):
@@ -72,14 +74,14 @@ def space_of(plan, entry):
     return out
 
 
-def examples(space):
+def examples(space: dict[str, Any]) -> list[dict[str, Any]]:
     """Return configurations that contain every listed value and both ends of every range of a space."""
     sides = {name: v if isinstance(v, list) else [v["low"], v["high"]] for name, v in flat(space).items()}
     longest = max(map(len, sides.values()), default=0)
     return [{name: values[min(i, len(values) - 1)] for name, values in sides.items()} for i in range(longest)]
 
 
-def apply_configuration(method, values):
+def apply_configuration(method: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a method's spec and options of `train` after a configuration is applied.
 
     Examples
@@ -95,7 +97,7 @@ def apply_configuration(method, values):
     return method, options
 
 
-def draw_configurations(space, count, *, key, seed=0):
+def draw_configurations(space: dict[str, Any], count: int, *, key: str, seed: int = 0) -> list[dict[str, Any]]:
     """Return up to `count` different configurations of a flat space; the first is {}, the options of the recipe.
 
     Parameters
@@ -107,7 +109,8 @@ def draw_configurations(space, count, *, key, seed=0):
     seed : int
     """
     # A stream per option: methods with further options get the same values of the common ones.
-    streams, out = {name: stream(seed, f"search {key}, {name}") for name in space}, [{}]
+    streams = {name: stream(seed, f"search {key}, {name}") for name in space}
+    out: list[dict[str, Any]] = [{}]
     for _ in range(_TRIES * count):
         if len(out) >= count:
             break
@@ -128,7 +131,7 @@ def _draw(values, rng):
     return float(f"{rng.uniform(low, high):.4g}")
 
 
-def must_fit(plan):
+def must_fit(plan: dict[str, Any]) -> None:
     """Raise InputError unless the budget of a search suffices for its strategy."""
     if plan.get("strategy", "random") not in STRATEGIES:
         raise InputError(f"search.strategy is {plan['strategy']!r}; write {' or '.join(STRATEGIES)}")
@@ -143,7 +146,7 @@ def must_fit(plan):
         )
 
 
-def rungs(plan, rounds):
+def rungs(plan: dict[str, Any], rounds: int) -> list[Rung]:
     """Return the Rungs of a search for runs of `rounds` rounds.
 
     ``random`` has one rung of full length.  ``halving`` has `rungs` rungs of equal cost: each runs half of the configurations

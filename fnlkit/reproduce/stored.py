@@ -4,11 +4,15 @@ A cell is a method in a regime.  The first line of the file contains the kind, a
 for each regime, and the versions.  Every other line is a cell with the scores of each seed.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from importlib import metadata, resources
 from pathlib import Path
+from typing import Any
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
@@ -16,7 +20,7 @@ from fnlkit.components import own
 from fnlkit.components.spec import data_files, own_names, rename_components
 from fnlkit.errors import InputError
 from fnlkit.reproduce.recipe import entries, step
-from fnlkit.reproduce.reproduce import DIGITS, cells, select_regimes
+from fnlkit.reproduce.reproduce import DIGITS, Job, cells, select_regimes
 from fnlkit.reproduce.spaces import seeds_of
 
 KIND = "fnlkit.cells/2"
@@ -24,7 +28,7 @@ _SCORES = ("best", "last", "late", "kept")
 _MAX_BYTES = 2**25
 
 
-def fingerprints(recipe, **train):
+def fingerprints(recipe: dict[str, Any], **train: Any) -> dict[str, str]:
     """Return {regime: SHA-256 of the steps and common options}; cells with equal fingerprints can be compared.
 
     Users' components are identified by their code and data files.
@@ -64,7 +68,9 @@ def _identify(value):
     return [rename_components(value, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"), data_files(value)]
 
 
-def write_cells(recipe, all_jobs, folder, target, **train):
+def write_cells(
+    recipe: dict[str, Any], all_jobs: list[Job], folder: str | os.PathLike[str], target: str | os.PathLike[str], **train: Any
+) -> int:
     """Write the cells of finished runs.
 
     Parameters
@@ -119,7 +125,7 @@ def _plan(recipe):
     return hashlib.sha256(json.dumps(named | {"spaces": spaces}, sort_keys=True).encode()).hexdigest()
 
 
-def must_be_searched_alike(header, path, recipe):
+def must_be_searched_alike(header: dict[str, Any], path: str, recipe: dict[str, Any]) -> None:
     """Raise InputError unless an added method is searched exactly like the methods of stored cells.
 
     Parameters
@@ -139,19 +145,19 @@ def must_be_searched_alike(header, path, recipe):
     raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without --add")
 
 
-def list_included():
+def list_included() -> list[str]:
     """Return the names of the recipes whose stored cells are included in fnlkit."""
     folder = resources.files("fnlkit.data") / "cells"
     return sorted(place.name.removesuffix(".jsonl") for place in folder.iterdir() if place.name.endswith(".jsonl"))
 
 
-def path_of(name):
+def path_of(name: str) -> str | None:
     """Return the path of the stored cells of an included recipe, or None."""
     place = resources.files("fnlkit.data") / "cells" / f"{name}.jsonl"
     return str(place) if place.is_file() else None
 
 
-def read_cells(path):
+def read_cells(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return (header, cells) of a file of stored cells.
 
     Raises
@@ -180,7 +186,7 @@ def _cell(line):
     return out | numbers | {"client_rounds": int(line["client_rounds"]), "seconds": float(line["seconds"])}
 
 
-def adding(recipe, methods, only=None):
+def adding(recipe: dict[str, Any], methods: Sequence[str], only: str | None = None) -> dict[str, Any]:
     """Return the recipe with these methods instead of the recipe's, in the selected regimes; the search is the same.
 
     Parameters
@@ -214,7 +220,14 @@ def _absolute(name):
     return f"{os.path.abspath(os.path.expanduser(place))}:{function}" if place.endswith(".py") else name
 
 
-def must_fit(header, path, recipe, all_jobs, folder, **train):
+def must_fit(
+    header: dict[str, Any],
+    path: str,
+    recipe: dict[str, Any],
+    all_jobs: Sequence[Job],
+    folder: str | os.PathLike[str],
+    **train: Any,
+) -> None:
     """Raise InputError unless stored cells belong to the regimes and the data of finished jobs.
 
     Parameters

@@ -78,7 +78,7 @@ def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = Fals
     return names, torch.softmax(logits.double(), -1).numpy()
 
 
-def describe_samples(run: "Run"):
+def describe_samples(run: "Run") -> dict[str, Any]:
     """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")

@@ -1,6 +1,6 @@
 """Group many runs into one table by chosen columns, and compare each group with a baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.spec import parse
@@ -62,7 +62,7 @@ LEGEND = (
 USUAL = "fedavg"
 
 
-def flatten_scores(found) -> dict[str, Any]:
+def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the findings of `fnlkit.results.measured.measure_run` as numbers of a run's row.
 
     Returns
@@ -170,7 +170,7 @@ def groups(
     return out
 
 
-def full_name(word: str, decided: list[dict[str, Any]], option: str = "--by"):
+def full_name(word: str, decided: list[dict[str, Any]], option: str = "--by") -> str:
     """Return the full name for a short word, such as ``inject-noise --noise`` for ``noise``.
 
     Parameters

@@ -51,7 +51,7 @@ def read_names(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputError(f"{path}: not the names of a recipe's rows; remove it and start the recipe again") from error
 
 
-def name_of(path: str | os.PathLike[str]):
+def name_of(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
     folder, file = os.path.split(os.path.abspath(path))
     return read_names(folder).get(file.removesuffix(".pt"), {})

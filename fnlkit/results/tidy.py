@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def _of_evaluations(run):
             yield about | {column: factor * row[key] for key, (column, factor) in known if key in row}
 
 
-def write_tidy(found, target: str | os.PathLike[str]) -> None:
+def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) -> None:
     """Write tidy rows as .csv or .parquet.
 
     Raises

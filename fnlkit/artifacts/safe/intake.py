@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import stat
 import sys
@@ -97,7 +98,5 @@ def _foresee(name, descriptor, size):
             if math.prod(shape) * dtype.itemsize != size - start:
                 raise InputError(f"an array that declares {shape} of {dtype.name} but has {size - start:,} bytes")
         elif form == "zip":
-            import mmap
-
             with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as raw:
                 files_zip.places(raw, max_members=8192, max_bytes=2**50, deflate=True, ratio=200)

@@ -394,6 +394,13 @@ def header(tree: object) -> list[str]:
     return texts
 
 
+def _torch():
+    """Return torch, which only files with tensors need."""
+    import torch
+
+    return torch
+
+
 def load_tensors(raw: memoryview, tree: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Load the tensors of a checked file on the CPU with torch.
 
@@ -403,8 +410,7 @@ def load_tensors(raw: memoryview, tree: dict[str, Any]) -> dict[str, torch.Tenso
     tree : dict
         The first return value of `symbols` after a successful call of `header`.
     """
-    import torch
-
+    torch = _torch()
     for value in tree["tensors"].values():
         if value.storage.dtype == "bool":
             value.array()
@@ -443,8 +449,7 @@ def tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     ValueError is raised for other types.  Contiguous vectors are not copied, because the labels and positions of a run have an
     entry for each sample.
     """
-    import torch
-
+    torch = _torch()
     out, storages = {}, set()
     for name, value in arrays.items():
         if not isinstance(value, torch.Tensor):
@@ -471,8 +476,7 @@ def raw_bytes(tensor: torch.Tensor | _Tensor) -> tuple[str, bytes | memoryview]:
     """Return the type name of a dense tensor, or of a tensor of `symbols`, and the bytes in C order."""
     if isinstance(tensor, _Tensor):
         return tensor.dtype, tensor.storage.data
-    import torch
-
+    torch = _torch()
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return str(tensor.dtype).removeprefix("torch."), (flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
@@ -482,8 +486,7 @@ def encode(kind: str, text: str, digest: str, tensors: dict[str, torch.Tensor]) 
 
     These are the members that torch.save writes, except records that depend on the version of torch.
     """
-    import torch
-
+    torch = _torch()
     fresh = [str(value.encode(), "utf-8") for value in (kind, text, digest)]
     buffer = io.BytesIO()
     torch.save(dict(zip(("kind", "meta", "sha256"), fresh, strict=True)) | {"tensors": tensors}, buffer)

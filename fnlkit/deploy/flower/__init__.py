@@ -1,5 +1,7 @@
 """Rounds over Flower: simulated with Ray, or deployed with SuperLink and SuperNodes."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 
@@ -15,7 +17,7 @@ _ENVIRONMENT = {
 }
 
 
-def disable_telemetry():
+def disable_telemetry() -> None:
     """Switch off the telemetry of Flower and Ray before either is imported.
 
     Environment variables set by the user are not changed.

@@ -3,9 +3,14 @@
 Other files import this module inside functions, because Flower is optional and takes half a second to import.
 """
 
+from __future__ import annotations
+
 import importlib
 import sys
+import types
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -40,24 +45,24 @@ __all__ = [
 ]
 
 
-def simulator():
+def simulator() -> Callable[..., Any]:
     """Return Flower's `run_simulation`; the first call imports Ray and sets the level of Flower's logging."""
     from flwr.simulation import run_simulation
 
     return run_simulation
 
 
-def secagg_mod():
+def secagg_mod() -> types.ModuleType:
     """Return Flower's module with a client's steps of secure aggregation."""
     return _module("flwr.client.mod.secure_aggregation.secaggplus_mod")
 
 
-def secagg_workflow():
+def secagg_workflow() -> types.ModuleType:
     """Return Flower's module with the server's steps of secure aggregation."""
     return _module("flwr.server.workflow.secure_aggregation.secaggplus_workflow")
 
 
-def superexec(arguments, launch):
+def superexec(arguments: Sequence[str], launch: Callable[[list[str]], Any]) -> None:
     """Run `flower-superexec`, which starts a process for each task; `launch` starts the processes of ClientApps.
 
     Parameters
@@ -77,7 +82,7 @@ def superexec(arguments, launch):
 
     start = subprocess_executor.subprocess.Popen
 
-    def popen(words, **how):
+    def popen(words: Sequence[str], **how: Any) -> Any:
         return launch(list(words)) if words[0] == _CLIENTAPP else start(words, **how)
 
     subprocess_executor.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess_executor.subprocess.DEVNULL)
@@ -89,13 +94,13 @@ def superexec(arguments, launch):
             raise WorkStopped(f"flower-superexec ended with code {end.code}; its log is above") from end
 
 
-def prepare():
+def prepare() -> None:
     """Import everything that `clientapp` needs."""
     for name in ("flwr.supernode.cli", "httpcore"):
         importlib.import_module(name)
 
 
-def clientapp(words):
+def clientapp(words: Sequence[str]) -> None:
     """Run the command line `words` of `flwr-clientapp` in this process."""
     from flwr.supernode.cli import flwr_clientapp
 

@@ -3,7 +3,11 @@
 The engine sends a request to the nodes and returns the replies in client order.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +20,12 @@ from fnlkit.engines.engine import Engine
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
 from fnlkit.server.clients import nbytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.server.request import CohortRequest
+
 
 TIMEOUT = 3600  # seconds per visit
 
@@ -53,7 +63,7 @@ class Flower(Engine):
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
             self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
 
-    def run(self, request):
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         ids, message_of = self._prepare(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
@@ -94,7 +104,7 @@ class Flower(Engine):
         self.runtime.hand_over(self, ids, base)
         packed = [pack(step) for step in request.steps]
 
-        def message_of(places):
+        def message_of(places: Iterable[int]) -> dict[str, Any]:
             requested = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in request.scatter.items()}) for j in places]
             return visits.request(
                 run=self.runtime.run,
@@ -108,7 +118,9 @@ class Flower(Engine):
 
         return ids, message_of
 
-    def run_secretly(self, request, hidden):
+    def run_secretly(
+        self, request: CohortRequest, hidden: tuple[float, np.ndarray | None]
+    ) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
         """Visit all clients at once, without retries.
 
         If an update is missing after its mask was shared, the protocol removes the mask from the sum.
@@ -136,7 +148,7 @@ class Flower(Engine):
             sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
         return [replies.get(place, silent) for place in range(len(ids))], sent
 
-    def open(self):
+    def open(self) -> None:
         """Describe clients and network to the nodes of a simulation, again if only the new network has weights.
 
         Networks of later rounds have the same layers or no weights.
@@ -167,7 +179,7 @@ class Flower(Engine):
                 out |= received
         return out, late
 
-    def close(self):
+    def close(self) -> None:
         """End the simulation. `members` also contains the memory of the clients."""
         if self.runtime is not None:
             self.runtime.close()
@@ -181,7 +193,7 @@ class Flower(Engine):
 LATE = object()
 
 
-def exchange(runtime, contents, limit, kind="train"):
+def exchange(runtime: Any, contents: Mapping[int, Any], limit: float | None, kind: str = "train") -> Iterator[tuple[int, Any]]:
     """Yield (node, value) of a round's replies as they arrive, (node, LATE) for a late reply.
 
     A node is skipped if it failed or if its reply cannot be read.

@@ -5,17 +5,25 @@ round. The server sends the base, which is the last counted round of this client
 has no effect, a repeated message gives the same reply, and a run can be resumed without extra messages.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
 import shutil
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts import files
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Exchange
+    from fnlkit.client.client import Client
+
 
 KIND = "fnlkit.state/1"
 NEVER = -1  # the base of a client without a counted round
@@ -37,16 +45,16 @@ class Memory(NamedTuple):
     """
 
     y: torch.Tensor
-    rows: dict
-    state: dict
-    dropped: set
+    rows: dict[str, torch.Tensor]
+    state: dict[str, torch.Tensor]
+    dropped: set[str]
 
     @classmethod
-    def of(cls, client):
+    def of(cls, client: Client) -> Memory:
         rows = {name: value for name, value in client.rows.items() if name not in client.parts}
         return cls(client.y, rows, client.state, client.dropped)
 
-    def put(self, client):
+    def put(self, client: Client) -> None:
         """Replace the memory of a client."""
         client.y.copy_(self.y)
         client.rows, client.state, client.dropped = dict(self.rows), dict(self.state), set(self.dropped)
@@ -64,13 +72,13 @@ class Notebook:
     def __init__(self, folder):
         self.folder = os.fspath(folder)
 
-    def path(self, round):
+    def path(self, round: int) -> str:
         return os.path.join(self.folder, f"state-{round}.npz")
 
-    def has(self, round):
+    def has(self, round: int) -> bool:
         return os.path.exists(self.path(round))
 
-    def write(self, round, memory):
+    def write(self, round: int, memory: Memory) -> None:
         """Write the memory after a round atomically and flush it to the disk."""
         os.makedirs(self.folder, exist_ok=True)
         arrays = {"y": memory.y.numpy()}
@@ -78,7 +86,7 @@ class Notebook:
             arrays |= {f"{group}/{k}": torch.as_tensor(v).numpy() for k, v in getattr(memory, group).items()}
         files.write(files.Artifact(KIND, arrays, {"dropped": sorted(memory.dropped)}), self.path(round))
 
-    def read(self, base):
+    def read(self, base: int) -> Memory | None:
         """Return the Memory after a round, or None for a client without a counted round.
 
         Raises
@@ -97,7 +105,7 @@ class Notebook:
         }
         return Memory(tensors["y"], **groups, dropped=set(artifact.meta["dropped"]))
 
-    def digest(self, base):
+    def digest(self, base: int) -> str:
         """Return the SHA-256 of the Memory after a round, "" if there is none."""
         memory = self.read(base) if self.has(base) else None
         if memory is None:
@@ -109,18 +117,20 @@ class Notebook:
             found.update(values.contiguous().numpy().tobytes())
         return found.hexdigest()
 
-    def forget(self, but):
+    def forget(self, but: Collection[int]) -> None:
         """Remove the memory of all rounds except the given rounds."""
         for name in os.listdir(self.folder):
             match = _STATE.fullmatch(name)
             if match and int(match[1]) not in but:
                 os.unlink(os.path.join(self.folder, name))
 
-    def clear(self):
+    def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def last_counted_rounds(log, rejected, ids, before):
+def last_counted_rounds(
+    log: Sequence[Exchange], rejected: Iterable[dict[str, Any]], ids: Sequence[int], before: int
+) -> dict[int, int]:
     """Return the last counted round below `before` of each client, NEVER if there is none.
 
     Parameters

@@ -9,11 +9,14 @@ the masks. Flower draws the masks from a generator with a seed of 32 bits, which
 different masks here.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -59,7 +62,7 @@ class Terms(NamedTuple):
     largest: float
 
 
-def masks(seed, num_range, dimensions_list, *, request=b""):
+def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]], *, request: bytes = b"") -> list[np.ndarray]:
     """Return random integers below `num_range` of each shape.
 
     The generator is AES-256 in counter mode. The key depends on the whole seed and on the request.
@@ -88,7 +91,7 @@ def _strengthen(module, request):
     return module
 
 
-def common(request):
+def common(request: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 of the part of a request that all sites share.
 
     It covers the values that the visits scatter, but not the client numbers and the rounds with which a visit starts, which
@@ -104,7 +107,7 @@ def common(request):
 
 
 # ---- at a site
-def answer(message, context, update, terms):
+def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, int]], terms: Terms) -> Any:
     """Return the Message with which a site answers a step of the protocol.
 
     Parameters
@@ -129,7 +132,7 @@ def answer(message, context, update, terms):
     request = common(wire.decode(message.content)) if config.get("stage") == "collect_masked_vectors" else b""
     mod = _strengthen(api.secagg_mod(), request).secaggplus_mod
 
-    def mask(message, context):
+    def mask(message: Any, context: Any) -> Any:
         values, seed = update()
         must_be_within(values, terms)
         np.random.seed(seed)  # noqa: NPY002 - the generator with which Flower rounds
@@ -139,7 +142,7 @@ def answer(message, context, update, terms):
     return mod(message, context, mask)
 
 
-def must_be_within(values, terms):
+def must_be_within(values: np.ndarray, terms: Terms) -> None:
     """Raise AboveClip if an update (P + Q,) has an entry above the agreed `clip`, or NaN."""
     if not np.abs(values).max(initial=0) <= terms.clip:
         raise AboveClip("the update has an entry above `clip`")
@@ -165,12 +168,12 @@ def _check(config, terms):
             raise Refused("the server requests a sum of too few clients, or both masks of one client")
 
 
-def rounding(seed, round, client):
+def rounding(seed: int, round: int, client: int) -> int:
     """Return the seed for the rounding of a client's update."""
     return int(stream(seed, "secagg", round, client).integers(2**32))
 
 
-def summarize_records(records):
+def summarize_records(records: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ledger entry of a protocol step: its name, number of bytes and SHA-256."""
     parts = [value for record in records.values() for value in _bytes(record)]
     kinds = sorted(name for name in records[_CONFIGS])
@@ -194,15 +197,15 @@ class _Round:
         self.nodes, self.state, self.mean, self.counted = nodes, RecordDict(about), None, []
         self.strategy = self.client_manager = self
 
-    def configure_fit(self, server_round, parameters, client_manager):
+    def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, Any]]:
         from fnlkit.deploy.flower.api import FitIns
 
         return [(SimpleNamespace(node_id=node), FitIns(parameters, {})) for node in self.nodes]
 
-    def num_available(self):
+    def num_available(self) -> int:
         return len(self.nodes)
 
-    def aggregate_fit(self, server_round, results, failures):
+    def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[None, dict[str, Any]]:
         from fnlkit.deploy.flower.api import parameters_to_ndarrays
 
         self.counted = [proxy.node_id for proxy, _ in results]
@@ -216,7 +219,7 @@ class _CountedReplies:
     def __init__(self, grid):
         self.grid, self.bytes, self.failures = grid, 0, {}
 
-    def send_and_receive(self, messages, *, timeout=None):
+    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         return [self._counted(reply) for reply in self.grid.send_and_receive(messages, timeout=timeout)]
 
     def _counted(self, reply):
@@ -243,7 +246,9 @@ def _failure_of(reply):
     return "", ""
 
 
-def gather_sum(grid, requests, *, largest, clip, limit, round):
+def gather_sum(
+    grid: Any, requests: Mapping[int, dict[str, Any]], *, largest: float, clip: float, limit: float | None, round: int
+) -> tuple[torch.Tensor | None, list[int], dict[int, Failure], int]:
     """Run secure aggregation for a round.
 
     Returns (mean update float64 (P + Q,) or None, nodes in the mean, {node: Failure}, bytes of all replies).

@@ -3,6 +3,8 @@
 Ray is either started for the run or is an existing cluster.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import logging
@@ -15,8 +17,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +33,11 @@ from fnlkit.deploy.flower import wire
 from fnlkit.deploy.flower.notebook import NEVER, Memory, Notebook
 from fnlkit.deploy.flower.visits import NodeObjects, answer
 from fnlkit.errors import InputError, WorkStopped
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.engines.engine import Engine
+
 
 _START_SECONDS = 120
 _GRACE_SECONDS = 3
@@ -70,10 +79,10 @@ class Simulation:
         self.count, self.address, self.grid, self.nodes, self._thread = count, address, None, [], None
         _describe(clients, self.home)
 
-    def notebook(self, i):
+    def notebook(self, i: int) -> Notebook:
         return _notebook(self.home, i)
 
-    def start(self):
+    def start(self) -> None:
         """Start Ray and the actors, unless they are running.
 
         Raises
@@ -108,13 +117,13 @@ class Simulation:
         self._end()
         raise WorkStopped(f"Flower's simulation did not start{reason}; write --engine workers, or -vv for details")
 
-    def alive(self):
+    def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def failed(self, node, reply):
+    def failed(self, node: int, reply: Any) -> None:
         """Do nothing, because a visit without a reply is repeated."""
 
-    def report_silent(self, nodes, seconds):
+    def report_silent(self, nodes: Iterable[int], seconds: float) -> None:
         """Do nothing, because `alive` is False when the processes of this machine end."""
 
     def _join(self):
@@ -140,7 +149,7 @@ class Simulation:
         server = api.ServerApp()
 
         @server.main()
-        def main(grid, context):
+        def main(grid: Any, context: Any) -> None:
             given.put(grid)
             self._stop.wait()
 
@@ -167,27 +176,27 @@ class Simulation:
                 raise WorkStopped("Flower's simulation does not end; end this process, and resume the run")
         self._thread, self.grid, self.nodes = None, None, []
 
-    def report_failure(self, client, failure):
+    def report_failure(self, client: int, failure: Failure) -> None:
         """Do nothing, because the server records failures of a round."""
 
-    def disk_freed(self, client, since):
+    def disk_freed(self, client: int, since: float) -> bool:
         """Return False: a run does not wait for the disk of this machine, which all clients share."""
         return False
 
-    def renew(self, late):
+    def renew(self, late: bool) -> None:
         """Restart the parts that ended. If a reply is late, kill all actors first."""
         if late:
             self._end()
         self.start()
 
-    def groups(self, ids, members):
+    def groups(self, ids: Sequence[int], members: Sequence[Client]) -> dict[int, list[int]]:
         return distribute_clients(ids, members, self.nodes)
 
-    def failure(self, seconds):
+    def failure(self, seconds: float | None) -> Failure:
         """Return the Failure for a reply that did not arrive."""
         return Failure("died", str(1 + ACTOR["max_task_retries"])) if seconds is None else Failure("late", f"{seconds:g}")
 
-    def hand_over(self, clients, ids, base):
+    def hand_over(self, clients: Engine, ids: Sequence[int], base: Mapping[int, int]) -> None:
         """Write the memory of clients to their notebooks if it is not there yet.
 
         The memory comes from a resumed run or from the creation of the clients.
@@ -198,15 +207,17 @@ class Simulation:
             if not notes.has(base[i]) and (base[i] != NEVER or not fresh):
                 notes.write(base[i], Memory.of(client))
 
-    def take_back(self, clients, ids, round):
+    def take_back(self, clients: Engine, ids: Sequence[int], round: int) -> None:
         """Copy the memory of clients from their notebooks to the server's members.
 
         The server evaluates and saves these members.
         """
         for i in ids:
-            self.notebook(i).read(round).put(clients.members[i])
+            memory = self.notebook(i).read(round)
+            assert memory is not None  # the client replied in this round
+            memory.put(clients.members[i])
 
-    def close(self):
+    def close(self) -> None:
         self._end()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -222,7 +233,7 @@ def _home_for_flower():
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
-def distribute_clients(ids, members, nodes):
+def distribute_clients(ids: Sequence[int], members: Sequence[Client], nodes: Sequence[int]) -> dict[int, list[int]]:
     """Return {node: positions in `ids`} with about equal work per node, in client order.
 
     Clients are assigned to nodes in order of decreasing work.
@@ -233,9 +244,10 @@ def distribute_clients(ids, members, nodes):
     members : sequence of fnlkit.client.client.Client
     nodes : sequence
     """
-    groups, loads = {node: [] for node in nodes}, dict.fromkeys(nodes, 0)
+    groups: dict[int, list[int]] = {node: [] for node in nodes}
+    loads = dict.fromkeys(nodes, 0)
     for j in sorted(range(len(ids)), key=lambda j: (-len(members[ids[j]]), j)):
-        node = min(nodes, key=loads.get)
+        node = min(nodes, key=loads.__getitem__)
         groups[node].append(j)
         loads[node] += len(members[ids[j]]) + 1
     return {node: sorted(places) for node, places in groups.items() if places}
@@ -362,7 +374,7 @@ def _app(home):
     app = ClientApp()
 
     @app.train()
-    def visit(message, context):
+    def visit(message: Any, context: Any) -> Any:
         _store_actor(home)
         return _visit(message, context, home=home)
 

@@ -1,15 +1,20 @@
 """Client side of a message: visit the named clients on their node and return the replies."""
 
+from __future__ import annotations
+
 import re
 from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from fnlkit.client.client import Client
 from fnlkit.client.failure import CODES, Failure, failure
-from fnlkit.client.network import nothing
+from fnlkit.client.network import Network, nothing
 from fnlkit.client.training import Fit
-from fnlkit.deploy.flower.notebook import NEVER, Lost, Memory
+from fnlkit.deploy.flower.notebook import NEVER, Lost, Memory, Notebook
 from fnlkit.engines.sequential import one_thread, reply_of
 from fnlkit.engines.travel import unpack
 from fnlkit.errors import InputError
@@ -34,26 +39,35 @@ class NodeObjects:
         Called with the client after each visit with a reply.
     """
 
-    network: object
-    clients: object
-    notebook: object
-    allowed: object = None
-    accept: object = None
-    keep: object = None
-    _twin: list = field(default_factory=list)
-    _empty: object = field(default_factory=lambda: nothing().network)
+    network: Network
+    clients: Mapping[int, Client]
+    notebook: Callable[[int], Notebook]
+    allowed: Callable[[str, str], bool] | None = None
+    accept: Callable[[int, dict[str, torch.Tensor]], object] | None = None
+    keep: Callable[[Client], object] | None = None
+    _twin: list[Any] = field(default_factory=list)
+    _empty: Network = field(default_factory=lambda: nothing().network)
 
-    def network_for(self, weights):
+    def network_for(self, weights: torch.Tensor) -> Network:
         """Return the network of a message; a message without weights has a network without weights."""
         return self.network if weights.numel() else self._empty
 
-    def twin(self):
+    def twin(self) -> Network:
         if not self._twin:
             self._twin.append(self.network.twin())
         return self._twin[0]
 
 
-def request(*, run, round, seed, weights, steps, broadcast, visits):
+def request(
+    *,
+    run: str,
+    round: int,
+    seed: int,
+    weights: torch.Tensor,
+    steps: Iterable[Any],
+    broadcast: Mapping[str, Any],
+    visits: Iterable[Sequence[Any]],
+) -> dict[str, Any]:
     """Return the value of a message to a node.
 
     Parameters
@@ -80,7 +94,7 @@ def request(*, run, round, seed, weights, steps, broadcast, visits):
     }
 
 
-def check_request(asked, *, clients, network):
+def check_request(asked: object, *, clients: Collection[int], network: Network) -> dict[str, Any]:
     """Return a request to a site after checking the type and range of each field.
 
     The types and ranges are those that `request` writes.
@@ -133,7 +147,7 @@ def _is_named_tensor(pair):
     return isinstance(pair[0], str) and isinstance(pair[1], torch.Tensor)
 
 
-def answer(node, asked):
+def answer(node: NodeObjects, asked: dict[str, Any]) -> dict[str, list[list[Any]]]:
     """Visit each client of a request in turn and return the replies.
 
     The result is {"replies": [[client, {name: Tensor} or a failure]]}.
@@ -190,7 +204,7 @@ def _pack_failure(reason):
     return ("failure", reason.code, reason.name, reason.sentence)
 
 
-def replies_to(answered, asked):
+def replies_to(answered: object, asked: Mapping[int, int]) -> dict[int, dict[str, torch.Tensor] | Failure]:
     """Return {place: dict of Tensors, or Failure} of an answer.
 
     Replies of clients that were not requested are ignored.
@@ -202,7 +216,8 @@ def replies_to(answered, asked):
     asked : dict of place to client
         Requested clients in the order of the visits.
     """
-    out, replies = {}, answered.get("replies") if isinstance(answered, dict) else None
+    out: dict[int, dict[str, torch.Tensor] | Failure] = {}
+    replies = answered.get("replies") if isinstance(answered, dict) else None
     if not isinstance(replies, list) or len(replies) != len(asked):
         return out
     for (place, client), reply in zip(asked.items(), replies, strict=True):

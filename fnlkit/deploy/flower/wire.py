@@ -6,9 +6,12 @@ A value is plain (numbers, texts, None), a container of values, an array of numb
 cannot be sent. Received messages are not trusted: every size is compared with the number of received bytes.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +27,7 @@ class Unreadable(ValueError):
     """Error: a message does not have the format of this module."""
 
 
-def encode(value):
+def encode(value: Any) -> Any:
     """Return a RecordDict of a value.
 
     Raises
@@ -34,12 +37,12 @@ def encode(value):
     """
     from fnlkit.deploy.flower.api import ArrayRecord, ConfigRecord, RecordDict
 
-    arrays = {}
+    arrays: dict[str, Any] = {}
     text = json.dumps(_tree(value, arrays))
     return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord(arrays)})
 
 
-def decode(records):
+def decode(records: Any) -> Any:
     """Return the value that was passed to `encode`. Tensors are new copies, and each array is in the value once at most.
 
     Raises
@@ -52,7 +55,7 @@ def decode(records):
         raise Unreadable(type(error).__name__) from error
 
 
-def array(values):
+def array(values: torch.Tensor | np.ndarray) -> Any:
     """Return Flower's Array of a Tensor or NumPy array, with only type, shape and bytes."""
     from fnlkit.deploy.flower.api import Array
 
@@ -63,7 +66,7 @@ def array(values):
     return Array(dtype=values.dtype.newbyteorder("=").name, shape=tuple(values.shape), stype=_ORDER, data=values.tobytes())
 
 
-def numbers(record):
+def numbers(record: Any) -> np.ndarray:
     """Return the writable NumPy array of a Flower Array.
 
     Raises

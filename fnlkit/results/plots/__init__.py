@@ -1,5 +1,7 @@
 """Figures of runs and federations, one family per file; `KINDS` lists them with their inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -97,7 +99,7 @@ def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), name)(given, **options)
 
 
-def find_kind(kind: str):
+def find_kind(kind: str) -> Kind:
     """Return the Kind of a name; raise InputError if it is unknown."""
     if kind not in KINDS:
         raise InputError(f"plot {kind}: unknown kind{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")

@@ -174,7 +174,7 @@ def _mark(axis, runs, middle, place, number, *, named):
                       fontsize="x-small", color=color)  # fmt: skip
 
 
-def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]):
+def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]) -> str:
     """Return the legend of runs: the method and the settings that distinguish them."""
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(("code of ", "file "))]

@@ -52,7 +52,7 @@ def sheet() -> Iterator[None]:
         yield
 
 
-def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more) -> "tuple[Figure, Any]":
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> "tuple[Figure, Any]":
     """Return a figure outside any window or session, and its axes (rows, columns); sides in inches.
 
     A legend next to single axes enlarges the picture; the axes keep their size.
@@ -142,7 +142,7 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
-def place_legend_right(axis: "Axes", **more) -> None:
+def place_legend_right(axis: "Axes", **more: Any) -> None:
     """Put the legend to the right of the axes."""
     axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **more)
 
