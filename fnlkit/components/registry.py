@@ -40,6 +40,7 @@ METHODS = {
     "fedrn": "fnlkit.methods.fedrn:fedrn",
     "feddiv": "fnlkit.methods.feddiv:feddiv",
     "fedgr": "fnlkit.methods.fedgr:fedgr",
+    "fedreda": "fnlkit.methods.fedreda:fedreda",
     "rhfl": "fnlkit.methods.rhfl:rhfl",
     "clipfl": "fnlkit.methods.clipfl:clipfl",
     "dividemix": "fnlkit.methods.dividemix:dividemix",

@@ -31,7 +31,7 @@ from tests.commands import fnlkit, refuse, succeed
 
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
-          "feddiv", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
+          "feddiv", "fedreda", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
 SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont", "fedgr"}
 
 
