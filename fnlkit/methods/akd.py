@@ -6,18 +6,19 @@ TIST 2024.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, check_arguments
+from fnlkit.components.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
 from fnlkit.methods import energy_levels
-from fnlkit.methods.energy_levels import RoundNumber
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels
+from fnlkit.methods.na_fedavg import na_fedavg
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
+from fnlkit.methods.nnc import nnc
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from fnlkit.client.network import Model
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+# Parameters of the estimates, as in NNC and NA-FedAvg.
+VOTES, ENERGY = ("k", "include_self"), ("at", "percentile", "score")
 
 
 def needs(source: str, level: str) -> tuple[Any, ...]:
@@ -63,6 +68,8 @@ def measure_square(client: "Client", model: "LocalModel", received: "dict[str, t
     cite="Tsouvalas 2024",
 )
 @check_arguments
+@passes_on(nnc, *VOTES)
+@passes_on(na_fedavg, *ENERGY)
 def akd(
     clients: "Clients",
     model: "Model",
@@ -75,13 +82,9 @@ def akd(
     temperature: Positive = 2.0,
     above: Share = 0.0,
     level: Literal["auto", "neighbors", "energy", "all"] = "auto",
-    k: Annotated[int, Range(1), Automatic()] = -1,
-    include_self: bool = False,
-    at: RoundNumber = -1,
-    percentile: Percentile = 75.0,
-    score: Literal["energy", "softmax"] = "energy",
     towards: Literal["teacher", "student"] = "teacher",
     scale: Literal["given", "rms"] = "given",
+    **of_levels,
 ) -> "Generator[Round, None, Model]":
     """Distill noisy clients from a teacher that was not trained on their labels.
 
@@ -131,14 +134,16 @@ def akd(
     """
     if level == "auto":
         level = "neighbors" if source == "embeddings" else "energy"
+    votes = {name: of_levels.get(name, arguments_of(nnc)[name]) for name in VOTES}
+    energy = {name: of_levels.get(name, arguments_of(na_fedavg)[name]) for name in ENERGY}
     everyone = np.arange(len(clients))
     report: dict[str, Any] = {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
     steps: list[Any] = []
     expect: list[str] = []
     if level == "neighbors":
-        k = limit_neighbors(clients, k, "akd")
-        steps.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
+        votes["k"] = limit_neighbors(clients, votes["k"], "akd")
+        steps.append(partial(vote, **votes, ties="random", correct=False, least=0.0))
         expect.append("noise_level")
     if source == "embeddings" and scale == "rms":
         steps.append(measure_square)
@@ -153,10 +158,10 @@ def akd(
         sizes, squares = clients.sizes[replies.ids], replies["embedding_square"]
         report["embedding_scale"] = factor = max(1e-24, ((sizes * squares).sum() / sizes.sum()).item()) ** -0.5
     if level == "energy":
-        before, rounds = energy_levels.when_to_estimate(rounds, clients, select, at, "akd")
+        before, rounds = energy_levels.when_to_estimate(rounds, clients, select, energy.pop("at"), "akd")
         model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
         model, replies, levels, tau = energy_levels.estimation_round(
-            clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
+            clients, model, opt, side="below", threshold="pooled", **energy
         )
         found = {"energy_threshold": tau} if np.isfinite(tau) else {}
         yield Round(model, "estimation", replies, {"noise_level": levels, **found})

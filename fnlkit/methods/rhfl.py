@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 
 # ---- on the client
+def draw_batches(rng: np.random.Generator, count: int, steps: int, batch_size: int) -> np.ndarray:
+    """Return positions (steps, B) of the public samples in each step, pass by pass in new orders; -1 for an empty place."""
+    size = min(batch_size, count)
+    order = np.full((-(-steps // -(-count // size)), -(-count // size) * size), -1)
+    for row in order:
+        row[:count] = rng.permutation(count)
+    return order.reshape(-1, size)[:steps]
+
+
 def compiled_align(
     client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
 ) -> None:
@@ -36,13 +45,7 @@ def compiled_align(
     from fnlkit.models.parts import fused_form
 
     net: Any = fused_form(model.network.module, x.shape, client.inputs.image)
-    order = np.full((steps, min(batch_size, len(x))), -1)
-    batches: Any = ()
-    for t in range(steps):
-        if not len(batches):
-            batches = torch.from_numpy(client.rng.permutation(len(x))).split(batch_size)
-        part, *batches = batches
-        order[t, : len(part)] = part
+    order = draw_batches(client.rng, len(x), steps, batch_size)
     loss = FusedLoss("soft", soft=received["public_target"].to(model.weights.dtype).numpy())
     samples, own = client.inputs.stored(x), model.weights[:size].numpy()
     none = np.zeros(len(x), np.int64)  # the loss reads no labels
@@ -61,15 +64,12 @@ def align(
     if "public_target" not in received:
         return
     own, size = model.network.twin(), model.network.parameters_count
-    batches: Any = ()
     x, target = client.inputs.plain(received["public"]), received["public_target"]
     own.load(model.weights)
     weights, gradient = own.trainable.data, own.gradient
     optimizer = Adam(weights, lr)
-    for _ in range(steps):
-        if not len(batches):  # the next pass, in a new order
-            batches = torch.from_numpy(client.rng.permutation(len(x))).split(batch_size)
-        part, *batches = batches
+    for places in draw_batches(client.rng, len(x), steps, batch_size):
+        part = torch.from_numpy(places[places >= 0])
         gradient.zero_()
         with torch.enable_grad():
             logp = own.module(x[part]).log_softmax(-1)

@@ -15,7 +15,7 @@ from fnlkit.components.spec import Spec, bind, find
 from fnlkit.datasets import embed
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
-from fnlkit.methods import fedcorr, fedefc, flr, flr_plus, forward, prestopping
+from fnlkit.methods import akd, fedcorr, fedefc, flr, flr_plus, forward, na_fedavg, nnc, prestopping
 
 TABLES = {
     "method": registry.METHODS,
@@ -193,7 +193,8 @@ def inner_part(*, share: parameters.Share = 0.5, rule: Literal["paper", "public"
 def test_methods_declare_no_parameter_twice():
     """What a method passes on it does not repeat: the same name, range and default in two signatures of one family."""
     for inner, outer in ((flr.local_training, flr.flr), (flr.flr, flr.slr), (prestopping.prestop, fedefc.fedefc),
-                         (prestopping.prestop, forward.forward), (fedcorr.fedcorr, flr_plus.flr_plus)):  # fmt: skip
+                         (prestopping.prestop, forward.forward), (fedcorr.fedcorr, flr_plus.flr_plus),
+                         (nnc.nnc, akd.akd), (na_fedavg.na_fedavg, akd.akd)):  # fmt: skip
         own = inspect.signature(inspect.unwrap(outer)).parameters
         taken = {name for name, p in inspect.signature(inner).parameters.items() if own.get(name) == p}
         assert taken <= {"clients", "model", "opt", "select", "rounds"}, f"{outer.__name__} repeats {taken}"
