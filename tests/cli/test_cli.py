@@ -31,8 +31,7 @@ def test_the_bare_pipe_runs(tmp_path):
 
 
 def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
-    done = succeed(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path)
-    (line,) = done.stdout.splitlines()
+    (line,) = succeed(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path).stdout.splitlines()
     found = json.loads(line)
     for key in (
         "accuracy_best",

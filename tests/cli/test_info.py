@@ -101,8 +101,7 @@ def test_an_unfinished_run_is_named(noisy, tmp_path):
     from fnlkit.artifacts.run import Run
 
     line = f"fnlkit train {noisy} --rounds 2 --fraction 0.1 --epochs 1 --model 'mlp(hidden=[4])' --quiet -o a.pt"
-    done = succeed(line, tmp_path)
-    assert not done.stderr
+    assert not succeed(line, tmp_path).stderr
     facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
     assert facts["finished"] and "finished" not in fnlkit("fnlkit info a.pt", tmp_path).stdout
     run = Run.read(str(tmp_path / "a.pt"))

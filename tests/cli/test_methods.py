@@ -112,8 +112,7 @@ def test_the_table_of_methods_includes_a_method_without_measured_costs(tmp_path,
     (tmp_path / "my_registered.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
-    done = succeed("fnlkit methods --markdown", tmp_path)
-    assert done.stdout.splitlines()[-1].startswith("| `mine` | method | nothing |")
+    assert succeed("fnlkit methods --markdown", tmp_path).stdout.splitlines()[-1].startswith("| `mine` | method | nothing |")
 
 
 @pytest.mark.parametrize(

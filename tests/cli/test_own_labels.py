@@ -62,8 +62,7 @@ def test_words_and_pictures(own):
     assert "best agreement" in done.stdout and "best accuracy" not in done.stdout
     pytest.importorskip("matplotlib", reason="needs matplotlib (extra `plot`)")
     succeed("fnlkit plot run.pt again.pt -o curves.svg", own)
-    resumed = succeed("fnlkit train judged.npz --rounds 4 --fraction 1 --resume again.pt -o again.pt", own)
-    assert resumed.returncode == 0
+    assert succeed("fnlkit train judged.npz --rounds 4 --fraction 1 --resume again.pt -o again.pt", own).returncode == 0
     first, second = (Run.read(own / name) for name in ("run.pt", "again.pt"))
     assert (first.weights == second.weights).all() and first.traffic == second.traffic
 

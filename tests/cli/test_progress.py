@@ -74,8 +74,7 @@ def test_a_command_prints_progress_while_it_loads(command, module, function, lin
         raise InputError("loaded")
 
     monkeypatch.setattr(module, function, slow)
-    done = refuse(f"fnlkit {command.format(noisy)}", tmp_path, "loaded")
-    assert done.stderr.splitlines()[0].startswith(line)
+    assert refuse(f"fnlkit {command.format(noisy)}", tmp_path, "loaded").stderr.splitlines()[0].startswith(line)
 
 
 def test_the_first_line_comes_before_two_seconds_and_the_others_every_half_a_minute():
@@ -90,8 +89,7 @@ def test_a_recipe_prints_progress_before_the_first_run_is_finished(tmp_path):
         'dataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 1\nepochs = 1\nfraction = 0.2\n'
         'model = "mlp(hidden=4)"\n[[regime]]\nname = "a"\nsteps = ["partition --clients 5"]\n'
     )
-    done = succeed("fnlkit reproduce tiny.toml", tmp_path)
-    assert "no run is finished, 0 s after the start" in done.stderr
+    assert "no run is finished, 0 s after the start" in succeed("fnlkit reproduce tiny.toml", tmp_path).stderr
 
 
 def test_the_time_left_is_that_of_the_present_step(monkeypatch):

@@ -47,8 +47,7 @@ def zoo(tmp_path_factory):
     "line", ["-vv info no.npz", "info -vv no.npz", "info no.npz -vv", "-v info no.npz -v", "data info --verbose no.npz -v"]
 )
 def test_vv_works_at_any_position(line, tmp_path):
-    done = refuse(f"fnlkit {line}", tmp_path, "Traceback")
-    assert "no.npz" in done.stderr.splitlines()[-1]
+    assert "no.npz" in refuse(f"fnlkit {line}", tmp_path, "Traceback").stderr.splitlines()[-1]
     quiet = " ".join(word for word in line.split() if not word.startswith("-"))
     assert "Traceback" not in fnlkit(f"fnlkit {quiet} -v", tmp_path).stderr
 

@@ -60,10 +60,8 @@ def test_watch_follows_until_the_run_ends(tmp_path):
 
 def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     line = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 -o run.pt && fnlkit watch run.metrics.jsonl --once"
-    done = succeed(line, tmp_path)
-    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in done.stdout
-    done = succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True)
-    assert "2 rounds" in done.stdout
+    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in succeed(line, tmp_path).stdout
+    assert "2 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True).stdout
 
 
 @pytest.mark.parametrize(

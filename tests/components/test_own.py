@@ -262,14 +262,12 @@ def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
 def test_exception_texts_of_user_components_stay_on_the_client(folder):
     """Its own sentence may quote them; the interpreter's about a name does not."""
     (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
-    done = refuse(line("loss", "my.py:part"), folder, "my.py, line 2, in part: TypeError\n")
-    assert "someone" not in done.stderr
+    assert "someone" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 2, in part: TypeError\n").stderr
 
 
 def test_the_key_of_a_sample_stays_on_the_client(folder):
     (folder / "my.py").write_text("def part(logits, batch):\n    key = str(batch.y.tolist())\n    return {}[key]\n")
-    done = refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError\n")
-    assert "[" not in done.stderr
+    assert "[" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError\n").stderr
 
 
 def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
@@ -320,8 +318,7 @@ def test_a_user_measures_each_evaluated_model(folder):
     text += "def both(probs, labels):\n    return {'sharp': probs.max(-1).mean(), 'rows': len(labels)}\n\n"
     text += "def bad(probs, labels):\n    return {'accuracy': 1.0}\n\ndef fails(probs, labels):\n    return probs['x']\n"
     (folder / "scores.py").write_text(text)
-    done = succeed(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder)
-    row = json.loads(done.stdout)
+    row = json.loads(succeed(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder).stdout)
     run = Run.read(str(folder / "run.pt"))
     assert all(0 <= each["balanced"] <= 1 for each in run.history) and row["balanced_last"] == run.history[-1]["balanced"]
     assert row["balanced_last"] == pytest.approx(np.mean(row["class_accuracy"]))

@@ -24,8 +24,7 @@ def test_every_included_data_set_has_metadata():
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_description_has_the_required_properties_and_describes_the_file(name, tmp_path):
-    done = succeed(f"fnlkit data info {name} --croissant", tmp_path)
-    found = json.loads(done.stdout)
+    found = json.loads(succeed(f"fnlkit data info {name} --croissant", tmp_path).stdout)
     assert not [key for key in REQUIRED if not found.get(key)] and found["conformsTo"] == CONFORMS
     (file,) = found["distribution"]
     raw = (ROOT / "data" / file["contentUrl"]).read_bytes()

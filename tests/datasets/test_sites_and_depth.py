@@ -247,8 +247,7 @@ def test_sounds_in_folders_of_sites(tmp_path):
     succeed(f"fnlkit partition --dataset '{spec}' --scheme sites -o fed.npz", tmp_path)
     line = "fnlkit train fed.npz --rounds 1 --fraction 1 -o run.pt"
     assert fnlkit(line, tmp_path).returncode == 0
-    done = succeed("fnlkit predict run.pt all/Aix", tmp_path)
-    assert done.stdout.count("\n") == 9
+    assert succeed("fnlkit predict run.pt all/Aix", tmp_path).stdout.count("\n") == 9
     image(tmp_path / "all/Aix/cough/spectrum.png", 1, np.uint8)
     with pytest.raises(InputError, match="1 images such as .*spectrum.png and 16 waves"):
         datasets.load(spec)

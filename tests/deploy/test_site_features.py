@@ -169,8 +169,7 @@ def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, 
         reverse = [",".join(row.split(",")[::-1]) for row in (tables / "site-1.csv").read_text().splitlines()]
         write(tables / "unseen.csv", reverse[1:], reverse[0])
     source = "site-1.csv" if seen else "unseen.csv"
-    done = succeed(f"fnlkit site predict train.out {source} --project . --json -o guesses.csv", tables)
-    told = json.loads(done.stdout)
+    told = json.loads(succeed(f"fnlkit site predict train.out {source} --project . --json -o guesses.csv", tables).stdout)
     assert told["samples"] == rows[1]["samples"] and rows[1]["low"] <= told["agreement"] <= rows[1]["high"]
     assert abs(told["agreement"] - rows[1]["agreement"]) <= 5 / told["samples"]  # the evaluation sends ranges
     guesses = (tables / "guesses.csv").read_text().splitlines()[1:]
@@ -261,10 +260,8 @@ def test_a_site_checks_computes_and_predicts_features(images, capsys):
     parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], deployed.agreed.read_bytes())
     for name in (handover.SITE, "agreed.toml"):
         (images / name).write_bytes(parts[f"sites/site-0/{name}"])
-    done = succeed("fnlkit site check new.npz --project . --json", images)
-    found = json.loads(done.stdout)
+    found = json.loads(succeed("fnlkit site check new.npz --project . --json", images).stdout)
     assert any("pixels" in note for note in found["notes"]) and found["samples"] == 60
     assert len(list((images / "memory").glob("features-*.npz"))) == 1
     deployed.run("train")
-    done = succeed("fnlkit site predict train.out new.npz --project . --json", images)
-    assert json.loads(done.stdout)["samples"] == 60
+    assert json.loads(succeed("fnlkit site predict train.out new.npz --project . --json", images).stdout)["samples"] == 60

@@ -35,8 +35,7 @@ def test_the_clients_sums_give_the_pooled_numbers():
 def test_breast_cancer_is_learnt_without_a_word_on_scales(engine, cancer):
     common = f"--fraction 0.5 --rounds 10 --epochs 2 --engine {engine}"
     line = f"fnlkit partition --dataset d.npz --clients 8 --labels true -o f.npz && fnlkit train f.npz {common} -o {engine}.pt"
-    done = succeed(line, cancer)
-    assert "each client sent count, sum and sum of squares" in done.stderr
+    assert "each client sent count, sum and sum of squares" in succeed(line, cancer).stderr
     run = Run.read(str(cancer / f"{engine}.pt"))
     accuracy = [row["accuracy"] for row in run.history if "accuracy" in row][-1]
     assert accuracy > 0.9

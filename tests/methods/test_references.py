@@ -58,8 +58,7 @@ def test_centralized_runs_another_method_on_the_whole_set(data):
 def test_a_centralized_run_can_be_read(tmp_path):
     noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator knn"
     succeed(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
-    read = succeed("fnlkit evaluate run.pt --json", tmp_path)
-    assert json.loads(read.stdout)["accuracy_last"] > 0
+    assert json.loads(succeed("fnlkit evaluate run.pt --json", tmp_path).stdout)["accuracy_last"] > 0
 
 
 def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):

@@ -337,8 +337,7 @@ def test_resuming_requires_the_privacy_key(noisy, tmp_path):
     trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
     again = f"fnlkit train {noisy} {PROTECTED} --selector poisson --ledger none --resume part.pt -o part.pt"
     refuse(f"{again} --privacy-key other.key", tmp_path, "--privacy-key")
-    done = succeed(f"{again} --privacy-key mine.key --engine sequential", tmp_path)
-    assert "cannot be resumed" not in done.stderr
+    assert "cannot be resumed" not in succeed(f"{again} --privacy-key mine.key --engine sequential", tmp_path).stderr
     assert fnlkit(f"{again} --privacy-key mine.key", tmp_path).returncode == 0
     trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
     continued = trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --resume part.pt")

@@ -28,8 +28,7 @@ def test_equal_seeds_give_equal_runs_in_every_home_and_leave_no_file_there(optio
         monkeypatch.setenv("HOME", str(folder / "home"))
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
         line = f"fnlkit train data/noisy.npz {options} --seed 1 --rounds 2 --epochs 1 --model 'mlp(hidden=[4])' -o run.pt"
-        done = succeed(f"{line} --engine sequential", folder)
-        assert "this simulation protects nobody" in " ".join(done.stderr.split())
+        assert "this simulation protects nobody" in " ".join(succeed(f"{line} --engine sequential", folder).stderr.split())
         assert _files(folder) == {"data/noisy.npz", "run.pt", "run.metrics.jsonl"}
         runs.append(Run.read(folder / "run.pt"))
     same(*runs)

@@ -142,8 +142,7 @@ def test_a_copy_of_fedavg_does_not_differ_from_searched_fedavg(searched):
 
 
 def test_untuned_results_are_compared_with_an_untuned_method(searched):
-    done = succeed("fnlkit reproduce r.toml --jobs 1 -o own --no-search --export own.jsonl", searched)
-    assert "not searched" in done.stdout
+    assert "not searched" in succeed("fnlkit reproduce r.toml --jobs 1 -o own --no-search --export own.jsonl", searched).stdout
     add = "fnlkit reproduce r.toml --jobs 1 -o new --add mine.py:copy"
     for more in ("--stored own.jsonl", "--stored cells.jsonl --no-search"):
         refuse(f"{add} {more}", searched, "--no-search")

@@ -289,16 +289,14 @@ def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
 def test_a_recipe_with_a_users_component_runs_as_a_command(mine):
     """In real processes; a path is seen from the recipe's folder, whatever the current one, or absolute."""
     edit(mine / "own.toml", '"parts/mine.py:loss(times=times.txt)"', f"'\"{mine}/parts/mine.py:loss\"'")
-    done = succeed("fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs", mine.parent)
-    assert "50.00 ± 1.00" in done.stdout
+    assert "50.00 ± 1.00" in succeed("fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs", mine.parent).stdout
 
 
 def test_a_changed_run_prints_the_difference_and_keeps_the_old_file(mine, here):
     line = "fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs"
     assert fnlkit(line, mine.parent).returncode == 0
     edit(mine / "parts/mine.py", "return 1.0", "return 3.0")
-    done = succeed(line, mine.parent)
-    assert "0-0-mine.py-plain-0.pt.old" in done.stderr
+    assert "0-0-mine.py-plain-0.pt.old" in succeed(line, mine.parent).stderr
     assert (mine.parent / "runs/0-0-mine.py-plain-0.pt.old").exists()
 
 
@@ -378,8 +376,7 @@ def test_a_dry_run_checks_the_names_that_a_run_would(what, tmp_path):
         ("--model lenet", "did you mean 'lenet5'?"),
     ):
         refuse(f"fnlkit reproduce {what} --dry-run {option}", tmp_path, says)
-    done = succeed(f"fnlkit reproduce {what} --dry-run --embeddings emb.npy", tmp_path)
-    assert done.stdout.count("fnlkit train") > 1
+    assert succeed(f"fnlkit reproduce {what} --dry-run --embeddings emb.npy", tmp_path).stdout.count("fnlkit train") > 1
 
 
 def test_the_interval_of_paired_differences():

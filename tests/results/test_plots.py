@@ -424,8 +424,7 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
     run.write(str(tmp_path / "runs/a.pt"))
     for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels",
                   "embeddings judged.npz"):  # fmt: skip
-        done = succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path)
-        assert "wrote figure.svg" in done.stderr
+        assert "wrote figure.svg" in succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path).stderr
     for line_, says in (
         ("accuracy", "plot accuracy"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
         ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "are for plot embeddings"),

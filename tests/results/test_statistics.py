@@ -228,6 +228,5 @@ def test_scores_over_clients_use_held_out_samples(tmp_path):
 
 
 def test_a_command_line_tests_several_runs(folder, tmp_path):
-    done = succeed(f"fnlkit evaluate {folder} --by aggregator --test --csv", tmp_path)
-    (mean, median) = parse_csv(done.stdout)
+    (mean, median) = parse_csv(succeed(f"fnlkit evaluate {folder} --by aggregator --test --csv", tmp_path).stdout)
     assert float(mean["macro-F1"]) == float(median["macro-F1"]) > 0 and float(mean["balanced"]) <= 100

@@ -106,8 +106,7 @@ def test_the_same_command_continues_after_ctrl_c(fed, tmp_path, monkeypatch):
         stopped = command(line, tmp_path)
     assert stopped.returncode == 130 and not (tmp_path / "judged.npz").exists()
     assert "2 models are saved in judged.npz.checkpoints; the same command continues the audit" in stopped.stderr
-    done = succeed(line, tmp_path)
-    assert "model 2 of 3 is finished in judged.npz.checkpoints" in done.stderr
+    assert "model 2 of 3 is finished in judged.npz.checkpoints" in succeed(line, tmp_path).stderr
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["fed.npz", "judged.npz"]
     assert command(line.replace("judged", "whole"), tmp_path).returncode == 0
     assert (tmp_path / "judged.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()

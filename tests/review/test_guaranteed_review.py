@@ -125,8 +125,7 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
     federation, data = world
     federation.write(tmp_path / "judged.npz")
     export = "fnlkit review export judged.npz --dataset digits --client 1 --budget 40 --guarantee 0.2 --seed 1 -o review"
-    done = succeed(export, tmp_path)
-    assert "candidates" in done.stderr
+    assert "candidates" in succeed(export, tmp_path).stderr
     (tmp_path / "review/decisions.csv").write_text(review(federation, data)[1])
     done = succeed("fnlkit review import judged.npz review/decisions.csv --dataset digits -o reviewed.npz", tmp_path)
     assert "on average at most 20 % are right (32 of " in done.stderr
