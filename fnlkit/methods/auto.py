@@ -118,7 +118,7 @@ def auto(
     few: NotNegative = 5.5,
     curved: Share = 0.02,
 ) -> "Generator[Round, None, Model]":
-    """Choose `confident-learning` for few samples without curved class borders, otherwise `fedem`.
+    """Choose confident learning for few samples without curved class borders, otherwise FedEM.
 
     With few samples, the Gaussian classifier of `fedem` on the features of the network learns single wrong labels.  Pruning
     by the predictions of an early network is better there, but fails if early predictions are linear and the class borders are
