@@ -15,6 +15,7 @@ import torch
 from fnlkit.client.losses import partly_distilled
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Patience, Positive, Rounds, Share, check_arguments
+from fnlkit.errors import InputError
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
@@ -183,7 +184,11 @@ def fedsir(
     """
     refuse_mixup(opt, "fedsir")
     cost = math.ceil(len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1)) - 1e-9)
-    rounds = max(0, rounds - cost)
+    if cost > rounds:
+        raise InputError(
+            f"fedsir: the identification visits all clients and costs {cost} of {rounds} rounds; raise --rounds or --fraction"
+        )
+    rounds -= cost
     interval, begin, end = stages(rounds, interval, begin, end)
     fit = opt.fit.changed(
         epochs=identification_epochs, lr=identification_rate * opt.fit.lr, weight_decay=identification_weight_decay

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.errors import InputError
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
+from fnlkit.methods import fedsir
 from fnlkit.methods.fedsir import stages
 from fnlkit.methods.maskedoptim import blend_with_received
 from tests.toy import train
@@ -94,10 +96,22 @@ def test_clean_clients_keep_their_labels_and_noisy_ones_repeat_the_relabeling():
         assert torch.equal(client.y[client.rows["distilled"]], client.given[client.rows["distilled"]])
 
 
+def test_a_budget_without_the_identification_is_refused():
+    with pytest.raises(InputError, match="costs 4 of 3 rounds; raise --rounds or --fraction"):
+        train(method="fedsir", rounds=3, fraction=0.25)
+
+
 def test_one_client_is_clean_and_is_not_relabeled():
     fed, model, steps = train(method="fedsir", rounds=5, fraction=1.0, count=1)
     assert steps[0].report["noisy_clients"].tolist() == [False] and torch.isfinite(model.weights).all()
     assert torch.equal(fed.members[0].y, fed.members[0].given) and "subspaces" not in fed.traffic.sent
+
+
+def test_without_clean_clients_nobody_is_relabeled(monkeypatch):
+    monkeypatch.setattr(fedsir, "lower_group", lambda points: np.zeros(len(points), bool))
+    fed, model, steps = train(method="fedsir", rounds=8, fraction=0.5)
+    assert steps[0].report["noisy_clients"].all() and torch.isfinite(model.weights).all()
+    assert all(torch.equal(client.y, client.given) for client in fed.members) and "subspaces" not in fed.traffic.sent
 
 
 # ---- MaskedOptim
