@@ -11,6 +11,7 @@ import sys
 import click
 
 from fnlkit.cli import later
+from fnlkit.cli.flags import FlagContext
 from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
 from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
@@ -136,9 +137,10 @@ _QUIET = {
 
 
 def _talkative(command):
-    """Add -v and -q to a command and its subcommands."""
+    """Add -v, -q and the translation of errors to a command and its subcommands."""
     for inner in getattr(command, "commands", {}).values():
         _talkative(inner)
+    command.context_class = FlagContext
     if _COMPLETE in os.environ:
         from fnlkit.cli.completion import complete_values
 

@@ -17,11 +17,11 @@ MOST = 20  # annotators that the table shows
 @click.option("--method", default="dawid-skene", show_default=True, metavar="NAME",
               help="Consensus: majority; dawid-skene, which estimates the reliability of each annotator; or "
                    "crowdlab, which also uses --probs.")  # fmt: skip
-@click.option("--probs", metavar="FILE", default=None,
+@click.option("--probs", "probabilities", metavar="FILE", default=None,
               help="For crowdlab: out-of-sample class probabilities (samples, classes) as npz or npy.")  # fmt: skip
 @json_option
 @output_option("FED.npz")
-def command(file, votes, method, probs, as_json, output):
+def command(file, votes, method, probabilities, as_json, output):
     """Give each sample the consensus label of its annotators, site by site, and print their agreement.
 
     VOTES is a table with a column `id` and a column per annotator, or with a row per vote (columns id or path, annotator,
@@ -35,7 +35,7 @@ def command(file, votes, method, probs, as_json, output):
     need_input(file)
     from rich.table import Table
 
-    found = pipeline.consensus(file, votes, method, probabilities=probs)
+    found = pipeline.consensus(file, votes, method, probabilities=probabilities)
     facts = found.sites
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")

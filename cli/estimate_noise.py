@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli import tables
+from fnlkit.cli.flags import name_flags
 from fnlkit.cli.plumbing import (
     Listing,
     console,
@@ -87,7 +88,7 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
     terminal, notes = console(), []
 
     def say(text):
-        notes.append(text)
+        notes.append(name_flags(text))
         if not as_json:
             terminal.print(text, style="dim", soft_wrap=True)
 

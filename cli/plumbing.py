@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import sys
 from dataclasses import fields
 from typing import Literal, get_args, get_origin
@@ -132,7 +133,8 @@ def setting_options(*names, **defaults):
                 more = {"metavar": "|".join(get_args(kind)), "show_default": True}
             else:
                 more = {"type": type(default), "metavar": "SPEC" if kind is SpecText else None, "show_default": True}
-            command = click.option(option(field.name), default=default, help=field.metadata["help"], **more)(command)
+            text = re.sub(r"`([a-z_]+)`", lambda match: option(match[1]), field.metadata["help"])
+            command = click.option(option(field.name), default=default, help=text, **more)(command)
         return command
 
     return decorate

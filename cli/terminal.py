@@ -6,6 +6,8 @@ import re
 import sys
 import unicodedata
 
+from fnlkit.cli.flags import name_flags
+
 # Width without a terminal: a table row is always one line, for grep and awk.
 _ENDLESS = 100_000
 # Cells up to this length are never broken.
@@ -69,8 +71,11 @@ class Talk(_Stream):
 
 
 def console():
-    """Return the rich console on stderr, for messages; it prints nothing after `be_quiet(True)`."""
-    return _console(Talk(), sys.stderr, quiet=_quiet[0])
+    """Return the rich console on stderr, for messages; it prints nothing after `be_quiet(True)`.
+
+    Parameters in backticks are printed as flags of the running command.
+    """
+    return _console(Talk(), sys.stderr, quiet=_quiet[0], change=name_flags)
 
 
 def be_quiet(quiet):
@@ -83,7 +88,7 @@ def out_console():
     return _console(_Stream("stdout"), sys.stdout)
 
 
-def _console(file, stream, quiet=False):
+def _console(file, stream, quiet=False, change=str):
     from rich.console import Console
 
     # COLUMNS takes precedence if set; rich reads it.
@@ -93,7 +98,7 @@ def _console(file, stream, quiet=False):
         """Console that prints control characters of a text as escapes."""
 
         def print(self, *objects, **how):
-            super().print(*map(_lines, objects), **how)
+            super().print(*(_lines(change(o)) if isinstance(o, str) else o for o in objects), **how)
 
     made = Safe(file=file, highlight=False, markup=False, width=width, quiet=quiet)
     made.on_broken_pipe = _reader_gone  # the handler of rich would exit with code 1

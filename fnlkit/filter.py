@@ -103,7 +103,7 @@ def find_label_issues(
     """
     _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
     if multi_label:
-        raise InputError("`multi_label=True` is not supported; audit such labels with `fnlkit partition --task multilabel`")
+        raise InputError("`multi_label=True` is not supported; audit such labels with `fnlkit.partition(task='multilabel')`")
     if verbose:
         raise InputError("`verbose=True` is not supported; omit it")
     threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")

@@ -305,7 +305,7 @@ class Federation:
             raise InputError(f"`client_offsets` must run from 0 to the {len(indices):,} entries of `client_indices`")
         short = np.flatnonzero(np.diff(offsets) < 1)
         if len(short):
-            raise InputError(f"client {short[0]} has no samples; run `fnlkit partition` with --min-samples 1 or more")
+            raise InputError(f"client {short[0]} has no samples; run `fnlkit partition` with `min_samples` 1 or more")
         if len(indices):
             if indices.min() < 0 or indices.max() >= size:
                 raise InputError(

@@ -203,9 +203,9 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise InputError(f"ledger {paths.display_path(path)}: {error.strerror}; name another with --ledger") from error
+        raise InputError(f"ledger {paths.display_path(path)}: {error.strerror}; name another with `ledger`") from error
     if len(data) > MAX_BYTES:
-        raise InputError(f"ledger {paths.display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with --ledger")
+        raise InputError(f"ledger {paths.display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with `ledger`")
     out, before = [], ""
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -217,7 +217,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
             raise InputError(
                 f"ledger {paths.display_path(path)}: line {number} is not a release that fnlkit wrote ({error}), so that the "
-                "total cannot be computed: restore the file, or name another with --ledger"
+                "total cannot be computed: restore the file, or name another with `ledger`"
             ) from error
         before = check
     return out
@@ -225,7 +225,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
 
 def _must_be_a_file(path):
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with --ledger")
+        raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with `ledger`")
 
 
 def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None = None) -> list[Release]:
@@ -266,7 +266,7 @@ def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None
         reason = error.strerror or error
         raise InputError(
             f"ledger {paths.display_path(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
-            "another file with --ledger"
+            "another file with `ledger`"
         ) from error
 
 

@@ -19,7 +19,7 @@ def must_be_regular(path: str | os.PathLike[str]) -> None:
         raise InputError(f"{display_path(path)}: is not a regular file; name a file")
 
 
-def must_take_a_file(target: str | os.PathLike[str] | None, option: str = "-o") -> None:
+def must_take_a_file(target: str | os.PathLike[str] | None, option: str = "`output`") -> None:
     """Raise InputError early if a file cannot be written to a path."""
     if target in (None, "-") or (os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)):
         return  # a device is written directly

@@ -21,7 +21,7 @@ _OURS = str(Path(__file__).resolve().parents[1])
 _WORDS = {
     "failed": "failed: {name}",
     "input": "failed: {name}",
-    "one-sample": "failed: {name} (batch norm cannot train on a last batch of one sample; change --batch-size)",
+    "one-sample": "failed: {name} (batch norm cannot train on a last batch of one sample; change `batch_size`)",
     "died": "its worker process died {name} times",
     "late": "did not answer within {name} s",
     "silent": "its node did not reply",

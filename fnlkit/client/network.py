@@ -97,7 +97,7 @@ class Network:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
                 f"the network cannot be sent to another process: {str(error).splitlines()[0]}; build it from classes "
-                "at the top of an importable module, or use --engine sequential"
+                "at the top of an importable module, or use `engine='sequential'`"
             ) from error
         return file.getvalue()
 
@@ -214,7 +214,7 @@ class Model:
     def weights(self) -> "torch.Tensor":
         """The vector (P + Q,); raises InputError if a resumed run repeats the round from the log."""
         if self._weights is None:
-            raise InputError(f"--resume: a user component reads a model's weights {UNKNOWN}")
+            raise InputError(f"`resume`: a user component reads a model's weights {UNKNOWN}")
         return self._weights
 
     @weights.setter

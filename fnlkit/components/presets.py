@@ -43,7 +43,7 @@ def describe(name: str) -> dict[str, Any]:
     """
     table = _table()
     if name not in table:
-        raise InputError(f"--preset: unknown {name!r}{nearest(name, table)}; known: {', '.join(table)}")
+        raise InputError(f"`preset`: unknown {name!r}{nearest(name, table)}; known: {', '.join(table)}")
     return table[name]
 
 
@@ -116,7 +116,7 @@ def of_any_budget(method: str) -> tuple[str, list[str]]:
     >>> of_any_budget("fedefc(start=10, patience=3, clip=true)")
     ('fedefc(clip=true)', ['start=10', 'patience=3'])
     """
-    method = parse(method, "--method")
+    method = parse(method, "`method`")
     known = kinds(find(method, METHODS, "method"))
     share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
     kept = {key: value for key, value in method.parameters.items() if key not in share}

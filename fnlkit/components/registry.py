@@ -135,7 +135,7 @@ def method(spec: str | Spec) -> partial[Any]:
     InputError
         For an unknown method or parameter.
     """
-    spec = parse(spec, "--method")
+    spec = parse(spec, "`method`")
     function = find(spec, METHODS, "method")
     nested = {}
     for key, value in spec.parameters.items():
@@ -223,7 +223,7 @@ def loss(spec: str | Spec) -> Callable[..., Any]:
     InputError
         If the loss or a parameter is unknown.
     """
-    spec = parse(spec, "--loss")
+    spec = parse(spec, "`loss`")
     bound = bind(spec, find(spec, LOSSES, "loss"), "loss")
     return bound if bound.keywords else bound.func
 
@@ -244,7 +244,7 @@ def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
 
 def bind_optimizer(spec: str | Spec) -> Callable[..., Any]:
     """Return the function (fit, **settings) -> FedOpt for a spec such as ``fedprox(mu=0.001)``."""
-    spec = parse(spec, "--optimizer")
+    spec = parse(spec, "`optimizer`")
     return bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")
 
 
@@ -268,7 +268,7 @@ def optimizer(spec: str | Spec, fit: Any, **settings: Any) -> object:
 
 def aggregator(spec: str | Spec) -> Callable[..., Any]:
     """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
-    spec = parse(spec, "--aggregator")
+    spec = parse(spec, "`aggregator`")
     return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
@@ -288,18 +288,18 @@ def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     InputError
         For any other spec.  Users' functions are not accepted, because their privacy cost would be unknown.
     """
-    spec = parse(spec, "--protect")
+    spec = parse(spec, "`protect`")
     if spec == Spec("none"):
         return None
     if spec.name not in PROTECTIONS:
         known = ["none", *PROTECTIONS]
-        raise InputError(f"--protect {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
+        raise InputError(f"`protect` {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 
 def bind_selector(spec: str | Spec) -> Callable[..., Any]:
     """Return the function (*, fraction) -> selector for a spec such as ``power-of-choice(d=30)``."""
-    spec = parse(spec, "--selector")
+    spec = parse(spec, "`selector`")
     return bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))
 
 

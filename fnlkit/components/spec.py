@@ -325,7 +325,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
     if issubclass(spec.origin, FileText):
         raise InputError(
             f"{what} {name!r} is named by a file and is not part of fnlkit: using it would run that code; read the code, then "
-            "add --trust"
+            "add `trust=True`"
         )
     return own.load_function(name, what)
 

@@ -72,7 +72,7 @@ def croissant(name: str) -> dict[str, Any]:
     """
     if name not in SOURCES:
         known = ", ".join(SOURCES)
-        raise InputError(f"--croissant: {name!r} is not included in this package{nearest(name, SOURCES)}; included: {known}")
+        raise InputError(f"{name!r} is not included in this package{nearest(name, SOURCES)}; included: {known}")
     source, folder = SOURCES[name], resources.files("fnlkit.data")
     raw, card = folder.joinpath(f"{name}.npz").read_bytes(), folder.joinpath(f"{name}.md").read_text(encoding="utf-8")
     title, _, text = card.partition("\n")

@@ -271,7 +271,7 @@ def must_be(dataset: Dataset, meta: Mapping[str, Any], size: int, *, what: str, 
     InputError
         If the sizes or checksums differ.  The message contains both sizes, or the first 12 digits of both checksums.
     """
-    name = "join again with the original data" if of_site else "name the original data with --dataset"
+    name = "join again with the original data" if of_site else "name the original data with `dataset`"
     if len(dataset.y_train) != size:
         raise InputError(f"{what} labels {size:,} samples but {dataset.name} has {len(dataset.y_train):,}; {name}")
     before = meta.get("dataset_checksum")

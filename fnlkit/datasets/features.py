@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-def open_embeddings(path: str | os.PathLike[str], option: str = "--embeddings") -> Artifact:
+def open_embeddings(path: str | os.PathLike[str], option: str = "`embeddings`") -> Artifact:
     """Return the Artifact of `fnlkit embed`; arrays above 64 MiB stay on disk.
 
     Raises
@@ -63,20 +63,20 @@ def with_features(dataset: Dataset, path: Path) -> Dataset:
     InputError
         If the file belongs to another data set or lacks test samples.
     """
-    found = open_embeddings(path, "--features")
+    found = open_embeddings(path, "`features`")
     train, test = found.arrays["embeddings"], found.arrays.get("test")
     if test is None and not len(dataset.y_test):
         test = train[:0]
     if test is None:
-        raise InputError(f"--features {path}: contains no test samples; create it again with `fnlkit embed`")
+        raise InputError(f"`features` {path}: contains no test samples; create it again with `fnlkit embed`")
     if len(train) != len(dataset.y_train) or len(test) != len(dataset.y_test):
         raise InputError(
-            f"--features {path}: {len(train):,} and {len(test):,} vectors, but {dataset.name} has {len(dataset.y_train):,} "
+            f"`features` {path}: {len(train):,} and {len(test):,} vectors, but {dataset.name} has {len(dataset.y_train):,} "
             f"training and {len(dataset.y_test):,} test samples; run `fnlkit embed` for this data set"
         )
     if found.meta.get("checksum") != dataset.checksum:
         raise InputError(
-            f"--features {path}: computed from {found.meta.get('dataset', 'another data set')}, not from "
+            f"`features` {path}: computed from {found.meta.get('dataset', 'another data set')}, not from "
             f"{dataset.name}: the checksums differ; run `fnlkit embed` for this data set"
         )
     own = dataset.checksum

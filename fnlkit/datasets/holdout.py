@@ -48,7 +48,7 @@ def set_apart(
         If the share is outside [0, 1), or if a client would have no training samples left.
     """
     if not 0 <= holdout < 1:
-        raise InputError(f"--holdout {holdout}: write a share from 0 to below 1, such as {USUAL}")
+        raise InputError(f"`holdout` {holdout}: write a share from 0 to below 1, such as {USUAL}")
     size, given = len(federation.given), np.asarray(federation.given)
     owner = np.full(size, -1, np.int64)
     extra = {"holdout_client": owner, **federation.extra}
@@ -70,7 +70,7 @@ def set_apart(
             if out.all():
                 out[rng.integers(len(part))] = False
         if out.all():
-            raise InputError(f"--gold: all {len(part)} samples of client {k} are verified, so that none remains for training")
+            raise InputError(f"`gold`: all {len(part)} samples of client {k} are verified, so that none remains for training")
         owner[part[out]] = k
         parts.append(part[~out])
     if gold is not None:
@@ -112,11 +112,11 @@ def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     InputError
         If an id or a label does not exist.  The message names the file and the row.
     """
-    name = f"--gold {paths.display_path(path)}"
+    name = f"`gold` {paths.display_path(path)}"
     try:
         table = read_table(path)
     except InputError as error:
-        raise InputError(f"--gold {error}") from None
+        raise InputError(f"`gold` {error}") from None
     columns = [table.find_columns(wanted) for wanted in ("id", "label")]
     if any(len(found) != 1 for found in columns):
         raise InputError(
@@ -126,7 +126,7 @@ def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     index = {str(word): c for c, word in enumerate(dataset.class_names)}
     positions, labels = [], []
     for row, (sample, label) in enumerate(zip(*(table.texts(found[0]) for found in columns), strict=True)):
-        where = f"--gold {table.at(row)}"
+        where = f"`gold` {table.at(row)}"
         if sample not in place:
             raise InputError(f"{where}: no sample {sample!r} in {dataset.name}; an example of an id is {next(iter(place))!r}")
         if label not in index:

@@ -143,7 +143,7 @@ def load(
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         shown = text if len(text) < 1000 else f"{text[:100]}... ({len(text):,} characters)"
         raise InputError(f"data set {shown}: no such file or folder")
-    spec = parse(text, "DATA" if of_site else "--dataset")
+    spec = parse(text, "DATA" if of_site else "`dataset`")
     if ":" in spec.name:
         return _of_user(spec)
     if spec.name not in _KNOWN:
@@ -171,7 +171,7 @@ def _of_user(spec):
     if issubclass(spec.origin, FileText):
         raise InputError(
             f"a file names the data set {str(spec)!r}, a loader of yours: reading it runs that code; read the code, then write "
-            f"--dataset {str(spec)!r}"
+            f"`dataset` {str(spec)!r}"
         )
     found = bind(spec, own.load_function(spec.name, "data set"), "data set")()
     if isinstance(found, dict):
@@ -280,7 +280,7 @@ def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None
     where = pathlib.Path(cache) if cache is not None else cache_folder()
     if name not in _KNOWN and (os.sep in name.partition("(")[0] or pathlib.Path(name).exists()):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(name))}{suffix}")
-    spec = parse(name, "--dataset")
+    spec = parse(name, "`dataset`")
     own = spec.parameters.get("file" if spec.name == "manifest" else "path")
     if isinstance(own, str):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(own))}{suffix}")

@@ -451,7 +451,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
     if not lists:
         raise InputError(
             f"clothing1m: no noisy_train_key_list.txt in {paths.display_path(path)}; the authors send it on request: "
-            "unpack it there, or write --dataset PATH"
+            "unpack it there, or write `dataset=PATH`"
         )
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
     parts = []

@@ -145,8 +145,8 @@ def with_labels(source: str, *, label: str = "", task: str = "") -> str:
         If the source is not a table.
     """
     if not is_manifest(source):
-        raise InputError(f"--task and --label describe a table, and {source} is none; name a CSV or Parquet file")
-    spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "--dataset")
+        raise InputError(f"`task` and `label` describe a table, and {source} is none; name a CSV or Parquet file")
+    spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
     columns = [name.strip() for name in label.split(",") if name.strip()]
     more = {"label": columns if len(columns) > 1 else "".join(columns), "task": task}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))

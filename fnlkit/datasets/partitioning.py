@@ -86,19 +86,19 @@ def partition(
     >>> [len(part) for part in partition(np.arange(10) % 3, 3, "iid", clients=4, seed=0)]
     [3, 3, 2, 2]
     """
-    spec = parse(scheme, "--scheme")
+    spec = parse(scheme, "`scheme`")
     labels = np.asarray(labels)
     draw = bind(spec, find(spec, SCHEMES, "scheme"), "scheme", given=("fields",))
     if spec.name in ("sites", "annotators", "field"):
         draw.keywords["fields"] = fields or {}
     if min_samples < 1:
-        raise InputError(f"--min-samples {min_samples}: every client needs at least 1 sample")
+        raise InputError(f"`min_samples` {min_samples}: every client needs at least 1 sample")
     if clients is None and spec.name not in FIXED:
-        raise InputError(f"scheme {spec.name!r} needs --clients")
+        raise InputError(f"scheme {spec.name!r} needs `clients`")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
         raise InputError(
             f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
-            f"there are {len(labels):,}; lower --clients or --min-samples"
+            f"there are {len(labels):,}; lower `clients` or `min_samples`"
         )
     fixed = spec.name in FIXED
     best = -1
@@ -113,10 +113,10 @@ def partition(
             return parts
         best = max(best, smallest)
     if fixed:
-        raise InputError(f"scheme {spec}: the smallest client has {best} samples; lower or remove --min-samples")
+        raise InputError(f"scheme {spec}: the smallest client has {best} samples; lower or remove `min_samples`")
     raise InputError(
         f"scheme {spec}: in {ATTEMPTS:,} draws the smallest of {clients} clients had at most {best} samples, "
-        f"fewer than --min-samples {min_samples}; lower --clients or --min-samples, or raise alpha or p"
+        f"fewer than `min_samples` {min_samples}; lower `clients` or `min_samples`, or raise alpha or p"
     )
 
 
@@ -173,7 +173,7 @@ def federation(
         raise InputError(f"the federation is already partitioned over {len(noisy)} clients; use an unpartitioned file")
     if noisy is not None:
         must_be(dataset, noisy.meta, len(noisy.given), what="the federation")
-    spec = parse(scheme, "--scheme")
+    spec = parse(scheme, "`scheme`")
     if spec.name == "annotators":
         dataset = by_vote(dataset)
         size = len(dataset.y_train)
@@ -221,18 +221,18 @@ def _must_fit_task(task, spec, **options):
         raise InputError(f"scheme {spec} would divide sentences; use sites, field or file for the task tokens")
     for name, value in options.items():
         if value and value not in ("auto", "observed"):
-            raise InputError(f"--{name} is for classes, and the task is {task}; leave it out")
+            raise InputError(f"`{name}` is for classes, and the task is {task}; leave it out")
 
 
 def _without_public(parts, samples, share, seed):
     """Return the parts without a share of the samples, drawn at random; `samples` (n,) are numbers, equal for one sample."""
     if not 0 < share < 1:
-        raise InputError(f"--public is {share:g}; write a share of the samples, above 0 and below 1")
+        raise InputError(f"`public` is {share:g}; write a share of the samples, above 0 and below 1")
     size = samples.max() + 1
     held = stream(seed, "public").choice(size, round(share * size), replace=False)
     parts = [part[~np.isin(samples[part], held)] for part in parts]
     if not all(map(len, parts)):
-        raise InputError(f"--public {share:g} leaves a client without a sample; lower it, or --clients")
+        raise InputError(f"`public` {share:g} leaves a client without a sample; lower it, or `clients`")
     return parts
 
 
@@ -268,7 +268,7 @@ def empty(dataset: Dataset, labels: str = "auto") -> Federation:
         If `labels` is another word.
     """
     if labels not in LABELS:
-        raise InputError(f"--labels is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
+        raise InputError(f"`labels` is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
     truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels] if dataset.task in PLAIN else None
     if truth is not None and dataset.no_class is not None:
         truth = np.where(dataset.no_class, -1, truth)

@@ -155,7 +155,7 @@ def openset(
         if not again.any() and allowed.any(0).all():
             break
     else:
-        raise InputError(f"openset: {clients} clients never covered {classes} classes with q={q}; raise --clients or q")
+        raise InputError(f"openset: {clients} clients never covered {classes} classes with q={q}; raise `clients` or q")
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
         here, among = (
@@ -199,7 +199,7 @@ def by_site(
     """
     if "site" not in fields:
         raise InputError(
-            '--scheme sites: the data set names no sites; give a table with a column `site` (or its name, site="NAME" in the '
+            '`scheme="sites"`: the data set names no sites; give a table with a column `site` (or its name, site="NAME" in the '
             "spec), a folder of PATH/SITE/CLASS with label=2, or a folder with an npz per site"
         )
     return by_field(labels, classes, clients, rng, name="site", fields=fields)
@@ -226,11 +226,11 @@ def by_annotator(
     parts = by_field(labels, classes, None, rng, name="annotator", fields=fields)
     parts = [part for part in parts if len(part) >= least]
     if not parts:
-        raise InputError(f"--scheme annotators: no annotator has {least} labels; lower `least`")
+        raise InputError(f"`scheme` annotators: no annotator has {least} labels; lower `least`")
     if clients is None:
         return parts
     if clients > len(parts):
-        raise InputError(f"{len(parts)} annotators have at least {least} labels, fewer than --clients {clients}; lower it")
+        raise InputError(f"{len(parts)} annotators have at least {least} labels, fewer than `clients` {clients}; lower it")
     return [parts[i] for i in np.sort(rng.choice(len(parts), clients, replace=False))]
 
 
@@ -253,7 +253,7 @@ def by_field(
     if clients is None:
         return parts
     if clients > len(values):
-        raise InputError(f"field {name!r} has {len(values)} values, fewer than --clients {clients}; lower --clients")
+        raise InputError(f"field {name!r} has {len(values)} values, fewer than `clients` {clients}; lower `clients`")
     return [parts[i] for i in np.sort(rng.choice(len(values), clients, replace=False))]
 
 
@@ -295,7 +295,7 @@ def from_file(
             )
         parts = _group(owner.astype(np.int64), int(owner.max()) + 1)
     if clients is not None and clients != len(parts):
-        raise InputError(f"{paths.display_path(path)}: has {len(parts)} clients, not --clients {clients}; remove --clients")
+        raise InputError(f"{paths.display_path(path)}: has {len(parts)} clients, not `clients` {clients}; remove `clients`")
     return parts
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FEW_NUMBERS = 20
 JOIN, NONE = "|", "(none)"
 _YES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-_HINT = 'write `fnlkit partition --task {}`, or task="{}" in the data set\'s spec'
+_HINT = 'write `fnlkit.partition(task="{}")`, or task="{}" in the data set\'s spec'
 
 
 @dataclass
@@ -113,7 +113,7 @@ def read_targets(
         notes = [text for text in doubts(names, labels) if chosen == "classification" or "ranges" not in text]
         found = Targets(chosen, names, labels, truth, notes)
     if chosen != "classification":
-        found.notes.insert(0, f"task {chosen}: {_describe(found)}" + ("" if task else "; --task selects another task"))
+        found.notes.insert(0, f"task {chosen}: {_describe(found)}" + ("" if task else "; `task` selects another task"))
     return found
 
 

@@ -252,7 +252,7 @@ def load_for_task(text, task, *, leave_out="", memory=""):
     if len(kept) > task.most:
         raise InputError(
             f"{display_path(text)}: {len(kept):,} samples here, more than the {task.most:,} that the partners agreed on; write "
-            "the project with a larger --max-samples"
+            "the project with a larger `max_samples`"
         )
     x = data.x_train, data.x_test
     return replace(

@@ -114,7 +114,7 @@ def _ledger(context):
     """Return the path of a site's ledger, which is available before the site is opened."""
     if not isinstance(folder := context.node_config.get("memory"), str) or not folder:
         raise InputError(
-            "--node-config lacks memory; give the folder where the site keeps its ledger and what clients remember"
+            "the node config lacks memory; give the folder where the site keeps its ledger and what clients remember"
         )
     return os.path.join(folder, "left.jsonl")
 

@@ -38,7 +38,7 @@ def definition(data, text):
     """
     spec = common(text)
     if data.kind != "image" or data.features is not None:
-        raise InputError("--backbone: the samples of --dataset are no images; give images like those of the sites")
+        raise InputError("`backbone`: the samples of `dataset` are no images; give images like those of the sites")
     few = View(data.x_train[:1], data.x_train[:1], data.kind)
     return str(spec), embed(few, spec, device="cpu").shape[1], checksum_of(data, spec), version_of(spec)
 
@@ -51,14 +51,14 @@ def common(text):
     InputError
         If it is a user's file, is fitted on samples, or reads weights from a path.
     """
-    spec = parse(text, "--backbone")
+    spec = parse(text, "`backbone`")
     if own_names(spec) or (find(spec, BACKBONES, "backbone") and own_names(spec)):  # `find` imports a package's backbone
-        raise InputError(f"--backbone: {spec.name} is a component of your own, which no site has; name one of fnlkit")
+        raise InputError(f"`backbone`: {spec.name} is a component of your own, which no site has; name one of fnlkit")
     if spec.name == "pca":
-        raise InputError("--backbone pca: is fitted on the samples of one place; name a network such as efficientnet-lite0")
+        raise InputError("`backbone` pca: is fitted on the samples of one place; name a network such as efficientnet-lite0")
     weights = str(dict(spec.parameters).get("weights", ""))
     if weights not in ("", "imagenet", "random"):
-        raise InputError(f"--backbone: weights={weights} is a file of this machine; name weights that each site can install")
+        raise InputError(f"`backbone`: weights={weights} is a file of this machine; name weights that each site can install")
     return spec
 
 
@@ -73,7 +73,7 @@ def checksum_of(data, spec):
             total.update(values.tobytes())
         return np.zeros((0, 1), np.float32)
 
-    spec = parse(spec, "--backbone")
+    spec = parse(spec, "`backbone`")
     few = View(data.x_train[:1], data.x_train[:1], data.kind)
     bind(spec, find(spec, BACKBONES, "backbone"), "backbone")(few, forward)
     return total.hexdigest()
@@ -81,7 +81,7 @@ def checksum_of(data, spec):
 
 def version_of(spec):
     """Return name and version of the package that defines a backbone."""
-    package = _PACKAGES.get(parse(spec, "--backbone").name, "fnlkit")
+    package = _PACKAGES.get(parse(spec, "`backbone`").name, "fnlkit")
     try:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:

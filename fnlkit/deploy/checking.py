@@ -77,7 +77,7 @@ def describe_data(text, path):
     if task.backbone_checksum and data.features is None:
         notes.append(f"features by {task.backbone} are computed here, once; the images stay as they are")
     if "train" in task.judging.tasks and Plan.of(settings).reads_held_out and not out["test"]:
-        problems.append(f"no test samples, which `--select {settings.select}` of the project needs")
+        problems.append(f"no test samples, which `select` {settings.select} of the project needs")
     if constant:
         problems.append(f"{constant:,} of {math.prod(out['shape']):,} columns are constant")
     return out | {"problems": problems}

@@ -138,7 +138,7 @@ def _of_audit(plan, task):
     tried = Limit(f"{shifts.TRIED} of the changes", lambda v: v.shape == (shifts.TRIED,) and bool((v < len(changes)).all()))
     known = Limit("different names of " + ", ".join(DETECTORS), lambda v: set(v) <= set(DETECTORS) and len(set(v)) == len(v))
     prior = {"prior": Limit("0 to 10", lambda v: isinstance(v, int | float) and 0 <= v <= 10)}
-    across = Limit(f"{task.judging.per_sample}, as agreed (--per-sample)", lambda v: v is task.judging.per_sample)
+    across = Limit(f"{task.judging.per_sample}, as agreed (`per_sample`)", lambda v: v is task.judging.per_sample)
     visits = RUNS * task.judging.folds * task.judging.audit_rounds
     yield _training(task, ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
     yield from (Row("audit", name, (), visits) for name in sorted(_losses()))

@@ -31,7 +31,7 @@ def held_out_part(data):
         If there are no test samples.
     """
     if not len(data.y_test):
-        raise InputError(f"{data.name}: has no test samples to review; omit --test to review the training samples")
+        raise InputError(f"{data.name}: has no test samples to review; omit `test` to review the training samples")
     return replace(
         data,
         y_train=data.y_test,

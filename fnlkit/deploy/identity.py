@@ -22,11 +22,11 @@ def check_names(names, count):
     for name in names:
         if not is_name(name):
             raise InputError(
-                f"--name {name!r}: expected 1 to 40 letters, digits, points, dashes and underscores, the first one a letter or "
+                f"`name` {name!r}: expected 1 to 40 letters, digits, points, dashes and underscores, the first one a letter or "
                 f"digit, and not {' or '.join(_TAKEN)}"
             )
     if len({name.lower() for name in names}) != count:
-        raise InputError(f"--name: expected {count} different names; upper and lower case are the same on some machines")
+        raise InputError(f"`name`: expected {count} different names; upper and lower case are the same on some machines")
 
 
 def is_loopback(host):
@@ -34,7 +34,7 @@ def is_loopback(host):
     return host.lower() == "localhost" or bool(re.fullmatch(r"127(\.[0-9]{1,3}){3}", host))
 
 
-def parse_address(text, option="--address", *, default=PORT):
+def parse_address(text, option="`address`", *, default=PORT):
     """Return (host, port) of an address HOST or HOST:PORT.
 
     Parameters

@@ -40,14 +40,14 @@ def summarize(site, epsilon=None, delta=None):
     """
     if epsilon is not None:
         if os.path.exists(os.path.join(site.memory, RECORD)):
-            refuse(site, "--epsilon: a first file without noise was written before, and noise hides nothing any more; name a "
+            refuse(site, "`epsilon`: a first file without noise was written before, and noise hides nothing any more; name a "
                          "project in another folder only if no sample is in both data sets")  # fmt: skip
         return mail_noise.summarize_with_noise(site, epsilon, delta)
     if site.budget is not None:
-        raise InputError(f"--epsilon: this project agreed on sums with noise; add --epsilon {site.budget[0]:g}")
+        raise InputError(f"`epsilon`: this project agreed on sums with noise; add `epsilon={site.budget[0]:g}`")
     if mail_noise.read_releases(site.memory):
         refuse(site, "sums of this folder were released with noise, which a file without noise would undo; write the project "
-                     "with --sums-epsilon")  # fmt: skip
+                     "with `sums_epsilon`")  # fmt: skip
     try:
         arrays = summaries.summarize(site.client, site.scale)
     except InputError as error:

@@ -104,7 +104,7 @@ def open_site(text, project, *, name="", scaled=None, leave_out=""):
     config = config_of(site["agreed"])
     _, task = read_config(config | {"scale": _scale_text(scaled)})
     if task.scaling == "sites" and not task.has_scale:
-        raise InputError("--scale: this project takes the scale from the sites; give the scale.json of the coordinator "
+        raise InputError("`scale`: this project takes the scale from the sites; give the scale.json of the coordinator "
                          "(`fnlkit sites run DIR --task scale`)")  # fmt: skip
     data = load_for_task(text, task, leave_out=leave_out, memory=memory)
     federation = labels.labels_of(memory, data, name)
@@ -145,7 +145,7 @@ def _budget_of(config, task, path):
                          "again with `fnlkit flower-app --sums-epsilon`") from None  # fmt: skip
     if task.scaling == "sites":
         raise InputError(f"agreed {display_path(path)}: the scale from the sites (task scale) has no noise, and the sums must "
-                         "have some; write the project without --scale sites")  # fmt: skip
+                         "have some; write the project without `scale='sites'`")  # fmt: skip
     return epsilon, delta
 
 
@@ -158,7 +158,7 @@ def _scale_text(path):
             return found["scale"]
     except (ValueError, KeyError, TypeError):
         pass
-    raise InputError(f"--scale {display_path(path)}: is no result of `fnlkit sites run DIR --task scale`")
+    raise InputError(f"`scale` {display_path(path)}: is no result of `fnlkit sites run DIR --task scale`")
 
 
 def make_artifact(kind, arrays, site, command, **more):

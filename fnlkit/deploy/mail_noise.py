@@ -42,7 +42,7 @@ def summarize_with_noise(site, epsilon, delta, draws=None):
         If the release exceeds the budget together with the earlier ones. The refusal is entered in the ledger.
     """
     if site.budget is None:
-        raise InputError("--epsilon: this project agreed on sums without noise; the coordinator writes it with "
+        raise InputError("`epsilon`: this project agreed on sums without noise; the coordinator writes it with "
                          "`fnlkit flower-app --sums-epsilon`")  # fmt: skip
     limit, at = site.budget
     delta = at if delta is None else delta
@@ -58,7 +58,7 @@ def summarize_with_noise(site, epsilon, delta, draws=None):
         total = private.total_epsilon([*before, (epsilon, delta)], at)
         if total > limit * (1 + 1e-6):
             spent = private.total_epsilon(before, at)
-            refuse(site, f"--epsilon {epsilon:g}: with earlier releases of epsilon {spent:.3g}, the total is {total:.3g} at "
+            refuse(site, f"`epsilon` {epsilon:g}: with earlier releases of epsilon {spent:.3g}, the total is {total:.3g} at "
                          f"delta {at:g}, and this site agreed to {limit:g}")  # fmt: skip
         draws = HiddenStream(secrets.token_bytes(32)) if draws is None else draws
         arrays = private.summarize_with_noise(site.client, site.scale, **terms, draws=draws)

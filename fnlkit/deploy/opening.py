@@ -51,7 +51,7 @@ def open_site(config, node):
     """
     for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
         if type(node.get(name)) is not kind:
-            raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
+            raise InputError(f"the node config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
     config = read_agreed_config(node["agreed"], config)
     settings, task = read_config(config)
     plan = Plan.of(settings)
@@ -63,7 +63,7 @@ def open_site(config, node):
         checksum = load_for_task(node["data"], read_config(config | {"scale": ""})[1], **about).checksum
         data = replace(data, remember=lambda name, compute: checksum if name == "checksum" else compute())
     if not 0 <= number < task.sites:
-        raise InputError(f"client={number}: the project has the clients 0 to {task.sites - 1}; correct --node-config")
+        raise InputError(f"client={number}: the project has the clients 0 to {task.sites - 1}; correct the node config")
     federation = labels_of(node["memory"], data, task.names[number])
     train, test, shape, image = intake(data)
     held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
@@ -80,8 +80,8 @@ def open_site(config, node):
         client.held_out = Part(test, places), torch.from_numpy(test_labels[places])
     elif task.name == "train" and plan.reads_held_out:
         raise InputError(
-            f"--select {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "
-            "agree on --select label-wave"
+            f"`select` {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "
+            "agree on `select='label-wave'`"
         )
     client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
     client.last_review = tuple(map(torch.from_numpy, last_counts(federation, 0)))

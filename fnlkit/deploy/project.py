@@ -68,14 +68,14 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         If the folder is not empty, or if a run with these settings cannot be deployed.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", publisher):
-        raise InputError(f"--publisher {publisher!r}: must be an account of Flower's hub, of letters, digits, - and _")
+        raise InputError(f"`publisher` {publisher!r}: must be an account of Flower's hub, of letters, digits, - and _")
     about = _features_of(dataset, settings, backbone, scaling)
     if scaling == "sites":
         judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
     if sums:
         sigma_of(*sums)
         if scaling == "sites":
-            raise InputError("--sums-epsilon: a scale from the sites has no noise; leave out --scale sites")
+            raise InputError("`sums_epsilon`: a scale from the sites has no noise; leave out `scale='sites'`")
     fingerprints = tuple(map(fingerprint_of, keys))
     names = tuple(names) or tuple(f"site-{k}" for k in range(sites))
     check_names(names, sites)
@@ -132,7 +132,7 @@ def _features_of(dataset, settings, backbone, scaling):
     """Return kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Task."""
     about = {"kind": dataset.kind, "shape": tuple(dataset.x_train.shape[1:]), "backbone": backbone_of(dataset)}
     if scaling == "sites" and (dataset.kind != "vector" or settings.standardize == "none"):
-        raise InputError("--scale sites: only vectors and tables are scaled by sums of the sites; leave out the option")
+        raise InputError("`scale='sites'`: only vectors and tables are scaled by sums of the sites; leave out the option")
     if backbone:
         spec, width, checksum, version = definition(dataset, backbone)
         found = {"backbone": spec, "backbone_checksum": checksum, "backbone_version": version}
@@ -165,7 +165,7 @@ def fingerprint_of(path):
     except (IndexError, ValueError):
         made = 'ssh-keygen -t ecdsa -b 384 -N "" -f site.key'
         raise InputError(
-            f"--key {display_path(path)}: is no public key that Flower takes; give the .pub file of `{made}`"
+            f"`key` {display_path(path)}: is no public key that Flower takes; give the .pub file of `{made}`"
         ) from None
 
 

@@ -126,5 +126,5 @@ def must_have_scale(task):
     if task.scaling == "sites" and task.name != TASK and not task.has_scale:
         raise InputError(
             "scale: this project takes the scale from the sites; run `fnlkit sites run DIR --task scale -o scale.json` first, "
-            "and give --scale scale.json"
+            "and give `scale='scale.json'`"
         )

@@ -205,7 +205,7 @@ class Sites:
         if not 0 <= client < self.count:
             return self._refuse(node, owner, f"claims a number that is none of the clients 0 to {self.count - 1}")
         if owner not in (None, client):
-            cause = f"claims to be client {client}; `client` in its --node-config does not fit its key"
+            cause = f"claims to be client {client}; `client` in its node config does not fit its key"
             return self._refuse(node, owner, cause)
         if held not in (None, node):
             return self._refuse(node, owner, f"claims to be client {client}, which node {held} is already")

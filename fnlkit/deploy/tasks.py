@@ -65,7 +65,7 @@ def conduct(grid, config):
             return training.conduct(grid, config, **calls)
 
     if task.name == "evaluate" and not config.get("run"):
-        raise InputError('run: names no run to evaluate; write flwr run --run-config \'task="evaluate" run="/path/run.pt"\'')
+        raise InputError('run: names no run to evaluate; set task="evaluate" and run="/path/run.pt" in the run config')
     with lock_output(output), torch_threads(), progress(output, task) as report:
         if os.path.exists(output):
             raise InputError(f"output {output}: there is a finished result already; move it away or name another file")

@@ -20,7 +20,7 @@ from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
-from fnlkit.experiment.settings import Settings, option
+from fnlkit.experiment.settings import Settings
 from fnlkit.models import NETWORKS
 from fnlkit.server.protection import Secret
 
@@ -133,35 +133,35 @@ def deployable(settings, task):
     """
     plan = Plan.of(settings)  # imports components of installed packages, which `own_names` then finds
     if settings.model != "auto" and not own_names(settings.model):
-        find(parse(settings.model, "--model"), NETWORKS, "model")
+        find(parse(settings.model, "`model`"), NETWORKS, "model")
     for name, value in asdict(settings).items():
         if own := own_names(value):
-            raise InputError(f"{option(name)}: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+            raise InputError(f"`{name}`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
     wanted = plan.needs - {"pair", "secret"}
     if wanted:
         raise InputError(
-            f"--method {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
+            f"`method` {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
             "it runs in simulation only"
         )
     if revealed := plan.method.revealing_reply:
         raise InputError(
-            f"--method {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
+            f"`method` {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
             "choose another method, for example flr-plus, or train in simulation (fnlkit train)"
         )
     if settings.memorization:
-        raise InputError("--memorization needs the true labels, which are unknown at real sites; leave it out")
+        raise InputError("`memorization` needs the true labels, which are unknown at real sites; leave it out")
     transition = getattr(plan.loss, "keywords", {}).get("transition")
     if transition is not None and names_a_file(transition):
         raise InputError(
-            f"--loss {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
+            f"`loss` {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
             "example symmetric(eta=0.4)"
         )
     if task.kind not in ("image", "vector"):
         raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
     if plan.reads_held_out and "secret" in plan.needs:
         raise InputError(
-            f"--select {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
-            "--select label-wave, which counts predictions only"
+            f"`select` {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
+            "`select='label-wave'`, which counts predictions only"
         )
     plan.check_protection(max(1, round(settings.fraction * task.sites)))
     return replace(settings, standardize="none")
@@ -259,14 +259,14 @@ def with_agreed_tasks(judging, settings, task):
         what = "randomizes label counts" if randomized else "masks updates"
         raise InputError(
             f"task {task.name}: the training of this project {what}, and replies of this task would not be protected; write "
-            "the project with --open-tasks if all sites agree"
+            "the project with `open_tasks` if all sites agree"
         )
     return replace(judging, tasks=tuple(name for name in judging.tasks if name in _HIDING))
 
 
 def _add_scale(task, text):
     if task.scaling != "sites" or task.name == scale.TASK:
-        raise InputError("scale: the scale of this project is not that of the sites; leave out --scale")
+        raise InputError("scale: the scale of this project is not that of the sites; leave out `scale`")
     try:
         return scale.add_scale(task, text)
     except ValueError:
@@ -297,13 +297,13 @@ def must_be_of_sites(keys, sites):
     known = [key for key in keys if key]
     if keys and (len(keys) != sites or len(set(known)) < len(known)):
         raise InputError(
-            f"--key: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
+            f"`key`: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
         )
 
 
 def estimator_of(text):
     """Return (function, {name: Sent}) of an estimator's spec."""
-    spec = parse(text, "--estimator")
+    spec = parse(text, "`estimator`")
     part = find(spec, ESTIMATORS, "estimator")
     bind(spec, part, "estimator")
     return part, dict(declaration(part).sends)
@@ -313,17 +313,17 @@ def must_be_judging(judging, task):
     """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
     part, sends = estimator_of(judging.estimator)  # imports a component of an installed package, which `own_names` then finds
     if own := own_names(judging.estimator):
-        raise InputError(f"--estimator: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+        raise InputError(f"`estimator`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
     arguments = arguments_of(part) | _parse_parameters(judging.estimator)
     if "estimate" not in judging.tasks:
         return
     if str(arguments.get("by")) == "sample":
-        raise InputError(f"--estimator {judging.estimator}: by=sample splits the samples of a site; write by=client")
+        raise InputError(f"`estimator` {judging.estimator}: by=sample splits the samples of a site; write by=client")
     single = [sent.what for sent in sends.values() if sent.shape and {"n", "top"} & set(sent.shape)]
     if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
         single = []
     if single and not judging.per_sample:
-        raise InputError(f"--estimator {judging.estimator}: sites would reply with {single[0]}; agree to it with --per-sample")
+        raise InputError(f"`estimator` {judging.estimator}: sites would reply with {single[0]}; agree to it with `per_sample`")
 
 
 def _parse_parameters(text):

@@ -112,7 +112,7 @@ def conduct(
 def sites_of(grid, task, config, *, run, say, on_refused):
     """Return the Sites of a run over the nodes of a grid."""
     if not task.keys:
-        say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
+        say("the project names no keys: any admitted SuperNode may claim a client's number (option `key` of fnlkit flower-app)")
     about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names}
     return Sites(grid, task.sites, run=run, say=say, on_refused=on_refused, **about)
 

@@ -53,16 +53,15 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     reason = ""
     if name == "auto":
         name, reason = choose(network, clients, settings.get("workers", 0))
-    spec = parse(name, "--engine")
+    spec = parse(name, "`engine`")
     name = spec.name
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
-        raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
+        raise InputError(f"`engine`: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
     for option, takers in OPTIONS.items():
         if option in settings and name not in takers:
             if settings.pop(option) and not reason:
-                flag = option.replace("_", "-")
-                raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
+                raise InputError(f"`{option}` is for the engine {' or '.join(takers)}, not {name}; leave it out")
     build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
     limits = {key: settings.pop(key) for key in ("min_replies", "max_update_ratio") if key in settings}
     engine = build(clients, network, inputs, **settings)

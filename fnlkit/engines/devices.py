@@ -41,7 +41,7 @@ def make_stacked(
         return Devices(clients, network, inputs, names=names, at_once=at_once, **settings)
     engine = Stacked(clients, network, inputs, at_once=at_once, **settings)
     if len(names) > 1:
-        engine.note(f"stacked: a single device of {len(names)} is used; --at-once N trains N clients on each device")
+        engine.note(f"stacked: a single device of {len(names)} is used; `at_once=N` trains N clients on each device")
     return engine
 
 

@@ -65,8 +65,8 @@ class Engine:
             If the engine does not support it.
         """
         raise InputError(
-            "--protect secagg is only for real sites (fnlkit flower-app), because a simulation runs server and clients in one "
-            "place; remove it"
+            "`protect='secagg'` is only for real sites (fnlkit flower-app), because a simulation runs server and clients in "
+            "one place; remove it"
         )
 
     def predict(self, weights: "torch.Tensor", x: Any) -> "torch.Tensor":

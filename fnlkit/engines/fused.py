@@ -112,9 +112,11 @@ class Fused(Stacked):
         if self.net is None or self.network.device.type != "cpu":
             frozen = " with frozen parameters" if self.network.frozen else ""
             network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
-            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {network}; write --engine auto")
+            raise InputError(f"`engine` fused knows lenet5 and mlp on the CPU, not {network}; write `engine='auto'`")
         if self.network.precision == "bf16":
-            raise InputError("--engine fused computes in fp32 or fp64, not in bf16; write --engine auto or another --precision")
+            raise InputError(
+                "`engine` fused computes in fp32 or fp64, not in bf16; write `engine='auto'` or another `precision`"
+            )
         # Stacked MLPs are faster than a client at a time.
         self._small = "mlp" in (self.net[0], self.net[1][0] if self.net[0] == "pair" else "")
         self.count = workers or core_count()

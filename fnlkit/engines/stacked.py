@@ -174,7 +174,7 @@ class Stacked(Sequential):
             if wanted * need > free:
                 self.note(
                     f"stacked: {wanted} clients at once need about {_size(wanted * need)}, but {_size(free)} are free; "
-                    f"write --at-once {fitting}"
+                    f"write `at_once={fitting}`"
                 )
             return wanted
         self.note(f"stacked: {fitting} clients at once instead of {wanted}, because each needs about {_size(need)}")

@@ -95,5 +95,5 @@ def _name(function):
     raise InputError(
         f"{name or repr(function)} of {module or type(function).__name__} cannot be sent to another process: expected a "
         "function at the top of an importable module; bind its parameters with functools.partial, or write "
-        "--engine sequential"
+        "`engine='sequential'`"
     )

@@ -62,15 +62,15 @@ class Workers(Sequential):
         Engine that runs the clients within a worker.
     """
 
-    inside, hint = Sequential, "; --client-timeout sets the limit"
+    inside, hint = Sequential, "; `client_timeout` sets the limit"
     on: tuple[str, ...] = ("cpu",)
 
     def __init__(self, *args, workers=0, client_timeout=None, **settings):
         super().__init__(*args, **settings)
         if self.network.device.type not in self.on:
-            raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
+            raise InputError(f"`engine='workers'` runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
         if not hasattr(os, "fork"):
-            raise InputError("--engine workers must fork processes, which this system cannot; write --engine sequential")
+            raise InputError("`engine='workers'` must fork processes, which this system cannot; write `engine='sequential'`")
         self.count = workers or threads.core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.workers, self.shared, self.server, self.calls, self.options = [], None, None, 0, {}
@@ -224,7 +224,7 @@ class _Shared:
             message = own.files(), network, members, engine.seed, engine.inside, engine.options
             self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
+            raise InputError(f"the samples cannot be sent to another process: {error}; write `engine='sequential'`") from error
 
     def _to_shared(self, source):
         """Return an array of rows in a form that another process can read."""
@@ -354,7 +354,7 @@ def serve(connection: int, verbose: bool = False) -> None:
         clients = _clients(*members)
         engine = inside(clients, Network.unpacked(network), clients.inputs, seed=seed, **options)
     except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
-        broken = InputError(f"a worker process cannot start: {error}; write --engine sequential")
+        broken = InputError(f"a worker process cannot start: {error}; write `engine='sequential'`")
     channel.send_bytes(_READY)
     while True:
         message, (ids, round, scatter, memories) = next_message()

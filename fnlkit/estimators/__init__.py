@@ -123,14 +123,14 @@ def run_estimator(
 
     from fnlkit.estimators.inputs import EstimatorInputs
 
-    spec = parse(spec, "--estimator")
+    spec = parse(spec, "`estimator`")
     part = find(spec, ESTIMATORS, "estimator")
     whole, sends = federation.whole(), declaration(part).sends
     evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
     if evidence.federated and sends is None:
         raise InputError(
-            f"--form federated: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
-            "(fnlkit.components), or write --form pooled"
+            f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
+            "(fnlkit.components), or write `form='pooled'`"
         )
     evidence.sends = sends
     judgment = bind(spec, part, "estimator")(evidence)

@@ -60,7 +60,7 @@ def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, averag
     percentile, average : float in [0, 100], bool
         As in `fnlkit.kernels.scores.anchor_transition`.
     """
-    evidence.refuse("anchor", embeddings="write --probs, or omit both for a warm-up")
+    evidence.refuse("anchor", embeddings="write `probabilities`, or omit both for a warm-up")
     if evidence.federated:
         session = federated.with_predictions(evidence)
         return by_clients(evidence, session, anchors_of(session, len(evidence.labels), percentile, average))

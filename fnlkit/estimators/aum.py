@@ -60,7 +60,7 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
     percentile : float in [0, 100]
         Percentile of the average margins of the samples with the additional class (paper: 99).
     """
-    evidence.refuse("aum", probs="write --embeddings", run="write --embeddings")
+    evidence.refuse("aum", probabilities="write `embeddings`", run="write `embeddings`")
     session = federated.with_rows(evidence, embedding=evidence.embed())
     replies = session.ask(partial(judge_margins, epochs=epochs, percentile=percentile, seed=evidence.seed))
     evidence.weigh_counts(replies["margined"].numpy().sum(0), "mean logits")

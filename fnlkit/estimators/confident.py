@@ -64,7 +64,7 @@ def confident(
         "client" computes thresholds per client as in FedEFC (eq. 6), which suits clients with different noise. "pooled"
         averages over all clients, each of which sends C sums and counts.
     """
-    evidence.refuse("confident", embeddings="write --probs, or omit both for a warm-up")
+    evidence.refuse("confident", embeddings="write `probabilities`, or omit both for a warm-up")
     if evidence.federated:
         return by_clients(evidence, federated.with_predictions(evidence, evidence.folds(folds, by)), thresholds)
     if evidence.has_probabilities:

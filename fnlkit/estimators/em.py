@@ -75,7 +75,7 @@ def em(
         Number of right labels per class that is added to every client's counts. Without this prior, a class with three
         samples could be estimated as entirely wrong.
     """
-    evidence.refuse("em", embeddings="write --probs, or omit both for a warm-up")
+    evidence.refuse("em", embeddings="write `probabilities`, or omit both for a warm-up")
     if evidence.federated:
         session = federated.with_predictions(evidence, evidence.folds(folds, by))
         evidence.weigh_counts(session.ask(federated.reply_predicted)["predicted"].sum(0), "predictions")

@@ -58,8 +58,8 @@ def energy(
     """
     from fnlkit.estimators.warmup import train_warmup
 
-    reason = "it trains a warm-up; write --run to start from a model"
-    evidence.refuse("energy", embeddings=reason, probs=reason)
+    reason = "it trains a warm-up; write `run` to start from a model"
+    evidence.refuse("energy", embeddings=reason, probabilities=reason)
     before = 0 if evidence.run is not None else -1
     program = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
     program += ", keep=true)" if evidence.federated else ")"

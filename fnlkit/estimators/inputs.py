@@ -119,10 +119,10 @@ class EstimatorInputs:
 
     def refuse(self, estimator: str, **unused: Any) -> None:
         """Raise InputError if the user provided evidence that this estimator does not use."""
-        given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
+        given = {"embeddings": self._embeddings, "probabilities": self._probabilities, "run": self.run}
         for name, instead in unused.items():
             if given[name] is not None:
-                raise InputError(f"--{name}: {estimator} does not use it; {instead}")
+                raise InputError(f"`{name}`: {estimator} does not use it; {instead}")
 
     def weigh(self, guess: np.ndarray, what: str) -> None:
         """Warn if the guessed labels (m,) agree with the given labels only by chance."""
@@ -149,14 +149,14 @@ class EstimatorInputs:
             values = int(np.prod(self.dataset.x_train.shape[1:]))
             if self.federated and values > MOST_PIXELS:
                 raise InputError(
-                    f"--form federated: principal components of {self.dataset.name} would need all clients' samples in one "
-                    "place; write --embeddings (from fnlkit embed with a pretrained backbone, which each client can run)"
+                    f"`form='federated'`: principal components of {self.dataset.name} would need all clients' samples in one "
+                    "place; write `embeddings` (from fnlkit embed with a pretrained backbone, which each client can run)"
                 )
             if self.sites is not None:
                 return None  # each site compares the values of its samples
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
             self.say(
-                f"no --embeddings: neighbors are searched among {backbone} of {self.dataset.name}; embeddings of a "
+                f"no `embeddings`: neighbors are searched among {backbone} of {self.dataset.name}; embeddings of a "
                 "pretrained network (fnlkit embed) find far more wrong labels on photographs"
             )
             self._embeddings = embed(self.dataset, backbone)
@@ -169,7 +169,7 @@ class EstimatorInputs:
 
     def say_of_run(self) -> None:
         """Warn that a given run's predictions can be in-sample."""
-        self.say("--run: if this model was trained on the judged labels, the labels look better than they are")
+        self.say("`run`: if this model was trained on the judged labels, the labels look better than they are")
 
     def predicted(self) -> np.ndarray:
         """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
@@ -201,7 +201,7 @@ class EstimatorInputs:
             return None
         fold = fold_of(self.offsets, folds, by, self.seed)
         if fold.max(initial=0) < 1:
-            raise InputError("cross-validation needs at least 2 samples; give --probs")
+            raise InputError("cross-validation needs at least 2 samples; give `probabilities`")
         return fold
 
     def _rows(self, values, name, maker):

@@ -68,7 +68,7 @@ def knn(
     ties : "random" or "lowest"
         Choose among equal votes at random by the seed (paper), or choose the lowest label (public code).
     """
-    evidence.refuse("knn", probs="write --embeddings", run="write --embeddings")
+    evidence.refuse("knn", probabilities="write `embeddings`", run="write `embeddings`")
     offsets, labels, classes = evidence.offsets, evidence.labels, evidence.classes
     groups = np.array([0, len(labels)]) if across else offsets
     most = int(np.diff(groups).max()) - (not include_self)
@@ -77,15 +77,15 @@ def knn(
         raise InputError(f"knn(k={k}): {whose} {np.diff(groups).max():,} samples; write k from 1 to {most:,}, or omit k")
     if across and evidence.federated:
         raise InputError(
-            "--form federated: knn(across=true) needs the embeddings and labels of all clients in one place; omit across, "
-            "or write --form pooled for a simulation"
+            "`form='federated'`: knn(across=true) needs the embeddings and labels of all clients in one place; omit across, "
+            "or write `form='pooled'` for a simulation"
         )
     settings = {"classes": classes, "seed": evidence.seed, "include_self": include_self, "ties": ties}
     per_class = len(labels) / (classes * (len(groups) - 1))
     if per_class < FEW:
         evidence.say(
             f"knn: {per_class:.0f} samples per class are few for neighbor votes: wrong votes make levels too high, and "
-            "suggested labels are often wrong; --estimator confident does not use neighbors"
+            "suggested labels are often wrong; `estimator='confident'` does not use neighbors"
         )
     if evidence.federated:
         return by_clients(evidence, k, settings)

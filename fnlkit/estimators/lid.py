@@ -57,8 +57,8 @@ def lid(
     """
     from fnlkit.estimators.warmup import settings_of, train_warmup
 
-    reason = "it trains a warm-up; write --run to start from a model"
-    evidence.refuse("lid", embeddings=reason, probs=reason)
+    reason = "it trains a warm-up; write `run` to start from a model"
+    evidence.refuse("lid", embeddings=reason, probabilities=reason)
     settings = settings_of(evidence)
     fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
     iterations = iterations or max(1, round(settings.rounds * fraction))

@@ -56,7 +56,7 @@ def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "p
         already judged noisy. Without this previous step, it also splits clean clients, and a clean sample can rank above a
         mislabeled sample of a noisy client.
     """
-    evidence.refuse("loss", embeddings="write --probs, or omit both for a warm-up")
+    evidence.refuse("loss", embeddings="write `probabilities`, or omit both for a warm-up")
     if evidence.federated:
         return by_clients(evidence, federated.with_predictions(evidence), scope)
     offsets, labels = evidence.offsets, evidence.labels

@@ -111,7 +111,7 @@ def train_warmup(
     experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
     evidence.add_traffic(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
-        raise WorkStopped("the warm-up diverged; lower --lr")
+        raise WorkStopped("the warm-up diverged; lower `lr`")
     return Trained(experiment, experiment.clients.members.source)
 
 
@@ -138,7 +138,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
         If the run was trained on other samples or classes.
     """
     if int(run.meta["classes"]) != classes:
-        raise InputError(f"--run was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
+        raise InputError(f"`run` was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
     return load_trained(run, dataset, device=device_of(device))
 
 

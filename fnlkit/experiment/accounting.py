@@ -62,7 +62,7 @@ class Accounting:
         # The draws of a simulation depend on nothing but the seed: the name of the release also depends on the machine.
         clients.hidden = HiddenStream(self.key.secret, "updates", self.release if self.key.fingerprint else "simulation")
         cost = privacy.updates_epsilon(self._plan_sums())
-        clients.note(f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {sums.delta:g})-DP of a client")
+        clients.note(f"{settings.rounds} rounds under `protect` will cost ({cost:.4g}, {sums.delta:g})-DP of a client")
         return replace(protection, hidden=clients.hidden)
 
     def record_labels(self, round: int, epsilon: float | None) -> None:

@@ -89,7 +89,7 @@ def training_data(
     method, digest = plan.method, None
     federation, rows = arrange(federation, method.needs, str(method.spec))
     if plan.settings.memorization and federation.true is None:
-        raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
+        raise InputError(f"`memorization` requires true labels, but {dataset.name} declares none; omit it")
     if "embedding" in method.needs:
         vectors, note = embedding_rows(embeddings, federation, dataset, str(method.spec))
         rows["input/embedding"] = vectors
@@ -111,7 +111,7 @@ def embedding_rows(
         dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
         embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
         note = (
-            f"{method} compares samples by an embedding; no --embeddings were given, so it uses {embeddings.shape[1]} "
+            f"{method} compares samples by an embedding; no `embeddings` were given, so it uses {embeddings.shape[1]} "
             "principal components of the samples, which are far worse than a pretrained network"
         )
     if not isinstance(embeddings, Rows):
@@ -188,7 +188,7 @@ def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, in
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
     settings = plan.settings
     if settings.precision == "tf32" and device == "cpu":
-        raise InputError("--precision tf32 requires a GPU; write fp32, fp64 or bf16")
+        raise InputError("`precision` tf32 requires a GPU; write fp32, fp64 or bf16")
     build = partial(
         build_network,
         settings.model,
@@ -258,7 +258,7 @@ def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> 
             raise InputError(f"`privacy_key` has {len(given)} bytes; give 32, or the path of a file")
         return PrivacyKey(given, keys.fingerprint(given))
     if given is None:
-        note = "draws for privacy follow from the seed: this simulation protects nobody; write --privacy-key FILE to publish"
+        note = "draws for privacy follow from the seed: this simulation protects nobody; write `privacy_key=FILE` to publish"
         return PrivacyKey(hashlib.sha256(f"simulation {plan.settings.seed}".encode()).digest(), note=note)
     path = os.path.abspath(os.path.expanduser(given))
     secret = keys.read_or_draw(path)
@@ -320,8 +320,8 @@ def _single_client_rounds(fraction, clients):
     if len(clients) < 2 or cohort_size(clients, fraction) > 1:
         return ""
     return (
-        f"--fraction {fraction:g} of {len(clients)} clients is one client per round: its model becomes the next global model "
-        f"without averaging; --fraction {min(1, 5 / len(clients)):g} selects {min(5, len(clients))} clients"
+        f"`fraction` {fraction:g} of {len(clients)} clients is one client per round: its model becomes the next global model "
+        f"without averaging; `fraction={min(1, 5 / len(clients)):g}` selects {min(5, len(clients))} clients"
     )
 
 
@@ -334,7 +334,7 @@ def _public_set(data, method):
     if not len(positions):
         raise InputError(
             f"{method} requires public samples, but every sample belongs to a client; make the federation with "
-            "`fnlkit partition --public 0.1`, which assigns a tenth of the samples to no client"
+            "`fnlkit.partition(public=0.1)`, which assigns a tenth of the samples to no client"
         )
     given = np.asarray(federation.given, np.int64)[positions]
     return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(given))

@@ -24,16 +24,16 @@ def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:
     InputError
         If the name or a parameter is unknown, or the samples are no images.
     """
-    spec = parse(spec, "--augment")
+    spec = parse(spec, "`augment`")
     if spec.name == "none":
         return Augment()
     if spec.name == "auto":
         color = kind == "image" and shape[-1] == 3 and shape[0] >= 32
         return Augment(pad=4, flip=True) if color else Augment()
     if spec.name != "augment":
-        raise InputError(f"--augment: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
+        raise InputError(f"`augment`: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
     if kind != "image":
-        raise InputError(f"--augment {spec}: the data set has no images; write --augment none")
+        raise InputError(f"`augment` {spec}: the data set has no images; write `augment='none'`")
 
     def build(*, pad: Natural = 4, flip: bool = True, cutout: Natural = 0) -> Augment:
         return Augment(pad, flip, cutout)

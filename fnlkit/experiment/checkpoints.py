@@ -17,7 +17,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.assembly import digest_of_federation
 from fnlkit.experiment.conditions import machine, peak_bytes
-from fnlkit.experiment.settings import Settings, option
+from fnlkit.experiment.settings import Settings
 from fnlkit.server.clients import Clients
 
 
@@ -153,7 +153,7 @@ def rehearse(experiment: Any, first: Model) -> None:
         for _ in experiment.history:
             next(program)
     except InputError as error:
-        reason = str(error).removeprefix("--resume: ")
+        reason = str(error).removeprefix("`resume`: ")
         original.note(f"this run cannot be resumed after an interruption: {reason}")
 
 
@@ -191,7 +191,7 @@ def _check_settings(settings, run):
         before = run.settings.get(name, field.default)  # the option can be newer than the run
         # `min_replies` only decides when to stop, so a run that lost too many clients can be resumed with a lower value.
         if name not in ("rounds", "min_replies") and before != now:
-            raise InputError(f"--resume: the run was made with {option(name)} {before}, not {now}; use the settings of the run")
+            raise InputError(f"`resume`: the run was made with `{name}` {before}, not {now}; use the settings of the run")
 
 
 def _check_federation(federation, dataset, run):
@@ -211,7 +211,7 @@ def _check_federation(federation, dataset, run):
         different = "review of labels"
     else:
         return
-    raise InputError(f"--resume: the run was made from another {different}; use the federation of the run")
+    raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")
 
 
 def _check_code(user_files, run):
@@ -219,10 +219,10 @@ def _check_code(user_files, run):
     for name in [] if recorded is None else sorted(recorded.keys() | {name for name in user_files if ":" in name}):
         if recorded.get(name) != user_files.get(name):
             what = f"the code of {name}" if ":" in name else f"the file {name}"
-            raise InputError(f"--resume: {what} changed since the run was made; restore the earlier version, or train again")
+            raise InputError(f"`resume`: {what} changed since the run was made; restore the earlier version, or train again")
     if run.meta.get("unsaved"):
         raise InputError(
-            f"--resume: the optimizer's {run.meta['unsaved'][0]} stored state in its attributes, which no run saves; store it "
+            f"`resume`: the optimizer's {run.meta['unsaved'][0]} stored state in its attributes, which no run saves; store it "
             "in `updates.memory` (docs/extending.md) and train again"
         )
 
@@ -231,30 +231,30 @@ def _check_inputs(experiment, run):
     dataset = experiment.dataset
     if run.meta.get("privacy_key", "") != experiment.accounting.key.fingerprint:
         raise InputError(
-            "--resume: the run was made with another privacy key, or without one; name the key file of the run with "
-            "--privacy-key (version 0.2 wrote ~/.local/state/fnlkit/privacy.key), or train again"
+            "`resume`: the run was made with another privacy key, or without one; name the key file of the run with "
+            "`privacy_key` (version 0.2 wrote ~/.local/state/fnlkit/privacy.key), or train again"
         )
     before, now = (features and features["sha256"] for features in (run.meta.get("features"), dataset.features))
     if before != now:
-        raise InputError("--resume: the run was made with other --features; use the --features of the run")
+        raise InputError("`resume`: the run was made with other `features`; use the `features` of the run")
     mean = (run.meta.get("samples") or {}).get("mean", [])
     if dataset.kind == "vector" and list(experiment.inputs.mean) != mean:
         raise InputError(
-            "--resume: the run standardized its vectors with other statistics, or not at all like early versions of fnlkit; "
+            "`resume`: the run standardized its vectors with other statistics, or not at all like early versions of fnlkit; "
             "train again"
         )
     if run.meta.get("embedding") != experiment.embedding:
-        raise InputError("--resume: the run was made with other --embeddings; use the --embeddings of the run")
+        raise InputError("`resume`: the run was made with other `embeddings`; use the `embeddings` of the run")
     if run.meta.get("frozen") != experiment.network.frozen:
-        raise InputError("--resume: the frozen parameters of the network differ; use the --model file of the run")
+        raise InputError("`resume`: the frozen parameters of the network differ; use the `model` file of the run")
 
 
 def _check_schedule(plan, run):
     method, before, now = plan.method, run.settings["rounds"], plan.settings.rounds
     if before != now and method.budget(before) != method.budget(now):
         raise InputError(
-            f"--resume: the schedule of {method.spec} depends on the number of rounds, which was --rounds {before}; resume "
-            f"with --rounds {before}, or train {now} rounds from the start"
+            f"`resume`: the schedule of {method.spec} depends on the number of rounds, which was `rounds` {before}; resume "
+            f"with `rounds={before}`, or train {now} rounds from the start"
         )
 
 
@@ -267,14 +267,14 @@ def _replay(experiment, run):
         step = next(experiment.program, None)
         if step is None:
             raise InputError(
-                f"--resume: the run has {len(experiment.history)} rounds, more than --rounds {experiment.settings.rounds} "
-                "allows; use a higher --rounds"
+                f"`resume`: the run has {len(experiment.history)} rounds, more than `rounds` {experiment.settings.rounds} "
+                "allows; use a higher `rounds`"
             )
         experiment.model = step.model
     if clients.unread and run.finished:  # a method can request further replies after its last round
         next(experiment.program, None)
     if clients.unread:
-        raise InputError("--resume: the log of the run contains more rounds than its history; the file is damaged, train again")
+        raise InputError("`resume`: the log of the run contains more rounds than its history; the file is damaged, train again")
     clients.end_replay()
 
 

@@ -113,10 +113,10 @@ def criterion(spec: str | Spec) -> Criterion | None:
     InputError
         For an unknown criterion or parameter.
     """
-    spec = parse(spec, "--select")
+    spec = parse(spec, "`select`")
     if spec == Spec(LAST):
         return None
     if spec.name not in CRITERIA:
         known = (LAST, *CRITERIA)
-        raise InputError(f"--select: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {', '.join(known)}")
+        raise InputError(f"`select`: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {', '.join(known)}")
     return bind(spec, CRITERIA[spec.name], "criterion")

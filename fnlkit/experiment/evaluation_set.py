@@ -70,9 +70,9 @@ class EvaluationSet:
         found = value if isinstance(value, dict) else {self.measure_name: value}
         for name, number in found.items():
             if not isinstance(number, (int, float, np.number)) or not np.isfinite(number):
-                raise InputError(f"--measure {self.measure_name}: returned {number!r} for {name!r}; return finite numbers")
+                raise InputError(f"`measure` {self.measure_name}: returned {number!r} for {name!r}; return finite numbers")
             if not str(name).isidentifier() or name in RESERVED:
-                raise InputError(f"--measure {self.measure_name}: {name!r} cannot be a column; choose another name")
+                raise InputError(f"`measure` {self.measure_name}: {name!r} cannot be a column; choose another name")
         return {name: float(number) for name, number in found.items()}
 
 
@@ -101,11 +101,13 @@ def evaluation_set(
     if measure == "holdout":
         found = held_out_set(federation, train)
         if not len(found):
-            raise InputError("--measure holdout requires held-out samples; make the federation with --holdout 0.1")
+            raise InputError(
+                "`measure` holdout requires held-out samples; make the federation with `fnlkit.partition(holdout=0.1)`"
+            )
         return EvaluationSet(found.x, {"agreement": found.labels["agreement"]}, found.clients)
     measures = _of_user(measure)
     if measures and not len(test):
-        raise InputError(f"--measure {measure}: a measure of yours requires test samples in the data set")
+        raise InputError(f"`measure` {measure}: a measure of yours requires test samples in the data set")
     if len(test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
         return EvaluationSet(load_small(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))}, 0, *measures)
@@ -114,11 +116,11 @@ def evaluation_set(
 
 def _of_user(measure):
     """Return (function, name) of a user's measure, or () for ``auto``."""
-    spec = parse(measure, "--measure")
+    spec = parse(measure, "`measure`")
     if spec.name == "auto" and not spec.parameters:
         return ()
     if ":" not in spec.name:
-        raise InputError(f"--measure {measure}: write auto, holdout, or FILE.py:NAME of a measure of yours")
+        raise InputError(f"`measure` {measure}: write auto, holdout, or FILE.py:NAME of a measure of yours")
     return bind(spec, find(spec, {}, "measure"), "measure"), spec.name.rpartition(":")[2]
 
 

@@ -106,7 +106,7 @@ class Experiment:
         if self.dataset.kind == "vector":
             self.clients.note(
                 "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
-                "(--standardize none does not scale)"
+                "(`standardize='none'` does not scale)"
             )
 
     @property
@@ -276,7 +276,7 @@ class Experiment:
         if self._constant is not None:
             name, count = self.dataset.class_names[self._constant], len(self.measured)
             self.clients.note(
-                f"the last model predicts the class {name!r} for all {count:,} test samples: training collapsed; lower --lr or "
+                f"the last model predicts the class {name!r} for all {count:,} test samples: training collapsed; lower `lr` or "
                 f"the strength of {self.settings.method}'s loss"
             )
 

@@ -141,7 +141,7 @@ def network_of(run: Run, *, device: str = "cpu") -> Network:
     if "own" in needs_of(run):
         raise InputError(f"the run is of {run.settings['method']}: each client has a separate model, there is no global model")
     if run.settings["precision"] not in PRECISIONS:
-        raise InputError(f"the run was made with --precision {run.settings['precision']}, which this fnlkit does not support")
+        raise InputError(f"the run was made with `precision` {run.settings['precision']}, which this fnlkit does not support")
     network = build_network(
         run.settings["model"],
         input_shape=run.meta["input_shape"],

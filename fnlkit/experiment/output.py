@@ -41,7 +41,7 @@ def must_differ(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
 
 
 @contextmanager
-def lock_output(output: str | os.PathLike[str] | None, option: str = "-o") -> Iterator[None]:
+def lock_output(output: str | os.PathLike[str] | None, option: str = "`output`") -> Iterator[None]:
     """Lock a file that will be written.
 
     The lock ends with the process. Different links to a file share one lock.

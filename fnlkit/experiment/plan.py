@@ -151,7 +151,7 @@ class Plan:
         if parse(settings.loss) != Spec("ce") and method.has_own_loss:
             free = ", ".join(name for name in registry.METHODS if not registry.brings_loss(name))
             raise InputError(
-                f"--loss {parse(settings.loss)}: {parse(method.spec)} has its own loss; remove --loss, or use one of {free}"
+                f"`loss` {parse(settings.loss)}: {parse(method.spec)} has its own loss; remove `loss`, or use one of {free}"
             )
         return cls(
             settings,
@@ -231,11 +231,11 @@ class Plan:
         if self.protection is None:
             return
         if reason := self.unprotected_reason:
-            raise InputError(f"--protect {self.settings.protect}: {reason}; omit --protect")
+            raise InputError(f"`protect` {self.settings.protect}: {reason}; omit `protect`")
         if isinstance(self.protection, Secret) and cohort < 3:
             raise InputError(
-                f"--protect {self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
-                "other's update from the sum; raise --fraction so that a round has at least three"
+                f"`protect` {self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
+                "other's update from the sum; raise `fraction` so that a round has at least three"
             )
 
     @property
@@ -246,20 +246,20 @@ class Plan:
         """
         for name, sends in self.method.list_replies():
             if sends is None:
-                return f"--method {name} does not declare its replies; add @method(sends=...) (fnlkit.components)"
+                return f"`method` {name} does not declare its replies; add @method(sends=...) (fnlkit.components)"
             single = next((sent for sent in sends.values() if not sent.summed), None)
             if single:
-                return f"--method {name} reads each client's reply: {single.what} ({single.when})"
+                return f"`method` {name} reads each client's reply: {single.what} ({single.when})"
         if {"own", "pooled"} & self.needs:
-            return f"--method {parse(self.method.spec).name} is a reference without a round of several clients"
+            return f"`method` {parse(self.method.spec).name} is a reference without a round of several clients"
         if not declaration(self.aggregator).sums:
             name = parse(self.settings.aggregator).name
-            return f"--aggregator {name} compares the clients' models, which a sum does not contain"
+            return f"`aggregator` {name} compares the clients' models, which a sum does not contain"
         if self.make_optimizer().reads_each():
             name = parse(self.settings.optimizer).name
-            return f"--optimizer {name} reads each client's model, which a sum does not contain"
+            return f"`optimizer` {name} reads each client's model, which a sum does not contain"
         if getattr(self.make_selector(), "sampling", None) is None:
-            return f"--selector {parse(self.settings.selector).name} selects by the reply of each client"
+            return f"`selector` {parse(self.settings.selector).name} selects by the reply of each client"
         return None
 
     @property
@@ -270,7 +270,7 @@ class Plan:
         for name, sends in self.method.list_replies():
             for sent in (sends or {}).values():
                 return (
-                    f"--method {name} sends more than weights: {sent.what} ({sent.when}), which the noise on updates does not "
+                    f"`method` {name} sends more than weights: {sent.what} ({sent.when}), which the noise on updates does not "
                     "cover"
                 )
         return None
@@ -280,31 +280,32 @@ class Plan:
         settings, rule = self.settings, self.criterion
         if settings.patience and rule is None:
             raise InputError(
-                f"--patience {settings.patience} requires a criterion; add --select best-holdout, nes or label-wave"
+                f"`patience` {settings.patience} requires a criterion; add `select='best-holdout'`, nes or label-wave"
             )
         if rule is not None and "own" in self.needs:
-            raise InputError(f"--select {settings.select}: {settings.method} has no global model; omit --select")
+            raise InputError(f"`select` {settings.select}: {settings.method} has no global model; omit `select`")
         if settings.patience and any(part is not None for part in self.method.budget(settings.rounds)):
             raise InputError(
-                f"--patience {settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
-                "early; omit --patience, and --select chooses among all rounds"
+                f"`patience` {settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
+                "early; omit `patience`, and `select` chooses among all rounds"
             )
         if rule is None:
             return
         if self.protection is not None:
             raise InputError(
-                f"--select {settings.select}: the clients would send counts that --protect does not cover; omit --select"
+                f"`select` {settings.select}: the clients would send counts that `protect` does not cover; omit `select`"
             )
         if facts.real_sites:  # a site without held-out samples refuses the run
             return
         if not facts.evaluated:
             raise InputError(
-                f"--select {settings.select} requires test or held-out samples; make the federation with --holdout 0.1"
+                f"`select` {settings.select} requires test or held-out samples; make the federation with "
+                "`fnlkit.partition(holdout=0.1)`"
             )
         if self.reads_held_out and not facts.held_out:
             raise InputError(
-                f"--select {settings.select} requires held-out samples at the clients; make the federation with "
-                "`fnlkit partition --holdout 0.1`"
+                f"`select` {settings.select} requires held-out samples at the clients; make the federation with "
+                "`fnlkit.partition(holdout=0.1)`"
             )
 
     def _check_components(self, facts: RunFacts) -> None:
@@ -314,7 +315,7 @@ class Plan:
             for name, idle in (("optimizer", "fedavg"), ("aggregator", "mean")):
                 chosen = parse(getattr(self.settings, name))
                 if chosen != Spec(idle):
-                    raise InputError(f"--{name} {chosen}: {self.settings.method} averages no models; omit --{name}")
+                    raise InputError(f"`{name}` {chosen}: {self.settings.method} averages no models; omit `{name}`")
         must_suit = getattr(self.make_optimizer(), "suits", None)
         if must_suit:  # a user's optimizer does not have to define it
             must_suit(facts.network)
@@ -329,12 +330,12 @@ class Plan:
         protect = self.settings.protect
         if facts.network.size > facts.network.parameters_count:
             raise InputError(
-                f"--protect {protect}: the network has statistics of samples in addition to its weights (batch norm), "
-                "which noise would make useless; choose a --model without batch norm"
+                f"`protect` {protect}: the network has statistics of samples in addition to its weights (batch norm), "
+                "which noise would make useless; choose a `model` without batch norm"
             )
         if facts.sent_features:
             raise InputError(
-                f"--protect {protect}: clients would send sums of their features, which the noise on updates does not "
-                "cover; write --standardize none"
+                f"`protect` {protect}: clients would send sums of their features, which the noise on updates does not "
+                "cover; write `standardize='none'`"
             )
         privacy.must_account()

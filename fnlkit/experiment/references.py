@@ -36,7 +36,7 @@ def arrange(federation: Federation, wanted: Collection[str], method: str) -> tup
     if "truth" in wanted:
         if federation.true is None:
             raise InputError(
-                f"--method {method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}"
+                f"`method` {method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}"
             )
         federation = _drop_no_class(federation)
         rows["input/true"] = np.asarray(federation.true, np.int64)
@@ -50,7 +50,7 @@ def _remedy(federation):
     if federation.meta.get("noise"):
         return (
             "labels from a file replaced labels that were not declared true: if the replaced labels are true, start with "
-            "`fnlkit partition --labels true`, or declare them as y_train_true in the data set"
+            "`fnlkit.partition(labels='true')`, or declare them as y_train_true in the data set"
         )
     return "declare them (y_train_true in the data set), or create wrong labels with `fnlkit inject-noise`"
 

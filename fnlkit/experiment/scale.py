@@ -58,7 +58,7 @@ def scale_of(
     """
     if tokens:
         if standardize == "always":
-            raise InputError("--standardize always: the network looks up token ids, which cannot be scaled; omit the option")
+            raise InputError("`standardize` always: the network looks up token ids, which cannot be scaled; omit the option")
         return Scale((), (), False)
     if dataset.kind == "vector" and (standardize == "always" or standardize == "auto" and dataset.features is None):
         mean, std = pool_moments(moments(train[np.asarray(part)]) for part in federation.clients)

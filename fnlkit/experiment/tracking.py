@@ -44,11 +44,11 @@ def parse_tracker(text: str) -> tuple[str, str]:
     """
     kind, _, place = str(text).partition(":")
     if kind not in KINDS:
-        raise InputError(f"--log {text}: unknown program{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")
+        raise InputError(f"`log` {text}: unknown program{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")
     if not place:
-        raise InputError(f"--log {text}: after a colon, write {KINDS[kind]}")
+        raise InputError(f"`log` {text}: after a colon, write {KINDS[kind]}")
     if importlib.util.find_spec(kind) is None:
-        raise InputError(f"--log {text}: {kind} is not installed; run pip install 'fnlkit[{kind}]'")
+        raise InputError(f"`log` {text}: {kind} is not installed; run pip install 'fnlkit[{kind}]'")
     return kind, place
 
 
@@ -128,7 +128,7 @@ def _tensorboard(place, experiment, name):
         # Readers drop points at or after the step at which a writer starts, so the folder then contains only this run.
         writer = SummaryWriter(place, purge_step=0)
     except OSError as error:
-        raise InputError(f"--log tensorboard:{place}: {error.strerror}; name a folder that can be written") from error
+        raise InputError(f"`log` tensorboard:{place}: {error.strerror}; name a folder that can be written") from error
     began, stages, at = time.time() - experiment.seconds, [], [0]
 
     @contextmanager

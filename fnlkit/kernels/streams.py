@@ -96,7 +96,7 @@ class HiddenStream:
             If there is no secret.
         """
         if self._key is None:
-            raise InputError("a draw on which privacy depends needs a secret; give one with --privacy-key")
+            raise InputError("a draw on which privacy depends needs a secret; give one with `privacy_key`")
         self._count += 1
         data = hashlib.shake_256(self._key + self._count.to_bytes(8, "big")).digest(8 * int(np.prod(size)))
         return ((np.frombuffer(data, "<u8") >> 12) + 0.5).reshape(size) / 2**52

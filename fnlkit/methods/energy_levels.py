@@ -158,6 +158,6 @@ def when_to_estimate(rounds: int, clients: "Clients", select: Callable[..., Any]
     if after < 0:
         raise InputError(
             f"{name}: the round in which all clients take part costs {cost:.3g} of {rounds} rounds, and {at - 1} rounds "
-            f"precede it; raise --rounds or --fraction, or lower `at`"
+            f"precede it; raise `rounds` or `fraction`, or lower `at`"
         )
     return at - 1, after

@@ -41,7 +41,7 @@ def refuse_mixup(opt: "FedOpt", name: str) -> None:
     InputError
     """
     if opt.fit.mixup:
-        raise InputError(f"--mixup {opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove --mixup")
+        raise InputError(f"`mixup` {opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove `mixup`")
 
 
 class Round(NamedTuple):

@@ -158,7 +158,7 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
         raise InputError(
             f"fedcorr: {iterations} iterations cost {cost} of {rounds} rounds at fraction "
             f"{fraction:g}, too many with {max(0, finetune_rounds)} fine-tuning and {max(0, usual_rounds)} usual rounds; "
-            "raise --rounds or lower iterations, finetune_rounds, usual_rounds"
+            "raise `rounds` or lower iterations, finetune_rounds, usual_rounds"
         )
     return iterations, finetune_rounds, usual_rounds
 

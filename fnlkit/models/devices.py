@@ -7,7 +7,7 @@ import torch
 from fnlkit.errors import InputError
 
 
-def device_of(name: str, what: str = "--device") -> str:
+def device_of(name: str, what: str = "`device`") -> str:
     """Return the torch device of an option: ``auto`` is a GPU if there is one, else the CPU.
 
     Raises

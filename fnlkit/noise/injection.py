@@ -70,7 +70,7 @@ def inject(
     0.4
     """
     must_support(federation)
-    spec = parse(noise, "--noise")
+    spec = parse(noise, "`noise`")
     model = bind(spec, find(spec, MODELS, "noise"), "noise")
     before = federation.meta.get("noise", [])
     # A second noise model with the same seed must not select the same samples as the first.

@@ -175,21 +175,21 @@ def audit(
     check_settings(warm_up, "audit")
     federation = to_federation(federation, TASKS)
     if embeddings is not None and backbone not in ("auto", "none"):
-        raise InputError(f"--backbone {backbone}: --embeddings are given; omit one of both")
+        raise InputError(f"`backbone` {backbone}: `embeddings` are given; omit one of both")
     vectors, source = rows_of(embeddings, "embeddings", federation)
     given, of = rows_of(probabilities, "probabilities", federation)
     data = data_of(federation, dataset, say)
     if federation.task not in PLAIN and given is not None:
-        raise InputError(f"--probs is for labels that are classes, not for {federation.task}; omit it")
+        raise InputError(f"`probabilities` is for labels that are classes, not for {federation.task}; omit it")
     if vectors is None:
         vectors, source = embed_for_audit(data, backbone, device=device, say=say, progress=progress)
     if federation.task not in PLAIN:
         if quick:
-            raise InputError(f"--quick is for labels that are classes, not for {federation.task}; omit it")
+            raise InputError(f"`quick` is for labels that are classes, not for {federation.task}; omit it")
         return _audit_task(federation, data, vectors, folds=folds, seed=seed, say=say, dataset=dataset, source=source)
     if quick:
         if given is not None:
-            raise InputError("--quick computes its own probabilities from sums; omit --probs")
+            raise InputError("`quick` computes its own probabilities from sums; omit `probabilities`")
         return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
     how = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
     how["checkpoints"] = checkpoints
@@ -256,7 +256,7 @@ def embed_for_audit(
                 "a pretrained network, which finds far more wrong labels on photographs"
             )
             return None, None
-        say(f"labels are judged by features of {backbone}, a pretrained network; --backbone none uses the images alone")
+        say(f"labels are judged by features of {backbone}, a pretrained network; `backbone='none'` uses the images alone")
     if backbone == "none":
         return None, None
     place = place_of(data, backbone, device=device)

@@ -288,7 +288,7 @@ def engines(devices: Sequence[str], broken: list[str]) -> list[dict[str, object]
             if not difference <= ROUNDING:
                 broken.append(
                     f"engine {name} on {device}: weights differ from those of engine sequential by {difference:.1e} of the "
-                    f"largest weight, more than rounding explains ({ROUNDING:g}); write --engine sequential and report it"
+                    f"largest weight, more than rounding explains ({ROUNDING:g}); write `engine='sequential'` and report it"
                 )
     return out
 

@@ -109,7 +109,7 @@ class Evaluation:
             If there are several runs.
         """
         if len(self.runs) != 1:
-            raise InputError(f"-o {target} takes the arrays of one run, found {len(self.runs)}")
+            raise InputError(f"`output` {target} takes the arrays of one run, found {len(self.runs)}")
         meta = with_record({"provenance": self.runs[0].meta.get("provenance", [])}, provenance("evaluate"))
         files.write(files.Artifact("fnlkit.evaluation/1", self.arrays, meta), target)
 
@@ -151,7 +151,7 @@ def _words(by):
     words = by.split(",") if isinstance(by, str) else list(by)
     words = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not words:
-        raise InputError("--by names nothing; write what makes a group, for example method,noise")
+        raise InputError("`by` names nothing; write what makes a group, for example method,noise")
     return words
 
 
@@ -215,7 +215,7 @@ def evaluate(
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
-        raise InputError(f"--target {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
+        raise InputError(f"`target` {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
     labeled = _once_each([found for run in runs for found in open_runs(run, trust=trust, say=say)], say)
     loaded_runs = [run for _, run in labeled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
@@ -226,7 +226,7 @@ def evaluate(
         _personal(rows, loaded_runs, dataset)
     if len(rows) > 1:
         if cross_site:
-            raise InputError(f"--cross-site is of one run, found {len(rows)}")
+            raise InputError(f"`cross_site` is of one run, found {len(rows)}")
         for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
             row["group"] = group
         if test:
@@ -235,7 +235,7 @@ def evaluate(
     away = loaded_runs[0].meta["dataset"] == REAL_SITES  # the run's records already contain its accuracy
     if away and (dataset is not None or cross_site):
         raise InputError(
-            "a run over sites of their own is judged by what its server measured; leave --dataset and --cross-site out"
+            "a run over sites of their own is judged by what its server measured; leave `dataset` and `cross_site` out"
         )
     data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
     alone = away or (cross_site or personal) and "own" in needs_of(loaded_runs[0])
@@ -260,7 +260,7 @@ def _on_the_same_labels(rows, runs, dataset, target):
         some, names = [runs[place] for place in places], [rows[place]["run"] for place in places]
         listed = f"{names[0]} and {names[1]}"
         if target is not None:
-            raise InputError(f"--target: {listed} measured agreement with different held-out labels; leave --target out")
+            raise InputError(f"`target`: {listed} measured agreement with different held-out labels; leave `target` out")
         if some[0].meta["dataset"] == REAL_SITES or any("own" in needs_of(run) for run in some):
             raise InputError(
                 f"{listed} measured agreement with different held-out labels, and no common model can be tested here; "
@@ -304,7 +304,7 @@ def _personal(rows, runs, dataset):
     for row, run in zip(rows, runs, strict=True):
         if run.meta["dataset"] == REAL_SITES:
             raise InputError(
-                f"--personal: the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them"
+                f"`personal`: the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them"
             )
         row["personal"] = personal(run, to_dataset(dataset if dataset is not None else run.meta["dataset"]))
 

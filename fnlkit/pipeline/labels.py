@@ -150,7 +150,7 @@ def partition(
         raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
     if task or label:
         if not isinstance(source, (str, os.PathLike)):
-            raise InputError("--task and --label describe a table; name its path")
+            raise InputError("`task` and `label` describe a table; name its path")
         source = with_labels(os.fspath(source), label=label or "", task=task or "")
     data = data_of(source, dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
@@ -184,7 +184,7 @@ def _sites_left(data, scheme):
     """Yield a note if the data names sites but is split by a different scheme."""
     count = len(set(data.fields["site"])) if "site" in data.fields else 0
     if count > 1 and str(scheme) == "iid":
-        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each site a client"
+        yield f"the data comes from {count:,} sites and is mixed over clients; `scheme='sites'` makes each site a client"
 
 
 def inject_noise(

@@ -39,7 +39,7 @@ def predict(
     """
     run = _open_run(run, trust)
     if data is None and not unlabeled:
-        raise InputError("name DATA, or --unlabeled for samples of the run's own data set that have no label")
+        raise InputError("name DATA, or `unlabeled` for samples of the run's own data set that have no label")
     samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled)
     words, labels = describe_samples(run)["class_names"], found.argmax(1).tolist()
     rows = [

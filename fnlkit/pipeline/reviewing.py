@@ -167,8 +167,8 @@ def export_review(
     sizes = {"budget": budget, "at_random": at_random, "seed": seed}
     if guarantee is None:
         if confidence is not None or reviewer_errors or candidates is not None or of_class is not None:
-            needs = "--confidence, --reviewer-errors, --candidates and --class need --guarantee Q"
-            raise InputError(f"{needs}, such as --guarantee 0.2")
+            needs = "`confidence`, `reviewer_errors`, `candidates` and `of_class` need `guarantee=Q`"
+            raise InputError(f"{needs}, such as `guarantee=0.2`")
         chosen = choose(federation, client, **sizes)
     else:
         given = None if of_class is None else class_of(federation, of_class)
@@ -184,7 +184,7 @@ def export_review(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"-o {shown.plain(folder)}: {error.strerror}; name a folder") from error
+        raise InputError(f"`output` {shown.plain(folder)}: {error.strerror}; name a folder") from error
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])

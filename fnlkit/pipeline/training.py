@@ -126,8 +126,8 @@ def train(
     rows = metrics_path(target, metrics and os.fspath(metrics))
     # Without a key nothing is released: the draws of a simulation follow from the seed.
     written = ledger_path("none" if privacy_key is None and ledger is None else ledger, federation.dataset)
-    must_differ({"-o": target, "--metrics": rows, "--ledger": written, "--privacy-key": privacy_key})
-    with lock_output(target), lock_output(rows, "--metrics"), torch_threads():
+    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": written, "`privacy_key`": privacy_key})
+    with lock_output(target), lock_output(rows, "`metrics`"), torch_threads():
         if not overwrite:
             _keep_unfinished(target, resume)
         experiment = Experiment(
@@ -212,8 +212,8 @@ def _preset(name, given, say):
     if left_out and say:
         method = settings["method"].partition("(")[0]
         say(
-            f"--preset {name}: {', '.join(left_out)} of the preset are parts of another number of rounds and are not used; "
-            f"{method} derives them from --rounds"
+            f"`preset` {name}: {', '.join(left_out)} of the preset are parts of another number of rounds and are not used; "
+            f"{method} derives them from `rounds`"
         )
     return settings
 
@@ -224,7 +224,7 @@ def _resume(resume, say):
     if os.path.exists(resume):
         return TrainedRun.read(os.fspath(resume))
     if say:
-        say(f"--resume {resume}: the file does not exist yet; training starts from the first round")
+        say(f"`resume` {resume}: the file does not exist yet; training starts from the first round")
     return None
 
 
@@ -239,8 +239,8 @@ def _keep_unfinished(target, resume):
         return  # another file, or a damaged one
     if run.history and not run.finished:
         raise InputError(
-            f"-o {target}: contains {len(run.history):,} rounds of an unfinished run; add --resume {target} to continue it, or "
-            "--overwrite to replace it"
+            f"`output` {target}: contains {len(run.history):,} rounds of an unfinished run; add `resume={target!r}` to "
+            "continue it, or `overwrite=True` to replace it"
         )
 
 

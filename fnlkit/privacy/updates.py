@@ -58,7 +58,7 @@ class Sums(NamedTuple):
         return min(DELTA, 0.1 / self.clients)
 
 
-def must_account(option: str = "--protect") -> None:
+def must_account(option: str = "`protect`") -> None:
     """Raise InputError, which names the option, if the accountant is not installed."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise InputError(f"{option} needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'")
@@ -205,7 +205,7 @@ def find_sums(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
             sums = Sums(**(one.updates or {}))
         except TypeError as error:
             raise InputError(
-                f"the ledger contains protected updates of another form ({error}); name another with --ledger"
+                f"the ledger contains protected updates of another form ({error}); name another with `ledger`"
             ) from error
         out.setdefault(one.clients or one.id, []).append(sums)
     return out

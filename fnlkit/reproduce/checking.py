@@ -72,5 +72,5 @@ def must_be_components(named: Mapping[str, str]) -> None:
         if kind in _TABLES and text != "auto":
             place, given = _TABLES[kind]
             module, _, table = place.partition(":")
-            spec = parse(text, f"--{kind}")
+            spec = parse(text, f"`{kind}`")
             bind(spec, find(spec, getattr(import_module(module), table), kind), kind, given=given)

@@ -53,7 +53,7 @@ def shard(all_jobs: Sequence[JobLike], text: str) -> Sequence[JobLike]:
     """
     part, slash, of = text.partition("/")
     if not (slash and part.isdecimal() and of.isdecimal() and 1 <= int(part) <= int(of)):
-        raise InputError(f"--shard {text}: write the part and the number of parts, from 1/8 to 8/8")
+        raise InputError(f"`shard` {text}: write the part and the number of parts, from 1/8 to 8/8")
     part, of = int(part), int(of)
     return all_jobs[len(all_jobs) * (part - 1) // of : len(all_jobs) * part // of]
 
@@ -79,7 +79,7 @@ def merge(all_jobs: Sequence[Any], folder: str | os.PathLike[str], others: Seque
     """
     for other in others:
         if not os.path.isdir(other):
-            raise InputError(f"--merge {other}: no such folder")
+            raise InputError(f"`merge` {other}: no such folder")
     must_belong_together(all_jobs, [folder, *others])
     chosen = {}
     for job in all_jobs:
@@ -281,9 +281,9 @@ def _copy(source, target):
         descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise InputError(
-            f"--merge {display_path(source)}: {error.strerror}; a folder to merge contains regular files only"
+            f"`merge` {display_path(source)}: {error.strerror}; a folder to merge contains regular files only"
         ) from None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"--merge {display_path(source)}: is no regular file; remove it")
+            raise InputError(f"`merge` {display_path(source)}: is no regular file; remove it")
         saving.write_bytes(iter(lambda: file.read(2**20), b""), target)

@@ -135,7 +135,7 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
         methods = dict.fromkeys(row["method"] for row in found)
         settings = dict.fromkeys(row["setting"] for row in found)
         raise InputError(
-            f"--only {only!r} matches no row{remedy}; methods: {', '.join(methods)}; settings: {'; '.join(settings)}"
+            f"`only` {only!r} matches no row{remedy}; methods: {', '.join(methods)}; settings: {'; '.join(settings)}"
         )
     methods = {row["method"].lower() for row in found}
     exact = [row for row in kept if row["method"].lower() in parts]
@@ -394,13 +394,13 @@ def jobs(
     regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
     sets = {regime["dataset"] for regime in regimes}
     if dataset and len(sets) > 1:
-        raise InputError(f"--dataset {dataset} would replace {', '.join(sorted(sets))}; select one data set with --only")
+        raise InputError(f"`dataset` {dataset} would replace {', '.join(sorted(sets))}; select one data set with `only`")
     notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
     for regime in regimes:
         if "path=" in " ".join(regime["steps"]):
-            notes[regime["name"]] = "the file of human labels must be in the folder of -o"
+            notes[regime["name"]] = "the file of human labels must be in the folder of `output`"
         if "weights=ViT" in regime.get("backbone", "") and embeddings is None:
-            clip = "OpenAI's weights of CLIP must be in the folder of -o as ViT-B-32.pt; --embeddings replaces them"
+            clip = "OpenAI's weights of CLIP must be in the folder of `output` as ViT-B-32.pt; `embeddings` replaces them"
             notes[regime["name"]] = "; ".join(filter(None, [regime["note"], clip]))
     made = made | {"regime": regimes}
     return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes

@@ -226,7 +226,7 @@ def _search(recipe):
     for regime in recipe["regime"]:
         if not any(step(text)[0] == "partition" and "--holdout" in text for text in regime["steps"]):
             raise InputError(
-                f"regime {_short(regime['name'])}: search reads held-out noisy labels; add --holdout 0.1 to partition"
+                f"regime {_short(regime['name'])}: search reads held-out noisy labels; add `fnlkit.partition(holdout=0.1)`"
             )
 
 

@@ -188,7 +188,7 @@ class _Work:
         """Return the jobs of this shard."""
         found = gathering.shard(jobs, self.options.shard) if self.options.shard else jobs
         if jobs and not found:
-            self.say(f"--shard {self.options.shard} of {len(jobs)} runs has no runs")
+            self.say(f"`shard` {self.options.shard} of {len(jobs)} runs has no runs")
         return found
 
     def make(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
@@ -236,15 +236,15 @@ class Plan(_Work):
         self.given = {"dataset": self.dataset, "only": options.only, "embeddings": self.embeddings, **self.replaced}
         self.title = self.recipe.get("title", name)
         if options.stored and not options.add:
-            raise InputError(f"--stored {options.stored} is for --add")
+            raise InputError(f"`stored` {options.stored} is for `add`")
         if options.no_search and self.recipe.pop("search", None) is not None:
             self.title += ", not searched: all methods have the recipe's own options"
         if options.add:
             self.stored = options.stored or cells.path_of(name)
             if self.stored is None:
                 raise InputError(
-                    f"--add: fnlkit has no stored results of {name}, only of {', '.join(cells.list_included())}; write some "
-                    "with --export, then name --stored"
+                    f"`add`: fnlkit has no stored results of {name}, only of {', '.join(cells.list_included())}; write some "
+                    "with `export`, then name `stored`"
                 )
             self.header, self.cells = cells.read_cells(self.stored)
             cells.must_be_searched_alike(self.header, self.stored, self.recipe)
@@ -305,7 +305,7 @@ class Table(_Work):
         super().__init__(name, options, say)
         for word in ("baseline", "add", "stored", "no_search"):
             if getattr(options, word):
-                raise InputError(f"--{word.replace('_', '-')} is for recipes; {name} is compared with published numbers")
+                raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
         self.name = name
         more = {key: getattr(options, key) for key in ("only", "scale", "seeds", "rounds", "model")}
         self.jobs, self.notes = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)

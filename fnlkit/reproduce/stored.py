@@ -95,7 +95,7 @@ def write_cells(
     """
     found = cells(all_jobs, folder, DIGITS)
     if not found:
-        raise InputError(f"--export {target}: no run in {folder} is finished")
+        raise InputError(f"`export` {target}: no run in {folder} is finished")
     machine = {"engine", "cpu_capability", "torch"}
     first = {job.regime: path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists()}
     about = {regime: Run.read(str(path)).meta for regime, path in first.items()}
@@ -139,10 +139,10 @@ def must_be_searched_alike(header: dict[str, Any], path: str, recipe: dict[str, 
     if found == wanted:
         return
     if found is None:
-        raise InputError(f"{path}: measured without a search; add --no-search, so that the added method is not searched either")
+        raise InputError(f"{path}: measured without a search; add `no_search`, so that the added method is not searched either")
     if wanted is None:
-        raise InputError(f"{path}: measured after a search; leave --no-search out, so that the added method is searched too")
-    raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without --add")
+        raise InputError(f"{path}: measured after a search; leave `no_search` out, so that the added method is searched too")
+    raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without `add`")
 
 
 def list_included() -> list[str]:
@@ -172,7 +172,7 @@ def read_cells(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[
             raise ValueError(header.get("kind"))
         found = [_cell(line) for line in lines]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not a file of stored cells; `fnlkit reproduce RECIPE --export` writes one") from error
+        raise InputError(f"{path}: not a file of stored cells; `fnlkit reproduce RECIPE` with `export` writes one") from error
     return header, found
 
 
@@ -210,7 +210,7 @@ def adding(recipe: dict[str, Any], methods: Sequence[str], only: str | None = No
     for number, regime in select_regimes(recipe, only):
         known = {entry.label for entry in entries(regime)}
         if double := known & set(methods):
-            raise InputError(f"--add {min(double)}: the recipe has this method; run the recipe without --add")
+            raise InputError(f"`add` {min(double)}: the recipe has this method; run the recipe without `add`")
         regimes.append(regime | {"methods": added, "places": places, "key": regime.get("key", number)})
     return recipe | {"regime": regimes}
 
@@ -243,7 +243,7 @@ def must_fit(
     """
     for regime, digest in fingerprints(recipe, **train).items():
         if header["regimes"].get(regime, digest) != digest:
-            raise InputError(f"{path}: measured with other steps or options of regime {regime!r}; run the recipe without --add")
+            raise InputError(f"{path}: measured with other steps or options of regime {regime!r}; run the recipe without `add`")
     for job in all_jobs:
         run = Path(folder) / f"{job.name}.pt"
         wanted = header["datasets"].get(job.regime)

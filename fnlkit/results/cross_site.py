@@ -44,7 +44,8 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     positions = held_out_positions(federation)
     if len(federation) < 2 or not len(positions):
         raise InputError(
-            "--cross-site compares sites on held-out samples; partition over at least two sites with --holdout 0.2"
+            "`cross_site` compares sites on held-out samples; partition over at least two sites with "
+            "`fnlkit.partition(holdout=0.2)`"
         )
     experiment, weights = _own_models(run, federation, dataset)
     owner = federation.extra["holdout_client"][positions]

@@ -128,9 +128,9 @@ def export(run: "Run", target: str) -> float | None:
     """
     ending = Path(target).suffix
     if ending not in FORMATS:
-        raise InputError(f"-o {target}: the extension selects the format; write {', '.join(FORMATS)}")
+        raise InputError(f"`output` {target}: the extension selects the format; write {', '.join(FORMATS)}")
     if not Path(target).resolve().parent.is_dir():
-        raise InputError(f"-o {target}: the folder does not exist; create it first")
+        raise InputError(f"`output` {target}: the folder does not exist; create it first")
     module = network_of(run).module.float().eval()
     module = getattr(module, "module", module) if run.meta.get("head") else module
     for parameter in module.parameters():
@@ -161,7 +161,7 @@ def _onnx(deployed, x, free, expected, target):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"-o {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
+        raise InputError(f"`output` {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
     written = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False).model_proto.SerializeToString()
     difference = None
     with contextlib.suppress(ImportError):

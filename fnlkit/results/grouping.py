@@ -111,8 +111,8 @@ def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: 
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(f"--baseline {wanted} could mean {' or '.join(found)}; write one of them in full")
-    raise InputError(f"--baseline {wanted}: no run has it{nearest(wanted, names)}; write one of {', '.join(names)}")
+        raise InputError(f"`baseline` {wanted} could mean {' or '.join(found)}; write one of them in full")
+    raise InputError(f"`baseline` {wanted}: no run has it{nearest(wanted, names)}; write one of {', '.join(names)}")
 
 
 def _spec(text):
@@ -170,7 +170,7 @@ def groups(
     return out
 
 
-def full_name(word: str, decided: list[dict[str, Any]], option: str = "--by") -> str:
+def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") -> str:
     """Return the full name for a short word, such as ``inject-noise --noise`` for ``noise``.
 
     Parameters
@@ -323,14 +323,14 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
         If the groups lack the name or the measure.
     """
     if measure not in PIVOT:
-        raise InputError(f"--show {measure}: write one of {', '.join(PIVOT)}")
+        raise InputError(f"`show` {measure}: write one of {', '.join(PIVOT)}")
     names = list(found[0]["group"]) if found else []
     rest = [name for name in names if name != word]
     if found and (word not in names or len(rest) != 1):
-        raise InputError(f"--pivot {word} requires --by with two names, for example --by method,{word}")
+        raise InputError(f"`pivot` {word} requires `by` with two names, for example `by='method,{word}'`")
     number = next((name for name in PIVOT[measure] if any(name in one["measures"] for one in found)), None)
     if number is None:
-        raise InputError(f"--show {measure}: no group has it")
+        raise InputError(f"`show` {measure}: no group has it")
     columns = list(dict.fromkeys(str(one["group"][word]) for one in found))
     cells = {(str(one["group"][rest[0]]), str(one["group"][word])): one for one in found}
     leading, rows = _leading(found, [number]), []

@@ -79,7 +79,7 @@ def find_shared_samples(runs: "list[Run]", names: list[str]) -> Shared:
     common = held_out_positions(runs[0].federation())
     for run in runs[1:]:
         common = np.intersect1d(common, held_out_positions(run.federation()))
-    advice = "compare them on verified samples (`fnlkit partition --gold`), or evaluate them one by one"
+    advice = "compare them on verified samples (`fnlkit.partition(gold=...)`), or evaluate them one by one"
     if not len(common):
         raise InputError(f"{_join_names(names)} measure agreement with different labels and have no common sample; {advice}")
     received = [np.asarray(run.labels.get("received", run.labels["given"]), np.int64)[common] for run in runs]

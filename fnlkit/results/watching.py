@@ -39,7 +39,7 @@ class Metrics:
             mode = os.stat(path).st_mode
         except OSError as error:
             raise InputError(
-                f"{path}: {error.strerror}; `fnlkit train -o RUN.pt` writes RUN.metrics.jsonl beside it"
+                f"{path}: {error.strerror}; `fnlkit.train(output='RUN.pt')` writes RUN.metrics.jsonl beside it"
             ) from error
         if not stat.S_ISREG(mode):
             raise InputError(f"{path}: no regular file; give the RUN.metrics.jsonl that `fnlkit train` writes")

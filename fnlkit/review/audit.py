@@ -140,7 +140,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     for name in detectors:
         if name not in DETECTORS:
             known = ", ".join(DETECTORS)
-            raise InputError(f"--detectors {name}: unknown{nearest(name, DETECTORS)}; the detectors are {known}")
+            raise InputError(f"`detectors` {name}: unknown{nearest(name, DETECTORS)}; the detectors are {known}")
     timed, say = say is not None and sites is None, say or (lambda text: None)
     whole = federation.whole()  # held-out samples are judged as well
     known = EstimatorInputs(whole, dataset, embeddings=embeddings, probabilities=probabilities, seed=seed)

@@ -51,7 +51,7 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
     InputError
     """
     if method not in METHODS:
-        raise InputError(f"--method is {method!r}; write one of {', '.join(METHODS)}")
+        raise InputError(f"`method` is {method!r}; write one of {', '.join(METHODS)}")
     votes, classes = np.asarray(votes), federation.classes
     if votes.ndim != 2 or len(votes) != len(federation.given) or votes.dtype.kind not in "iu" or not votes.shape[1]:
         size = len(federation.given)
@@ -110,7 +110,7 @@ def consensus_of_rows(federation, method="dawid-skene", *, provenance=None):
     If each client is an annotator, the votes of all clients are combined.  Otherwise each site decides alone.
     """
     if method not in METHODS[:2]:
-        raise InputError(f"--method {method}: a federation with a row per vote supports {' and '.join(METHODS[:2])}")
+        raise InputError(f"`method` {method}: a federation with a row per vote supports {' and '.join(METHODS[:2])}")
     names, who = np.unique(federation.extra["annotator"], return_inverse=True)
     sample, whole = np.asarray(federation.extra["sample_of"]), federation.whole().clients
     given, confidence = np.array(federation.given, np.int64), np.zeros(len(federation.given))
@@ -144,7 +144,9 @@ def _decide(votes, classes, method, probabilities):
         posterior, error, prior = dawid_skene(votes, classes)
         return posterior, np.einsum("c,acc->a", prior, error)
     if probabilities is None:
-        raise InputError("crowdlab combines votes with a model's probabilities; write --probs FILE, or --method dawid-skene")
+        raise InputError(
+            "crowdlab combines votes with a model's probabilities; write `probabilities=FILE`, or `method='dawid-skene'`"
+        )
     return _crowdlab(votes, classes, probabilities), None
 
 
@@ -192,14 +194,14 @@ def _crowdlab(votes, classes, probabilities):
         from cleanlab.multiannotator import get_label_quality_multiannotator
     except ImportError as error:
         raise InputError(
-            "crowdlab requires cleanlab; run pip install 'fnlkit[consensus]', or use --method dawid-skene"
+            "crowdlab requires cleanlab; run pip install 'fnlkit[consensus]', or use `method='dawid-skene'`"
         ) from error
     table = pandas.DataFrame(np.where(votes >= 0, votes, np.nan))
     table = table.loc[:, table.notna().any()]  # cleanlab rejects annotators without votes here
     try:
         found = get_label_quality_multiannotator(table, probabilities, verbose=False)["label_quality"]
     except ValueError as error:  # cleanlab's own conditions, for example a sample with two votes
-        raise InputError(f"--method crowdlab does not accept these votes: {error}; use --method dawid-skene") from error
+        raise InputError(f"`method='crowdlab'` does not accept these votes: {error}; use `method='dawid-skene'`") from error
     label, quality = found["consensus_label"].to_numpy(int), found["consensus_quality_score"].to_numpy(float)
     out = np.repeat((1 - quality)[:, None] / (classes - 1), classes, 1)
     # Use the most probable label even if cleanlab doubts it.

@@ -99,7 +99,7 @@ def correct_listed(federation, *, drop=False, provenance=None):
     ]
     if not lists:
         raise InputError(
-            "the federation has no list to apply; `fnlkit review export --guarantee 0.2` and `review import` make one"
+            "the federation has no list to apply; `fnlkit.export_review(guarantee=0.2)` and `fnlkit.import_review()` make one"
         )
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
     listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)

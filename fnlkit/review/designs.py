@@ -123,13 +123,13 @@ def plan_design(federation, client, reviews, *, q, candidates=None, confidence=N
         If a number is out of range.
     """
     if not (isinstance(q, (int, float)) and 0 < q < 1):
-        raise InputError(f"--guarantee {q}: expected a share between 0 and 1, such as 0.2")
+        raise InputError(f"`guarantee` {q}: expected a share between 0 and 1, such as 0.2")
     if confidence is not None and not 0 < confidence < 1:
-        raise InputError(f"--confidence {confidence}: expected a probability between 0 and 1, such as 0.95")
+        raise InputError(f"`confidence` {confidence}: expected a probability between 0 and 1, such as 0.95")
     if not 0 <= errors < 1:
-        raise InputError(f"--reviewer-errors {errors}: expected a rate from 0 to below 1, such as 0.05")
+        raise InputError(f"`reviewer_errors` {errors}: expected a rate from 0 to below 1, such as 0.05")
     if errors and confidence is not None:
-        raise InputError("--reviewer-errors: is for a guarantee on average; omit --confidence")
+        raise InputError("`reviewer_errors`: is for a guarantee on average; omit `confidence`")
     order = rank_samples(federation, client, given)
     if candidates is None:
         levels = federation.extra.get(f"{PREFIX}client_level")

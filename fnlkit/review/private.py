@@ -66,10 +66,10 @@ def sigma_of(epsilon, delta):
         If a value is out of range, or if the extra ``privacy`` is not installed.
     """
     if not 0.01 <= epsilon <= 100:
-        raise InputError(f"--epsilon {epsilon:g}: expected 0.01 to 100")
+        raise InputError(f"`epsilon` {epsilon:g}: expected 0.01 to 100")
     if not 0 < delta <= 0.01:
-        raise InputError(f"--delta {delta:g}: expected a number above 0 and at most 0.01")
-    must_account("--epsilon")
+        raise InputError(f"`delta` {delta:g}: expected a number above 0 and at most 0.01")
+    must_account("`epsilon`")
     import dp_accounting
 
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
@@ -80,7 +80,7 @@ def total_epsilon(releases, delta):
 
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
     """
-    must_account("--epsilon")
+    must_account("`epsilon`")
     import dp_accounting
 
     precision = sum(1 / sigma_of(*one) ** 2 for one in releases)

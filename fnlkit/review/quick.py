@@ -99,9 +99,9 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
         If there are fewer than three sites, or if too few samples can send sums.
     """
     if len(federation) < 3:
-        raise InputError(f"a quick audit compares at least 3 sites, found {len(federation)}; leave out --quick")
+        raise InputError(f"a quick audit compares at least 3 sites, found {len(federation)}; leave out `quick`")
     if crowd.count_shared(federation.whole())[0]:
-        raise InputError("a quick audit needs clients with separate samples, and annotators share theirs; leave out --quick")
+        raise InputError("a quick audit needs clients with separate samples, and annotators share theirs; leave out `quick`")
     must_be(dataset, federation.meta, len(federation.given), what="the federation")
     whole = federation.whole()
     x, _, shape, image = intake(dataset)

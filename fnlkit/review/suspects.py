@@ -90,7 +90,7 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
 
 def _must_be_scored(federation, client):
     if not 0 <= client < len(federation):
-        raise InputError(f"--client {client}: expected a client from 0 to {len(federation) - 1}")
+        raise InputError(f"`client` {client}: expected a client from 0 to {len(federation) - 1}")
     if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
         raise InputError(
             "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
@@ -132,7 +132,7 @@ def choose_guaranteed(
     rest = open_ones[~np.isin(open_ones, top)]
     design = replace(design, random=min(random_ones, len(rest)))
     if not design.reviews:
-        raise InputError("--guarantee: no candidate can be reviewed; lower --at-random, or raise --budget")
+        raise InputError("`guarantee`: no candidate can be reviewed; lower `at_random`, or raise `budget`")
     rng = stream(seed, "guarantee", len(federation.meta.get("reviews", [])), client)
     positions = np.concatenate([top[draw_reviews(len(top), design.reviews, rng)], rng.permutation(rest)[: design.random]])
     order = rng.permutation(len(positions))
@@ -157,9 +157,9 @@ def client_of(federation, name):
     if name.isdecimal() and int(name) < len(names):
         return int(name)
     if names == [f"client {k}" for k in range(len(names))]:
-        raise InputError(f"--client {name}: expected a client from 0 to {len(names) - 1}")
+        raise InputError(f"`client` {name}: expected a client from 0 to {len(names) - 1}")
     known = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
-    raise InputError(f"--client {name}: no site has this name{nearest(name, names)}; the sites are {known}")
+    raise InputError(f"`client` {name}: no site has this name{nearest(name, names)}; the sites are {known}")
 
 
 def class_of(federation, name):
@@ -172,7 +172,7 @@ def class_of(federation, name):
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     if name not in names or federation.task not in PLAIN:
         raise InputError(
-            f"--class {name}: no class has this name{nearest(name, names)}; the classes are {', '.join(names[:12])}"
+            f"`of_class` {name}: no class has this name{nearest(name, names)}; the classes are {', '.join(names[:12])}"
         )
     return names.index(name)
 

@@ -109,7 +109,7 @@ def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
     least, _ = smallest_cohort(aggregate)
     if count >= least:
         return None
-    return f"--aggregator {_name_of(aggregate)} needs rounds of {least} clients or more, found {count}; raise --fraction"
+    return f"`aggregator` {_name_of(aggregate)} needs rounds of {least} clients or more, found {count}; raise `fraction`"
 
 
 def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
@@ -128,7 +128,7 @@ def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
         reason = f"is robust only in rounds of {safe} or more clients, found {count}"
     else:
         reason = f"cannot outvote a client in a round of {count}: it is the mean"
-    return f"--aggregator {_name_of(aggregate)} {reason}; raise --fraction for larger rounds"
+    return f"`aggregator` {_name_of(aggregate)} {reason}; raise `fraction` for larger rounds"
 
 
 def _name_of(aggregate):

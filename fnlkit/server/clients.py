@@ -51,10 +51,10 @@ class Replies(dict[str, Any]):
     def __missing__(self, name):
         if len(self.ids):
             if self.repeated and name == "weights":
-                raise InputError(f"--resume: a user component reads the clients' weights {UNKNOWN}")
+                raise InputError(f"`resume`: a user component reads the clients' weights {UNKNOWN}")
             if self.repeated:
                 raise InputError(
-                    f"--resume: the log of the run lacks {name!r}; the run was made by another version, train again"
+                    f"`resume`: the log of the run lacks {name!r}; the run was made by another version, train again"
                 )
             raise KeyError(name)
         return torch.zeros(0, dtype=torch.float64)
@@ -275,7 +275,7 @@ class Clients(Transactional):
             norms.pop(j, None)
         long = admission.too_long(norms, self.log, start, self.max_update_ratio)
         if long:
-            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (--max-update-ratio)")
+            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
         for j, reason in long.items():
             reasons[j] = reason
         message = None if optional else admission.user_error(replies)

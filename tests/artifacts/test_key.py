@@ -34,7 +34,7 @@ def test_foreign_or_damaged_keys_are_refused(tmp_path):
     path.chmod(0o600)
     for data in (b"", whole[:-10], whole.upper(), whole * 2, b"\xff" * 86):
         path.write_bytes(data)
-        with pytest.raises(InputError, match="--privacy-key"):
+        with pytest.raises(InputError, match="`privacy_key`"):
             key.read_or_draw(path)
         assert path.read_bytes() == data
     (tmp_path / "pipe").symlink_to("/nowhere/at/all")
@@ -58,5 +58,5 @@ def test_hidden_draws_have_the_right_distribution_and_follow_from_secret_and_fac
         != derive_key(b"s", np.zeros((2, 1), np.float32))
     )
     assert derive_key(b"s", "a", "b") != derive_key(b"s", "ab") and derive_key(b"s", b"1") != derive_key(b"s", 1)
-    with pytest.raises(InputError, match="--privacy-key"):
+    with pytest.raises(InputError, match="`privacy_key`"):
         HiddenStream(None, "noise").random(1)

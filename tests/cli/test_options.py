@@ -16,6 +16,7 @@ from fnlkit.datasets.embed import BACKBONES
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.estimators import ESTIMATORS, WARM_UP
 from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import option as option_of
 from fnlkit.noise import MODELS
 from tests.commands import refuse
 
@@ -32,7 +33,7 @@ def test_train_takes_every_setting_with_its_name_default_and_help():
         option = taken[field.name]
         assert option.opts == [f"--{field.name.replace('_', '-')}"]
         assert option.default == field.default and type(option.default) is type(field.default)
-        assert option.help == field.metadata["help"]
+        assert option.help == re.sub(r"`([a-z_]+)`", lambda match: option_of(match[1]), field.metadata["help"])
 
 
 def test_a_new_setting_is_an_option_without_a_line_elsewhere(monkeypatch):

@@ -339,7 +339,7 @@ def test_a_user_measures_each_evaluated_model(folder):
 @pytest.mark.parametrize("method", registry.METHODS)
 def test_methods_with_their_own_loss_refuse_a_user_loss(method):
     if registry.brings_loss(method):
-        with pytest.raises(InputError, match=f"{method}.* has its own loss; remove --loss"):
+        with pytest.raises(InputError, match=f"{method}.* has its own loss; remove `loss`"):
             Plan.of(Settings(method=method, loss="gce"))
     assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"
 

@@ -41,7 +41,7 @@ def test_a_client_keeps_a_sample_to_train_on():
     federation = Federation("x", 2, np.array([0, 1, 3]), np.arange(3), np.array([0, 1, 1]))
     out = set_apart(federation, holdout=0.9)
     assert [len(part) for part in out.clients] == [1, 1] and [len(part) for part in out.held_out] == [0, 1]
-    with pytest.raises(InputError, match="--holdout 1.0"):
+    with pytest.raises(InputError, match="`holdout` 1.0"):
         set_apart(federation, holdout=1.0)
 
 

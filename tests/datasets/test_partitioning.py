@@ -126,7 +126,7 @@ def test_natural_clients():
     parts = split("field(name=speaker)", None, fields={"speaker": who})
     assert [set(who[part]) for part in parts] == [{"ann"}, {"bob"}, {"cy"}]
     assert len(split("field(name=speaker)", 2, fields={"speaker": who})) == 2
-    with pytest.raises(InputError, match="has 3 values, fewer than --clients 4"):
+    with pytest.raises(InputError, match="has 3 values, fewer than `clients` 4"):
         split("field(name=speaker)", 4, fields={"speaker": who})
     with pytest.raises(InputError, match="no field 'spaeker'; it has: speaker"):
         split("field(name=spaeker)", None, fields={"speaker": who})
@@ -142,7 +142,7 @@ def test_a_split_from_a_file(tmp_path):
     assert len(split(f'file(path="{tmp_path}/b.npz", key=site)', None)) == 3
     with pytest.raises(InputError, match="add key=NAME with one of other, site"):
         split(f'file(path="{tmp_path}/b.npz")', None)
-    with pytest.raises(InputError, match="not --clients 4"):
+    with pytest.raises(InputError, match="not `clients` 4"):
         split(f'file(path="{tmp_path}/a.npy")', 4)
     with pytest.raises(InputError, match="a client number for each of 6 training samples"):
         split(f'file(path="{tmp_path}/a.npy")', None, labels=np.zeros(6, int))

@@ -40,7 +40,7 @@ def site(project, tmp_path):
 )
 def test_names_that_are_options_paths_or_code_are_refused(name):
     assert not identity.is_name(name)
-    with pytest.raises(InputError, match="--name"):
+    with pytest.raises(InputError, match="`name`"):
         identity.check_names([name], 1)
 
 

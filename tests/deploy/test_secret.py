@@ -195,7 +195,7 @@ def test_cohorts_too_small_to_hide_a_client_are_refused():
     with pytest.raises(InputError, match="real sites"):
         Experiment(*problem(), Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg"),
                    engine="sequential").run()  # fmt: skip
-    with pytest.raises(InputError, match="--fraction"):
+    with pytest.raises(InputError, match="`fraction`"):
         Experiment(*problem(), Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg"), engine="sequential")
 
 

@@ -122,7 +122,7 @@ def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_pat
     Deployed(held, tmp_path, "fedavg", select="nes")
     for folder, missing in ((held, 0), (place, 1)):
         found = describe_data(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
-        assert sum("--select nes" in problem for problem in found["problems"]) == missing
+        assert sum("`select` nes" in problem for problem in found["problems"]) == missing
 
 
 @pytest.mark.parametrize(("count", "reply"), [(4, [0, 0]), (5, [3, 5])])

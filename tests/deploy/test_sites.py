@@ -188,7 +188,7 @@ def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, m
 
 def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_written(place, tmp_path):
     np.savetxt(tmp_path / "T.csv", np.full((10, 10), 0.1), delimiter=",")
-    with pytest.raises(InputError, match="--loss"):
+    with pytest.raises(InputError, match="`loss`"):
         Deployed(place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
 
 

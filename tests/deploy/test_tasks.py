@@ -59,7 +59,7 @@ ESTIMATORS = [
 def test_an_estimate_over_sites_equals_the_simulation(estimator, audited, tmp_path, capsys):
     single = estimator in ("anchor", "energy", "loss")
     if single:
-        with pytest.raises(InputError, match="--per-sample"):
+        with pytest.raises(InputError, match="`per_sample`"):
             Judged(audited, tmp_path, "estimate", estimator=estimator)
     deployed = Judged(audited, tmp_path, "estimate", estimator=estimator, per_sample=single)
     found, (federation, data, warm_up) = deployed.run(), deployed.simulated()

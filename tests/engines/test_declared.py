@@ -80,12 +80,12 @@ def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(fede
     fed.sends, fed.protect = parse_replies(["mean"]), "dp"
     opt = registry.optimizer("fedavg", FIT, protect=Protection(1.0, 1.0, 4.0))
     for steps in ((tell_mean,), (FIT,), (FIT, tell_mean)):
-        with pytest.raises(InputError, match="--protect dp"):
+        with pytest.raises(InputError, match="`protect` dp"):
             fed.round(IDS, model, *steps)
         fed.rollback()
-    with pytest.raises(InputError, match="--protect dp"):  # an optimizer of the method's own
+    with pytest.raises(InputError, match="`protect` dp"):  # an optimizer of the method's own
         registry.optimizer("fedavg", FIT).round(fed, IDS, model)
-    with pytest.raises(InputError, match="--protect dp"):
+    with pytest.raises(InputError, match="`protect` dp"):
         opt.round(fed, IDS, model, after=(tell_mean,))
     fed.rollback()
     after, replies = opt.round(fed, IDS, model)

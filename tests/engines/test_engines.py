@@ -408,7 +408,7 @@ def test_a_note_warns_before_memory_is_exhausted(monkeypatch):
     fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6])
     assert "at once instead of 4" in fed.notes[0]
     fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6], at_once=4)
-    assert "write --at-once" in fed.notes[0]
+    assert "write `at_once=" in fed.notes[0]
 
 
 # ---- a GPU's recordings, played by the CPU
@@ -713,7 +713,7 @@ def test_auto_starts_processes_where_they_pay(monkeypatch):
 
 
 def test_options_of_another_engine_are_refused():
-    with pytest.raises(InputError, match="--at-once is for the engine stacked, not sequential"):
+    with pytest.raises(InputError, match="`at_once` is for the engine stacked, not sequential"):
         toy.toy("sequential", at_once=3)
     assert toy.toy("auto", at_once=3)[0].engine.name == "sequential"
 

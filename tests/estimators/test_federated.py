@@ -213,12 +213,12 @@ def test_a_reply_that_is_not_declared_is_noticed():
 
 # ---- what has no federated form, and what is said
 def test_estimators_without_a_federated_form_are_refused(tmp_path):
-    with pytest.raises(InputError, match="--form federated: knn.across=true. needs the embeddings and labels of all clients"):
+    with pytest.raises(InputError, match="`form='federated'`: knn.across=true. needs the embeddings and labels of all clients"):
         run_estimator(*world(), "knn(across=true)", form="federated")
     (tmp_path / "mine.py").write_text("def judge(evidence):\n    raise AssertionError('asked')\n")
-    with pytest.raises(InputError, match="mine.py:judge.*sends=.*write --form pooled"):
+    with pytest.raises(InputError, match="mine.py:judge.*sends=.*write `form='pooled'"):
         run_estimator(*world(), f"{tmp_path}/mine.py:judge", form="federated")
-    with pytest.raises(InputError, match="--form 'else': write pooled or federated"):
+    with pytest.raises(InputError, match="`form` 'else': write pooled or federated"):
         run_estimator(*world(), "knn", form="else")
 
 
@@ -226,7 +226,7 @@ def test_principal_components_of_all_clients_are_refused():
     federation, data = world()
     larger = replace(data, samples=lambda: (np.repeat(data.x_train, 2, 1), np.repeat(data.x_test, 2, 1)))
     federation = Federation(**{**federation.__dict__, "meta": {}})
-    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*--embeddings"):
+    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*`embeddings`"):
         run_estimator(federation, larger, "knn", form="federated")
 
 

@@ -38,7 +38,7 @@ def test_the_command_has_the_declared_defaults():
 def test_unknown_options_and_forms_are_refused(call):
     with pytest.raises(TypeError, match="epoch"):
         call(epoch=3)
-    with pytest.raises(InputError, match="--form"):
+    with pytest.raises(InputError, match="`form`"):
         call(form="central")
 
 

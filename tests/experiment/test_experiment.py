@@ -202,12 +202,12 @@ def test_a_finished_run_whose_method_asked_after_its_last_round_stays_as_it_is(t
 def test_a_run_is_refused_with_other_settings_or_data():
     federation, dataset = problem()
     run = finish(federation, dataset, settings(rounds=3))
-    with pytest.raises(InputError, match="--lr 0.05, not 0.1"):
+    with pytest.raises(InputError, match="`lr` 0.05, not 0.1"):
         Experiment(federation, dataset, settings(rounds=3, lr=0.1), resume=run)
     other, _ = problem(seed=1)
     with pytest.raises(InputError, match="another data set|another partition|another set of labels"):
         Experiment(other, dataset, settings(rounds=3), resume=run)
-    with pytest.raises(InputError, match="more than --rounds"):
+    with pytest.raises(InputError, match="more than `rounds`"):
         Experiment(federation, dataset, settings(rounds=2), resume=run)
 
 
@@ -283,7 +283,7 @@ def test_a_staged_run_has_a_late_score_of_its_client_rounds():
 def test_a_loss_is_compared_by_resume_and_older_runs_had_the_cross_entropy(tmp_path):
     federation, dataset = problem()
     left = finish(federation, dataset, settings(loss="gce(q=0.5)"), stop_after=4)
-    with pytest.raises(InputError, match=r"made with --loss gce\(q=0.5\), not ce"):
+    with pytest.raises(InputError, match=r"made with `loss` gce\(q=0.5\), not ce"):
         finish(federation, dataset, settings(), resume=left)
     straight = finish(federation, dataset, settings(loss="gce(q=0.5)"))
     same(finish(federation, dataset, settings(loss="gce(q=0.5)"), resume=reread(left, tmp_path)), straight)
@@ -322,7 +322,7 @@ def test_a_run_is_continued_on_the_very_federation(what):
     federation, dataset = problem()
     left = finish(federation, dataset, settings(), stop_after=3)
     change, different = CHANGED[what]
-    with pytest.raises(InputError, match=f"--resume: the run was made from {different}"):
+    with pytest.raises(InputError, match=f"`resume`: the run was made from {different}"):
         finish(dataclasses.replace(federation, **change(federation)), dataset, settings(), resume=left)
 
 
@@ -337,7 +337,7 @@ def test_resuming_with_another_budget_is_refused_if_the_schedule_depends_on_it(m
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
         left = finish(federation, dataset, settings(method, rounds=8), stop_after=5)
-        with pytest.raises(InputError, match="--rounds 8"):
+        with pytest.raises(InputError, match="`rounds=8`"):
             finish(federation, dataset, settings(method, rounds=16), resume=left)
 
 
@@ -397,7 +397,7 @@ def test_a_reference_of_true_labels_names_a_remedy_that_helps():
     with pytest.raises(InputError, match="inject-noise"):
         Experiment(observed, dataset, settings("oracle"))
     replaced = dataclasses.replace(observed, meta={"noise": [{"model": "labels(path=human.csv)", "seed": 0}]})
-    with pytest.raises(InputError, match="partition --labels true") as raised:
+    with pytest.raises(InputError, match="fnlkit.partition\\(labels='true'\\)") as raised:
         Experiment(replaced, dataset, settings("oracle"))
     assert "inject-noise" not in str(raised.value)
 

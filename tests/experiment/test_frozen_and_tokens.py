@@ -108,7 +108,7 @@ def test_a_layer_of_a_built_in_network_may_be_frozen(tmp_path):
     )
     experiment = Experiment(*problem(), settings(model=f"{tmp_path}/half.py:half", rounds=1), engine="auto", workers=1)
     assert experiment.clients.engine.name == "sequential"
-    with pytest.raises(InputError, match="--engine"):
+    with pytest.raises(InputError, match="`engine`"):
         make("fused", experiment.clients.members, experiment.network, experiment.inputs, workers=1)
     assert experiment.network.parameters_count == 8 * 4 + 4
     experiment.run()
@@ -129,5 +129,5 @@ def test_token_ids_reach_a_table_of_embeddings_as_they_are(net, tmp_path):
     assert torch.equal(run.weights, fnlkit.train(federation, model=net("words"), standardize="none", **common).weights)
     assert fnlkit.evaluate(run).rows[0]["measured"]["test"]["share"] == run.history[-1]["agreement"]
     assert fnlkit.train(federation, model="mlp", **common).meta["samples"]["mean"]
-    with pytest.raises(InputError, match="--standardize always"):
+    with pytest.raises(InputError, match="`standardize` always"):
         fnlkit.train(federation, model=net("words"), standardize="always", **common)

@@ -90,7 +90,7 @@ def test_each_rule_refuses_its_combination_only(message):
 
 
 def test_a_loss_that_the_method_ignores_is_refused():
-    with pytest.raises(InputError, match="--loss gce: elr has its own loss; remove --loss, or use one of fedavg"):
+    with pytest.raises(InputError, match="`loss` gce: elr has its own loss; remove `loss`, or use one of fedavg"):
         Plan.of(Settings(method="elr", loss="gce"))
 
 

@@ -28,7 +28,7 @@ def test_an_ablation_leaves_the_other_stages_their_rounds(asked, stages):
 
 
 def test_stages_that_cost_too_much_are_refused():
-    with pytest.raises(InputError, match="raise --rounds"):
+    with pytest.raises(InputError, match="raise `rounds`"):
         fedcorr.budget(40, 0.1, 5, -1, -1)
 
 

@@ -561,5 +561,5 @@ def test_an_undeclared_requirement_ends_the_first_round():
         yield Round(model, "training", said)
         return model
 
-    with pytest.raises(InputError, match="the method has a built-in loss; remove --loss"):
+    with pytest.raises(InputError, match="the method has a built-in loss; remove `loss`"):
         run(undeclared, fit=Fit(loss=registry.loss("gce")))

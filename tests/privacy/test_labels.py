@@ -213,7 +213,7 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path):
         assert path.read_bytes() == data
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(InputError, match="--ledger"):
+    with pytest.raises(InputError, match="`ledger`"):
         ledger.read_ledger(folder)
 
 

@@ -417,7 +417,7 @@ def test_protected_methods_with_other_replies_or_weights_are_stopped():
     for more in ({"after": (tell,)}, {"weights": np.ones(12)}):
         clients, model = toy.toy()
         opt = registry.optimizer("fedavg", Fit(epochs=1), protect=Protection(1.0, 1.0, 3.0))
-        with pytest.raises(InputError, match="^--protect"):
+        with pytest.raises(InputError, match="^`protect`"):
             opt.round(clients, [0, 1, 2], model, **more)
 
 

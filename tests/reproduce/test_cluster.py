@@ -51,7 +51,7 @@ def test_every_run_is_in_one_part_and_parts_are_even(count):
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "1", "1/0", "a/b", "-1/8", "1/8/2", "1.5/8", "/", "²/3"])
 def test_invalid_shards_are_refused(text):
-    with pytest.raises(InputError, match=f"^--shard {re.escape(text)}: write the part and the number"):
+    with pytest.raises(InputError, match=f"^`shard` {re.escape(text)}: write the part and the number"):
         gathering.shard([], text)
 
 

@@ -169,7 +169,7 @@ def test_scaled_tables_let_methods_choose_their_stages():
     first = recipe["regime"][0]
     assert first["train"]["rounds"] == 100 and "rounds" not in first["methods"][0]
     for scale in (0, 1.5, float("nan")):
-        with pytest.raises(InputError, match="--scale"):
+        with pytest.raises(InputError, match="`scale`"):
             published.recipe("fedcorr/table10", scale=scale)
 
 

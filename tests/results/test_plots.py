@@ -173,7 +173,7 @@ def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
     curves = [{line.get_label(): line.get_color() for line in axis.get_lines()} for axis in figure.axes]
     assert curves[0]["flr (1 run)"] == curves[1]["flr (1 run)"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg (1 run)", "flr (1 run)", "elr (1 run)"]
-    with pytest.raises(InputError, match="--facet"):
+    with pytest.raises(InputError, match="`facet`"):
         plots.draw([("a", run)], "accuracy", facet="nothing")
 
 
@@ -183,7 +183,7 @@ def test_a_legend_names_a_users_method_without_its_folder_and_a_small_figure_is_
     ]
     (axis,) = drawn(many, "accuracy").axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["idea.py:mine(cap=2.0) (1 run)", "fedavg (1 run)"]
-    with pytest.raises(InputError, match="--size"):
+    with pytest.raises(InputError, match="`size`"):
         plots.plot([("a", run)], "accuracy", str(tmp_path / "a.png"), size=(0.6, 0.6))
 
 

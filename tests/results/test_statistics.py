@@ -76,7 +76,7 @@ def test_one_baseline_is_compared_with_in_every_setting():
         assert ahead == pytest.approx([-0.1, -0.1])
     assert all(one["ahead"] == {} for one in grouped(mixed[3:6] + mixed[9:], ["method", "noise"])[1:])  # no fedavg there
     assert grouped(mixed, ["noise"])[1]["baseline"] == "symmetric(eta=0.2)"
-    with pytest.raises(InputError, match="--baseline"):
+    with pytest.raises(InputError, match="`baseline`"):
         grouped(mixed, ["method"], "fedcor")
 
 
@@ -121,7 +121,7 @@ def test_half_runs_and_strange_names():
     (one,) = grouped(half, ["method"])
     assert one["runs"] == 1 and one["measures"]["accuracy_best"]["spread"] is None
     assert grouped(half[1:]) == [] and grouping.table([]).rows == []
-    with pytest.raises(InputError, match="--by nois: no run has it; did you mean 'noise'?"):
+    with pytest.raises(InputError, match="`by` nois: no run has it; did you mean 'noise'?"):
         grouped(MANY, ["nois"])
 
 

@@ -65,9 +65,9 @@ def test_a_pivot_counts_columns_in_which_a_method_is_best(runs):
         assert [cell.bold for cell in row[1:3]] == wins
         assert row[3] == str(sum(wins))
     for words in ("method", "method,lr,rounds", "lr,rounds"):
-        with pytest.raises(InputError, match="--pivot"):
+        with pytest.raises(InputError, match="`pivot`"):
             found.pivot(words, "seed" if words == "lr,rounds" else "lr")
-    with pytest.raises(InputError, match="--show"):
+    with pytest.raises(InputError, match="`show`"):
         found.pivot("method,lr", "lr", show="chosen")
 
 

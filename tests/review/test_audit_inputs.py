@@ -144,7 +144,7 @@ def test_detectors_are_counted_and_compared(digits, vectors):
     assert wrong[everyone].mean() > 0.95 and wrong[everyone].sum() > 0.5 * wrong.sum()
     alone = fnlkit.audit(federation, embeddings=vectors, detectors=(), say=None, **QUICK)
     assert not any(f"estimate_by_{name}" in alone.federation.extra for name in DETECTORS)
-    with pytest.raises(InputError, match="--detectors oracle"):
+    with pytest.raises(InputError, match="`detectors` oracle"):
         fnlkit.audit(federation, detectors=["oracle"], say=None)
 
 
@@ -171,7 +171,7 @@ def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path
 
 
 def test_two_sources_of_features_are_refused(digits, vectors):
-    with pytest.raises(InputError, match="--backbone"):
+    with pytest.raises(InputError, match="`backbone`"):
         fnlkit.audit(noisy(digits), embeddings=vectors, backbone="pca", say=None)
 
 

@@ -169,7 +169,7 @@ def test_rounds_too_small_for_an_aggregator_are_refused_before_training():
     digits = datasets.load("digits")
     federation = partitioning.federation(digits, clients=10)
     for spec, fraction in (("krum(f=2)", 0.4), ("multi-krum(f=3)", 0.5)):
-        with pytest.raises(InputError, match=r"krum needs rounds of [56] clients or more, found [45]; raise --fraction"):
+        with pytest.raises(InputError, match=r"krum needs rounds of [56] clients or more, found [45]; raise `fraction`"):
             Experiment(federation, digits, Settings(rounds=1, fraction=fraction, aggregator=spec))
     krum = registry.aggregator("krum(f=2)")
     assert [too_few(krum, k) is None for k in (4, 5)] == [False, True]

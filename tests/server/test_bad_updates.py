@@ -197,7 +197,7 @@ def test_an_update_out_of_all_proportion_is_refused(federation):
     (refusal,) = fed.rejected
     assert said.ids.tolist() == [0, 1, 4] and refusal["client"] == BAD
     assert refusal["reason"].startswith("its update is 1") and "times as long as the median update" in refusal["reason"]
-    assert any("--max-update-ratio" in note for note in fed.notes)
+    assert any("`max_update_ratio`" in note for note in fed.notes)
     # Nothing to compare with in its own cohort: the rounds before it are.
     assert fed.round([BAD], model, FIT, partial(grow, factor=1e15)).ids.tolist() == []
     # Ten times the median one, or no longer than the model itself: differences between honest clients.

@@ -151,7 +151,7 @@ def _inverse(transition, classes, stamp):
     worst = np.linalg.cond(matrix)
     if not worst <= _WORST:
         raise InputError(
-            f"--loss backward: {transition} cannot be inverted (condition number {worst:.2g}); use forward, or a matrix with "
+            f"`loss` backward: {transition} cannot be inverted (condition number {worst:.2g}); use forward, or a matrix with "
             "less noise"
         )
     return np.linalg.inv(matrix)

@@ -54,7 +54,7 @@ class Flower(Engine):
         super().__init__(*args, **settings)
         disable_telemetry()
         if self.network.device.type != "cpu":
-            raise InputError(f"--engine flower runs on the CPU, not on {self.network.device}; write --engine stacked")
+            raise InputError(f"`engine` flower runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
         self.count = workers or (0 if address else core_count())
         self.address, self.folder = address, folder
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
@@ -132,7 +132,7 @@ class Flower(Engine):
         groups = self.runtime.groups(ids, self.members)
         silent = self.runtime.failure(None)
         if not secret.FEWEST <= len(groups) <= secret.MOST:
-            self.note(f"{len(groups)} sites are connected; --protect secagg requires {secret.FEWEST} to {secret.MOST}")
+            self.note(f"{len(groups)} sites are connected; `protect='secagg'` requires {secret.FEWEST} to {secret.MOST}")
             return [silent] * len(ids), 0
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None

@@ -75,7 +75,7 @@ class Simulation:
         try:
             self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if address or len(place) < _LONGEST else "/tmp")
         except OSError as error:
-            raise InputError(f"--engine flower: {place}: {error.strerror}; name another folder") from error
+            raise InputError(f"`engine` flower: {place}: {error.strerror}; name another folder") from error
         self.count, self.address, self.grid, self.nodes, self._thread = count, address, None, [], None
         _describe(clients, self.home)
 
@@ -115,7 +115,7 @@ class Simulation:
             time.sleep(0.05)
         reason = f": {type(self._error).__name__}" if self._error else ""
         self._end()
-        raise WorkStopped(f"Flower's simulation did not start{reason}; write --engine workers, or -vv for details")
+        raise WorkStopped(f"Flower's simulation did not start{reason}; write `engine='workers'`, or -vv for details")
 
     def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -131,15 +131,15 @@ class Simulation:
         import ray
 
         if ray.is_initialized():
-            raise InputError("--engine flower: this process is connected to Ray already; call ray.shutdown() first")
+            raise InputError("`engine` flower: this process is connected to Ray already; call ray.shutdown() first")
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         try:
             _check_address(self.address)
             ray.init(address=self.address, runtime_env=paths, **_quiet())
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise InputError(
-                f"--engine flower(address={self.address}): there is no Ray cluster ({type(error).__name__}); start one by "
-                "`ray start --head`, or write --engine flower to start Ray for this run"
+                f"`engine` flower(address={self.address}): there is no Ray cluster ({type(error).__name__}); start one by "
+                "`ray start --head`, or write `engine='flower'` to start Ray for this run"
             ) from error
         self.count = self.count or int(ray.cluster_resources().get("CPU", 0)) or 1
 
@@ -317,7 +317,7 @@ def _describe(clients, home):
         try:
             pickle.dump((own.files(), network, client_list, verbose), file, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
+            raise InputError(f"the samples cannot be sent to another process: {error}; write `engine='sequential'`") from error
 
 
 def _on_disk(source, file):

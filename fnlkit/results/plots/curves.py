@@ -69,7 +69,7 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
     regimes = {run.meta.get("row", {}).get("regime") for run in runs}
     if facet is None and None not in regimes and len(regimes) > 1:
         facet = "regime"
-    full = None if facet is None else grouping.full_name(facet, [evaluation.deciding_settings(run) for run in runs], "--facet")
+    full = None if facet is None else grouping.full_name(facet, [evaluation.deciding_settings(run) for run in runs], "`facet`")
     groups = [{key: value for key, value in group.items() if key != full} for group in groups]
     if None in regimes:
         labels = [legend_of(group, groups) for group in groups]
@@ -81,7 +81,7 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
             value = "" if full is None else str(evaluation.deciding_settings(run).get(full))
             facets.setdefault(value, {}).setdefault(label, []).append((run, scored))
     if not facets:
-        raise InputError(f"no run has an evaluation with {name} yet; continue with train --resume")
+        raise InputError(f"no run has an evaluation with {name} yet; continue with `fnlkit.train(resume=...)`")
     title = ", ".join(dict.fromkeys(data_set(run.meta.get("dataset")) for run in runs))
     parts = [(value or title, part) for value, members in facets.items() for part in _parts(members)]
     columns = min(_WIDE, len(parts), max(1, int((wide or 100) / _NARROW)))
@@ -197,7 +197,7 @@ def memorization(run: "Run") -> "Figure":
     """Draw the shares of mislabeled samples predicted as the true label, as the given wrong label, or as another class."""
     rows = [row for row in run.history if "global_noisy_memorized" in row]
     if not rows:
-        raise InputError("the run recorded no memorization; train with --memorization and known true labels")
+        raise InputError("the run recorded no memorization; train with `memorization=True` and known true labels")
     figure, (axes,) = panels(8.4, 3.4, columns=2, sharex=True, sharey=True)
     for axis, where in zip(axes, ("global", "local"), strict=True):
         for number, what in enumerate(("correct", "memorized", "wrong")):

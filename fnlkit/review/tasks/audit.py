@@ -87,9 +87,9 @@ def audit(federation, dataset, *, embeddings=None, folds=5, seed=0, say=None):
         If there are fewer than two sites, or the samples are waves without embeddings.
     """
     if len(federation) < 2:
-        raise InputError(f"an audit compares at least 2 sites, found {len(federation)}; write --scheme sites or --clients")
+        raise InputError(f"an audit compares at least 2 sites, found {len(federation)}; write `scheme='sites'` or `clients`")
     if dataset.kind == "wave" and embeddings is None:
-        raise InputError(f"an audit of the task {federation.task} reads no sounds; write --embeddings")
+        raise InputError(f"an audit of the task {federation.task} reads no sounds; write `embeddings`")
     whole, link = federation.whole(), LINKS[federation.task]
     exchange = Exchange(seed, SENDS)
     session = ClientSession(exchange, _members(whole, dataset, embeddings))
@@ -251,7 +251,7 @@ def describe_site(row: TaskSite) -> tuple[str, list[str], list[str]]:
     if unknown:
         finding = "labels cannot be judged"
         words.append(f"No model predicts {', '.join(unknown[:6])} at this site, so these labels cannot be judged.")
-        following.append("give better inputs with --embeddings, or more samples")
+        following.append("give better inputs with `embeddings`, or more samples")
     apart = [one.label for one in row.labels if one.differs]
     if apart:
         finding = "labels relate to the inputs differently"

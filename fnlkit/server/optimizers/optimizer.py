@@ -227,7 +227,7 @@ class FedOpt:
             As Clients.round, and if too many aggregation weights are not positive numbers.
         """
         if "loss" in fit and not self.rounds and self.fit.loss is not Fit.loss:
-            raise InputError("--loss: the method has a built-in loss; remove --loss")
+            raise InputError("`loss`: the method has a built-in loss; remove `loss`")
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
         if clients.replaying:  # the optimizer is skipped: the log stores no weights, and a run stores only the last model
             self.rounds += 1
@@ -240,7 +240,7 @@ class FedOpt:
         self.rounds += 1
         hidden = isinstance(self.protect, Secret)
         if self.protect is not None and weights is not None:
-            raise InputError("--protect: the method sets client weights, which no protection covers; remove --protect")
+            raise InputError("`protect`: the method sets client weights, which no protection covers; remove `protect`")
         replies = clients.round(
             ids,
             model,
@@ -320,5 +320,5 @@ def _together(asked, added):
     """Return the values that method and optimizer send; raise if both use the same name."""
     asked = asked or {}
     if twice := sorted(set(asked) & set(added)):
-        raise InputError(f"optimizer and method cannot be combined: both send {twice[0]!r} to the clients; change --optimizer")
+        raise InputError(f"optimizer and method cannot be combined: both send {twice[0]!r} to the clients; change `optimizer`")
     return {**asked, **added}
