@@ -2,22 +2,20 @@
 
 import inspect
 import os
-import re
 import sys
-from dataclasses import fields
-from typing import Literal, get_args, get_origin
 
 import click
 
-from fnlkit.artifacts import files, paths
+from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
+from fnlkit.cli.declared import options_of, takes_file
 from fnlkit.cli.described import show
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
-from fnlkit.components.parameters import SpecText
 from fnlkit.components.spec import find, write_spec
-from fnlkit.engines import ENGINES
+from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
-from fnlkit.experiment.settings import Settings, option
+from fnlkit.experiment.options import TrainOptions
+from fnlkit.experiment.settings import Settings
 
 __all__ = ["Cross", "Table", "console", "out_console", "printable"]  # commands import everything shared from here
 
@@ -36,23 +34,9 @@ dataset_option = click.option(
     help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such as "
     "'folder(path=P, label=2)', or FILE.py:NAME, your function that returns arrays.",
 )
-device_option = click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    metavar="auto|cpu|cuda",
-    help="Device; auto uses a GPU if there is one.",
-)
-engine_option = click.option(
-    "--engine", default="auto", show_default=True, metavar="NAME",
-    help=f"Engine that runs clients: auto, {', '.join(ENGINES)}.",
-)  # fmt: skip
-ledger_option = click.option(
-    "--ledger",
-    metavar="FILE",
-    default=None,
-    help="Ledger of privacy spent over all runs. Default: next to the data set (train: with --privacy-key); none: no ledger.",
-)
+device_option = options_of(EngineOptions, "device")
+engine_option = options_of(EngineOptions, "engine")
+ledger_option = options_of(TrainOptions, "ledger")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
 
 baseline_option = click.option(
@@ -71,12 +55,6 @@ def output_option(what="FILE"):
 
 
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
-
-
-def takes_file(ctx, option, target):
-    """Callback of options that name files: raise before any work if the file cannot be written."""
-    paths.must_take_a_file(target, option.opts[0])
-    return target
 
 
 def keeps(file, output, what, option="-o"):
@@ -121,68 +99,7 @@ def setting_options(*names, **defaults):
     **defaults
         Defaults of this command that differ from Settings.
     """
-
-    def decorate(command):
-        for field in reversed(fields(Settings)):
-            if names and field.name not in names:
-                continue
-            kind, default = field.type, defaults.get(field.name, field.default)
-            if kind is bool:
-                more = {"is_flag": True}
-            elif get_origin(kind) is Literal:
-                more = {"metavar": "|".join(get_args(kind)), "show_default": True}
-            else:
-                more = {"type": type(default), "metavar": "SPEC" if kind is SpecText else None, "show_default": True}
-            text = re.sub(r"`([a-z_]+)`", lambda match: option(match[1]), field.metadata["help"])
-            command = click.option(option(field.name), default=default, help=text, **more)(command)
-        return command
-
-    return decorate
-
-
-class Grouped(click.Command):
-    """A command whose help lists the most used options in sections; --help-all lists all options.
-
-    Parameters
-    ----------
-    sections : dict of str to tuple of str
-        Titles and parameter names; all other options follow under "Options".
-    rare : tuple of str
-        Parameters that only --help-all describes.
-    """
-
-    def __init__(self, *args, sections, rare=(), **more):
-        super().__init__(*args, **more)
-        self.sections, self.rare = sections, rare
-        text = "Print this help with all options."
-        self.params.append(
-            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=text)
-        )
-
-    def format_options(self, ctx, formatter):
-        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        leave = () if ctx.meta.get(ALL_OPTIONS) else self.rare
-        records = {p.name: p.get_help_record(ctx) for p in options if p.name not in leave}
-        for title, names in self.sections.items():
-            if shown := [records.pop(name) for name in names if name in records]:
-                with formatter.section(title):
-                    formatter.write_dl(shown)
-        with formatter.section("Options"):
-            formatter.write_dl(list(records.values()))
-        if leave:
-            names = ", ".join(p.opts[-1] for p in options if p.name in leave)
-            with formatter.section("Further options, described by --help-all"):
-                formatter.write_text(names)
-
-
-ALL_OPTIONS = "fnlkit.help_all"
-
-
-def _print_all(ctx, option, value):
-    if value and not ctx.resilient_parsing:
-        ctx.meta[ALL_OPTIONS] = True
-        click.echo(ctx.get_help())
-        ctx.exit()
+    return options_of(Settings, *names, checked=False, **defaults)
 
 
 class Listing(click.Command):

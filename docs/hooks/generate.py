@@ -13,7 +13,7 @@ import fnlkit.kernels
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import COMMANDS, group, parts
-from fnlkit.cli.plumbing import ALL_OPTIONS
+from fnlkit.cli.declared import ALL_OPTIONS
 from fnlkit.components import presets, registry
 from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning

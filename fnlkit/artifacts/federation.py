@@ -240,9 +240,9 @@ class Federation:
     def check(self) -> None:
         """Raise InputError unless every array has the documented shape, type and range."""
         if not isinstance(self.dataset, str) or not self.dataset:
-            raise InputError(f"`dataset` is {self.dataset!r}; expected a name or a path")
+            raise InputError(f"'dataset' is {self.dataset!r}; expected a name or a path")
         if self.task not in TASKS:
-            raise InputError(f"`task` is {str(self.task)[:40]!r}; supported are {', '.join(TASKS)}")
+            raise InputError(f"'task' is {str(self.task)[:40]!r}; supported are {', '.join(TASKS)}")
         least = 1 if self.task in ("multilabel", "regression") else 2
         if type(self.classes) is not int or not least <= self.classes <= MAX_CLASSES:
             raise InputError(f"`classes` is {self.classes!r}; expected {least} to {MAX_CLASSES:,}")

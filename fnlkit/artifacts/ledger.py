@@ -328,7 +328,7 @@ def _unpack(body):
     if type(samples) is not int or not 0 <= samples <= MAX_SAMPLES:
         raise ValueError(f"`samples` is {samples!r}")
     if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
-        raise ValueError(f"`epsilon` is {epsilon!r}")
+        raise ValueError(f"epsilon is {epsilon!r}")
     length = -(-samples // 8)
     bits = zlib.decompressobj().decompress(base64.b64decode(body["held"], validate=True), length + 1)
     if len(bits) != length:

@@ -193,7 +193,7 @@ class Declaration:
 
     def __post_init__(self):
         if self.loss not in LOSSES:
-            raise InputError(f"`loss` is {self.loss!r}; write {', '.join(LOSSES[:-1])} or {LOSSES[-1]}")
+            raise InputError(f"loss={self.loss!r} is unknown; write {', '.join(LOSSES[:-1])} or {LOSSES[-1]}")
         if not callable(self.needs):
             _must_be_known(self.needs)
         if self.sends is not None:

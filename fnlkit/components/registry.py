@@ -314,7 +314,7 @@ def check_selector(made: object, spec: str | Spec) -> object:
     if not callable(made) or not hasattr(made, "fraction"):
         raise InputError(
             f"selector {parse(spec).name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
-            "among=None) and has `fraction`"
+            "among=None) and has an attribute 'fraction'"
         )
     return made
 

@@ -32,18 +32,18 @@ def open_embeddings(path: str | os.PathLike[str], option: str = "`embeddings`") 
     remember = partial(cache_json, files=[path], where=where)
     found = large.open_artifact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
     if "embeddings" not in found.arrays:
-        raise InputError(f"{option} {path}: contains no array `embeddings` (n, d); create the file with `fnlkit embed`")
+        raise InputError(f"{option} {path}: contains no array 'embeddings' (n, d); create the file with `fnlkit embed`")
     width = found.arrays["embeddings"].shape[-1:]
     for name in ("embeddings", "test", "new"):
         rows = found.arrays.get(name)
         if rows is not None and (rows.ndim != 2 or rows.dtype.kind != "f" or rows.shape[1:] != width):
             raise InputError(
-                f"{option} {path}: array `{name}` is {rows.dtype} of shape {rows.shape}; expected floats (n, d) with the d of "
-                "`embeddings`; create the file with `fnlkit embed`"
+                f"{option} {path}: array {name!r} is {rows.dtype} of shape {rows.shape}; expected floats (n, d) with the d of "
+                "'embeddings'; create the file with `fnlkit embed`"
             )
     for name in ("checksum", "dataset", "backbone"):
         if not isinstance(found.meta.get(name, ""), str):
-            raise InputError(f"{option} {path}: `{name}` is not a text; create the file with `fnlkit embed`")
+            raise InputError(f"{option} {path}: {name!r} is not a text; create the file with `fnlkit embed`")
     return found
 
 

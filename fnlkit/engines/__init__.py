@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fnlkit._kernels.threads import core_count
+from fnlkit.components.options import about, option
+from fnlkit.components.parameters import Natural, NotNegative
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
 
@@ -25,8 +28,46 @@ ENGINES = {
     "flower": "fnlkit.deploy.flower.engine:Flower",
 }
 
-# Options that only some engines accept. 0 lets the engine choose.
-OPTIONS = {"workers": ("workers", "fused", "flower"), "at_once": ("stacked",), "client_timeout": ("workers", "flower")}
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options that choose the engine and its speed; results agree up to rounding."""
+
+    engine: str = option(
+        "auto", f"Engine that runs clients: auto, {', '.join(ENGINES)}.", section="Run", metavar="NAME", recipe=True
+    )
+    device: str = option(
+        "auto", "Device; auto uses a GPU if there is one.", section="Run", metavar="auto|cpu|cuda", recipe=True
+    )
+    workers: Natural = option(
+        0,
+        "Number of processes or threads; 0 uses all cores.",
+        section="Run",
+        rare=True,
+        recipe=True,
+        engines=("workers", "fused", "flower"),
+    )
+    at_once: Natural = option(
+        0,
+        "Clients that train at once on each device; 0: as many as fit into memory, on a single device.",
+        section="Run",
+        rare=True,
+        recipe=True,
+        engines=("stacked",),
+    )
+    client_timeout: NotNegative | None = option(
+        None,
+        "Engines workers and flower: seconds until a client is given to another process. Default: an hour; 0 waits forever.",
+        section="Run",
+        rare=True,
+        metavar="SECONDS",
+        recipe=True,
+        engines=("workers", "flower"),
+    )
+
+
+# The engines that accept an option.
+OPTIONS = {one.name: about(one).engines for one in fields(EngineOptions) if about(one).engines}
 
 
 def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs, **settings: Any) -> Clients:
@@ -58,10 +99,10 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"`engine`: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
-    for option, takers in OPTIONS.items():
-        if option in settings and name not in takers:
-            if settings.pop(option) and not reason:
-                raise InputError(f"`{option}` is for the engine {' or '.join(takers)}, not {name}; leave it out")
+    for word, takers in OPTIONS.items():
+        if word in settings and name not in takers:
+            if settings.pop(word) and not reason:
+                raise InputError(f"`{word}` is for the engine {' or '.join(takers)}, not {name}; leave it out")
     build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
     limits = {key: settings.pop(key) for key in ("min_replies", "max_update_ratio") if key in settings}
     engine = build(clients, network, inputs, **settings)

@@ -58,7 +58,7 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
     if key is None:
         held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
-        raise InputError(f"{paths.display_path(path)}: no array `{name}` (n, d); found {held}")
+        raise InputError(f"{paths.display_path(path)}: no array {name!r} (n, d); found {held}")
     values: Any = arrays[key]
     size = len(federation.given)
     if name == "probabilities" and "class_names" in arrays and values.ndim == 2:
@@ -68,7 +68,7 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
-                f"{paths.display_path(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one per training "
+                f"{paths.display_path(path)}: array {key!r} has shape {values.shape}; expected {size:,} rows, one per training "
                 f"sample of {federation.dataset}, or an array `index` with the sample of each row"
             )
         return values
@@ -76,7 +76,7 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
     if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
         raise InputError(
-            f"{paths.display_path(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
+            f"{paths.display_path(path)}: `index` is {index.dtype} {index.shape} for {key!r} {values.shape}; expected one "
             f"position below {size:,} for each row"
         )
     out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
@@ -120,7 +120,7 @@ def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> 
     listed = [str(name).strip() for name in columns[key]]
     unknown = next((name for name in listed if name not in known), None)
     if unknown is not None or len(set(listed)) < len(listed):
-        problem = "a sample is listed twice" if unknown is None else f"`{key}` {unknown!r} is not a sample of the federation"
+        problem = "a sample is listed twice" if unknown is None else f"{key} {unknown!r} is not a sample of the federation"
         raise InputError(f"{source}: {problem}")
     out = np.full((size, values.shape[1]), np.nan)
     out[[known[name] for name in listed]] = values

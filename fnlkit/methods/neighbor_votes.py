@@ -80,7 +80,7 @@ def vote(
     score for each label, stays on the client as rows["neighbor_disagreement"].
     """
     if "input/embedding" not in client.rows:
-        raise InputError("nnc and akd compare samples by an embedding but the clients have none; pass `embeddings` EMB.npz")
+        raise InputError("nnc and akd compare samples by an embedding but the clients have none; pass `embeddings='EMB.npz'`")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
     seed = int(client.rng.integers(2**62))
     k = k or int(neighbors_for(len(labels), client.classes))

@@ -34,7 +34,7 @@ def openset_inputs(ground: Ground, *, share: PositiveShare = 0.3, clients: Posit
     if len(old) > len(ground.spare):
         raise InputError(
             f"openset-inputs: {len(old):,} samples are to be replaced, but the data set has {len(ground.spare):,} unused "
-            "inputs of no class; lower `share` or `clients`, or use `dataset` 'open-set(data=..., source=...)' with more inputs"
+            "inputs of no class; lower `share` or `clients`, or a `dataset` 'open-set(data=..., source=...)' with more inputs"
         )
     new = ground.spare[rng.permutation(len(ground.spare))[: len(old)]]
     labels = ground.labels.copy()

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -75,14 +75,15 @@ def to_federation(federation: Federation | str | os.PathLike[str], tasks: Collec
     raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
-def check_settings(options: Iterable[str], function: str) -> None:
-    """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings."""
+def check_settings(options: Iterable[str], function: str, known: Sequence[str] = ()) -> None:
+    """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings; `known` are the function's other keywords."""
     from fnlkit.experiment import Settings
 
     names = [field.name for field in fields(Settings)]
     for name in options:
         if name not in names:
-            raise InputError(f"{function} has no option `{name}`{nearest(name, names)}; its settings are: {', '.join(names)}")
+            hint = nearest(name, [*names, *known])
+            raise InputError(f"{function} has no option `{name}`{hint}; its settings are: {', '.join(names)}")
 
 
 def partition(

@@ -3,51 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components import presets
+from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets import sibling_path
 from fnlkit.datasets.features import open_embeddings, with_features
 from fnlkit.datasets.loading import to_dataset
+from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.experiment.experiment import Experiment
+from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
+from fnlkit.experiment.settings import Settings
 from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
+from fnlkit.pipeline.types import Labels, Say
 from fnlkit.results.trained import TrainedRun
 
 
-def train(
-    federation: Labels,
-    method: str | None = None,
-    *,
-    preset: str | None = None,
-    dataset: Samples | None = None,
-    features: FilePath | None = None,
-    embeddings: FilePath | ArrayLike | None = None,
-    engine: str = "auto",
-    device: str = "auto",
-    workers: int = 0,
-    at_once: int = 0,
-    client_timeout: float | None = None,
-    resume: FilePath | TrainedRun | None = None,
-    overwrite: bool = False,
-    ledger: FilePath | None = None,
-    privacy_key: FilePath | None = None,
-    output: FilePath | None = None,
-    metrics: FilePath | None = None,
-    log: str | Sequence[str] | None = None,
-    checkpoint_every: int = 10,
-    say: Say = tell,
-    on_round: Callable[[dict[str, object]], object] | None = None,
-    watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None,
-    **settings: object,
-) -> TrainedRun:
+@dataclass(frozen=True, kw_only=True)
+class Training(TrainOptions):
+    """Keywords of `train` in addition to the settings.
+
+    Attributes
+    ----------
+    say : callable(str) or None
+        Receives notes on assumptions and the notes of the engine.
+    on_round : callable(dict) or None
+        Called with the metrics of each round.
+    watch : callable (Experiment) -> context manager of a callable (dict), optional
+        Front end that replaces `say` and `on_round` during training. It is entered before training and left afterwards.
+    """
+
+    say: Say = tell
+    on_round: Callable[[dict[str, object]], object] | None = None
+    watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None
+
+
+@dataclass(frozen=True)
+class _Keywords(Training, Settings):
+    """All keywords of `train`, for its signature."""
+
+    method: str | None = None  # type: ignore[assignment]
+
+
+@keywords_of(_Keywords)
+def train(federation: Labels, method: str | None = None, **options: Any) -> TrainedRun:
     """Train a global model over a federation and return the run.
 
     Parameters
@@ -55,42 +62,9 @@ def train(
     federation : Federation, or path
     method : str, optional
         Method against wrong labels, for example ``fedcorr(beta=5)``. Default: the method of the preset, or ``fedavg``.
-    preset : str, optional
-        Name of a paper's settings, for example ``fedcorr/cifar10``. Settings given here override the preset.
-    dataset : str, path or Dataset, optional
-        Location of the samples. Default: the location recorded in the federation.
-    features, embeddings : path or array (n, d), optional
-        Files of `fnlkit embed`. `features` are vectors that replace the samples in training. `embeddings` are vectors for
-        methods that compare samples, and only these can be an array.
-    engine, device : str
-        Engine and device that run the clients. They change the speed; the results agree up to rounding.
-    workers, at_once, client_timeout
-        Options of the engine, as for `fnlkit train`.
-    resume : TrainedRun or path, optional
-        Run to resume. If the file does not exist yet, training starts from the first round.
-    overwrite : bool
-        Replace an unfinished run at `output`. Default: raise if its rounds would be lost.
-    ledger : path or "none", optional
-        File that sums up the privacy cost of releases. Default: a file next to the data with `privacy_key`, else none.
-    privacy_key : path, optional
-        File of the secret key from which noise and flipped labels are drawn, to publish the output. Default: the seed; such
-        a simulation gives no privacy.
-    output : path, optional
-        File to which the run is written, every `checkpoint_every` rounds and at the end.
-    metrics : path, optional
-        File for the metrics of each round as JSON lines. Default: a file next to `output`.
-    log : str or list of str, optional
-        Also send the metrics to tracking programs, for example ``tensorboard:DIR``, as for
-        `fnlkit.experiment.tracking.parse_tracker`.
-    checkpoint_every : int
-    say : callable(str) or None
-        Receives notes on assumptions and the notes of the engine.
-    on_round : callable(dict) or None
-        Called with the metrics of each round.
-    watch : callable (Experiment) -> context manager of a callable (dict), optional
-        Front end that replaces `say` and `on_round` during training. It is entered before training and left afterwards.
-    **settings
-        Fields of fnlkit.experiment.Settings, as the options of `fnlkit train`: ``rounds``, ``model``, ``lr``, ...
+    **options
+        Fields of `Training`: the data, the engine, the files, ``say`` and ``on_round``. All other keywords are fields of
+        fnlkit.experiment.Settings: ``rounds``, ``model``, ``lr``, ... Both are options of `fnlkit train`.
 
     Returns
     -------
@@ -111,41 +85,36 @@ def train(
     >>> run.finished, len(run.history)
     (True, 1)
     """
-    from fnlkit.experiment import Experiment, Settings
-
-    check_settings(settings, "train")
-    trackers = [log] if isinstance(log, str) else list(log or ())
+    run = Training(**pick(Training, options))
+    check_settings(options, "train", [one.name for one in fields(Training)])
+    trackers = [run.log] if isinstance(run.log, str) else list(run.log or ())
     for text in trackers:
         parse_tracker(text)
-    given = settings if method is None else {"method": str(method), **settings}
-    settings = Settings(**(_preset(preset, given, say) | given))
-    previous = _resume(resume, say)
+    given = options if method is None else {"method": str(method), **options}
+    settings = Settings(**(_preset(run.preset, given, run.say) | given))
+    previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
-    data, vectors = _samples(federation, dataset, features, embeddings)
-    target = "-" if output is None else os.fspath(output)
-    rows = metrics_path(target, metrics and os.fspath(metrics))
+    data, vectors = _samples(federation, run)
+    target = "-" if run.output is None else os.fspath(run.output)
+    rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
     # Without a key nothing is released: the draws of a simulation follow from the seed.
-    written = ledger_path("none" if privacy_key is None and ledger is None else ledger, federation.dataset)
-    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": written, "`privacy_key`": privacy_key})
+    written = ledger_path("none" if run.privacy_key is None and run.ledger is None else run.ledger, federation.dataset)
+    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": written, "`privacy_key`": run.privacy_key})
     with lock_output(target), lock_output(rows, "`metrics`"), torch_threads():
-        if not overwrite:
-            _keep_unfinished(target, resume)
+        if not run.overwrite:
+            _keep_unfinished(target, run.resume)
         experiment = Experiment(
             federation,
             data,
             settings,
-            engine=engine,
-            device=device,
             resume=previous,
             embeddings=vectors,
             release_ledger=written,
-            privacy_key=privacy_key,
-            workers=workers,
-            at_once=at_once,
-            client_timeout=client_timeout,
+            privacy_key=run.privacy_key,
+            **{one.name: getattr(run, one.name) for one in fields(EngineOptions)},
         )
-        experiment.provenance.append(provenance("train", **asdict(settings), engine=engine, device=device))
-        watched = watch(experiment) if watch else _PrintedNotes(experiment.clients, say, on_round)
+        experiment.provenance.append(provenance("train", **asdict(settings), engine=run.engine, device=run.device))
+        watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
         with (
             metrics_file(rows, experiment.history) as write,
             track_run(trackers, experiment, name=None if target == "-" else target) as track,
@@ -157,9 +126,9 @@ def train(
                 track(row, experiment.times[-1])
                 shown(row)
 
-            save = None if target == "-" else lambda run: run.write(target)
-            run = experiment.run(on_round=row_done, checkpoint=save, checkpoint_every=checkpoint_every)
-    return TrainedRun.of(run)
+            save = None if target == "-" else lambda snapshot: snapshot.write(target)
+            finished = experiment.run(on_round=row_done, checkpoint=save, checkpoint_every=run.checkpoint_every)
+    return TrainedRun.of(finished)
 
 
 class Notes:
@@ -244,14 +213,15 @@ def _keep_unfinished(target, resume):
         )
 
 
-def _samples(federation, dataset, features, embeddings):
+def _samples(federation, run):
     """Return (Dataset, vectors or None) for the training of a run."""
-    data, vectors = to_dataset(dataset if dataset is not None else federation.dataset), None
+    data, vectors = to_dataset(run.dataset if run.dataset is not None else federation.dataset), None
+    features = run.features
     if features is not None:
         if not is_path(features):
             raise InputError(f"`features` is {type(features).__name__}; pass the path of a file written by `fnlkit embed`")
         features = os.fspath(features)
         data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
-    if embeddings is not None:
-        vectors, _ = rows_of(embeddings, "embeddings", federation)
+    if run.embeddings is not None:
+        vectors, _ = rows_of(run.embeddings, "embeddings", federation)
     return data, vectors

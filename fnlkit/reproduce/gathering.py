@@ -25,7 +25,7 @@ from fnlkit.datasets.partitioning import federation
 from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod
-from fnlkit.experiment.settings import Settings, option
+from fnlkit.experiment.settings import Settings
 
 JobLike = TypeVar("JobLike")
 
@@ -173,11 +173,11 @@ def difference(job: Any, run: Run) -> str | None:
     options = dict(_split(word) for word in job.train)
     if "--preset" in options:
         given = [name.removeprefix("--").replace("-", "_") for name in options]
-        options |= {option(name): value for name, value in presets.remaining_options(options["--preset"], given)[0].items()}
+        options |= {_flag(name): value for name, value in presets.remaining_options(options["--preset"], given)[0].items()}
     for field in fields(Settings):
-        wanted, found = options.get(option(field.name), field.default), run.settings.get(field.name, field.default)
+        wanted, found = options.get(_flag(field.name), field.default), run.settings.get(field.name, field.default)
         if field.name != "method" and not _equal(wanted, found, recorded):
-            return f"trained with {option(field.name)} {found}, where the recipe has {wanted}"
+            return f"trained with {_flag(field.name)} {found}, where the recipe has {wanted}"
     return _other_steps([step for step, _ in job.prepare if step[0] != "embed"], run.meta.get("provenance", []))
 
 
@@ -203,13 +203,18 @@ def _other_steps(wanted, provenance):
         given, parameters = dict(_options_of(words)), step.get("parameters") or {}
         pairs = [("--seed", given.get("--seed", 0), step.get("seed"))]
         for name, default in _DEFAULTS[verb].items():
-            pairs.append((option(name), given.get(option(name), default), parameters.get(name, default)))
+            pairs.append((_flag(name), given.get(_flag(name), default), parameters.get(name, default)))
         for name, value, before in pairs:
             if name == "--noise" and value is None and before in _NOISE:
                 continue
             if not _equal(value, before, step.get("own") or {}):
                 return f"made by {verb} {name} {before}, where the recipe has {value}"
     return None
+
+
+def _flag(name):
+    """Return the flag of a setting, as a step of a recipe contains it."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _split(word):

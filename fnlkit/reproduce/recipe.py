@@ -11,8 +11,10 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from fnlkit.artifacts import files, paths
+from fnlkit.components.options import about
 from fnlkit.components.spec import parse, rename_components
 from fnlkit.errors import InputError, nearest
+from fnlkit.experiment.options import TrainOptions
 from fnlkit.reproduce import checking, spaces
 
 MAX_BYTES = 2**20
@@ -28,7 +30,7 @@ _STEPS = {
     "estimate-noise": ("--estimator", "--apply"),
 }
 # Options of `train` in addition to its settings; none of them is a path.
-_TRAIN = ("preset", "engine", "device", "workers", "at_once", "checkpoint_every", "client_timeout")
+_TRAIN = tuple(one.name for one in fields(TrainOptions) if about(one).recipe)
 _TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list, "search": dict}
 _REGIME = {"name": str, "dataset": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
 _METHOD = {"method": str, "name": str, "train": dict}
@@ -201,7 +203,7 @@ def entries(regime: dict[str, Any]) -> list[Entry]:
 
 def _must_be_seeds(seeds):
     if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise InputError(f"`seeds` is {_short(seeds)}; write distinct whole numbers of at least 0")
+        raise InputError(f"seeds is {_short(seeds)}; write distinct whole numbers of at least 0")
 
 
 def _search(recipe):

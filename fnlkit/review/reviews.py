@@ -236,7 +236,7 @@ def read_applied_lists(federation: "Federation") -> list[AppliedList]:
         for k, one in enumerate(lists):
             _must_be_positions([i for each in one for i in each.listed], len(federation.given), f"lists of correction {k}")
     except InputError as error:
-        raise InputError(f"`corrections` is damaged: {error}; apply `fnlkit correct --list` again") from None
+        raise InputError(f"`corrections` is damaged: {error}; apply `fnlkit.correct(listed=True)` again") from None
     return [one for each in lists for one in each]
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib
+import importlib.util
+import inspect
 import re
 from typing import Literal, get_args
 
@@ -9,14 +11,18 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from fnlkit import pipeline
 from fnlkit.cli import COMMANDS, group, plumbing
+from fnlkit.cli.declared import Declared, flag_of, options_of
 from fnlkit.client.inputs import PRECISIONS
-from fnlkit.components.parameters import Share, SpecText
+from fnlkit.components.options import keywords_of
+from fnlkit.components.options import option as declare
+from fnlkit.components.parameters import NotNegative, Share, SpecText
 from fnlkit.datasets.embed import BACKBONES
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.estimators import ESTIMATORS, WARM_UP
+from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
-from fnlkit.experiment.settings import option as option_of
 from fnlkit.noise import MODELS
 from tests.commands import refuse
 
@@ -33,7 +39,7 @@ def test_train_takes_every_setting_with_its_name_default_and_help():
         option = taken[field.name]
         assert option.opts == [f"--{field.name.replace('_', '-')}"]
         assert option.default == field.default and type(option.default) is type(field.default)
-        assert option.help == re.sub(r"`([a-z_]+)`", lambda match: option_of(match[1]), field.metadata["help"])
+        assert option.help == re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]), field.metadata["help"])
 
 
 def test_a_new_setting_is_an_option_without_a_line_elsewhere(monkeypatch):
@@ -54,6 +60,55 @@ def test_a_new_setting_is_an_option_without_a_line_elsewhere(monkeypatch):
     assert CliRunner().invoke(command, ["--patience-share", "0.5", "--loud"]).output == "[0.5, 'two', 'none', True]\n"
     shown = CliRunner().invoke(command, ["--help"]).output
     assert "--rule one|two" in shown and "--part SPEC" in shown and "How long to wait." in shown
+
+
+def test_an_option_of_a_run_needs_its_field_only(monkeypatch):
+    """The field is the option with its section, the keyword with its type and, if it is no path, a key of recipes."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class More(TrainOptions):
+        client_pause: NotNegative | None = declare(
+            None, "Seconds between clients; see `at_once`.", section="Run", after="workers", recipe=True
+        )
+
+    @click.command(cls=Declared, declared=(More, Settings), titles=("Run",))
+    @options_of(More)
+    def command(**given):
+        click.echo(given["client_pause"])
+
+    @keywords_of(More)
+    def train(federation, **options):
+        """Train."""
+        return More(**options).client_pause
+
+    assert CliRunner().invoke(command, ["--client-pause", "0.5"]).output == "0.5\n"
+    assert "not in the range x>=0" in CliRunner().invoke(command, ["--client-pause", "-1"]).output
+    shown = CliRunner().invoke(command, ["--help-all"]).output
+    assert re.search(
+        r"--workers .*--client-pause FLOAT RANGE +Seconds between clients; see --at-once\..*--at-once", shown, re.S
+    )
+    assert train("fed", client_pause=2) == 2 and str(inspect.signature(train)).count("client_pause: float | None = None") == 1
+    assert "client_pause\n    Seconds" in train.__doc__
+    recipe = reload_with(monkeypatch, "fnlkit.reproduce.recipe", "fnlkit.experiment.options", "TrainOptions", More)
+    assert "client_pause" in recipe._TRAIN and "resume" not in recipe._TRAIN
+
+
+def reload_with(monkeypatch, name, home, word, value):
+    """Return a second copy of a module that was imported while a name of another module had a different value."""
+    monkeypatch.setattr(importlib.import_module(home), word, value)
+    spec = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_train_has_each_declared_option_in_a_section_and_with_the_default_of_python():
+    taken, command = options("train"), importlib.import_module("fnlkit.cli.train").command
+    placed = [name for names in command.sections.values() for name in names]
+    assert sorted(placed) == sorted(one.name for kind in (TrainOptions, Settings) for one in dataclasses.fields(kind))
+    for one in dataclasses.fields(TrainOptions):
+        assert taken[one.name].default == one.default or one.name in ("log", "output")
+    assert {one.name for one in dataclasses.fields(TrainOptions)} <= inspect.signature(pipeline.train).parameters.keys()
 
 
 def test_a_wrong_setting_names_its_option():

@@ -38,7 +38,7 @@ def test_only_a_group_size_selects_several_devices(count):
     count(2)
     assert type(toy("stacked", at_once=2)[0].engine) is Devices
     fed, _ = toy("stacked")
-    assert type(fed.engine) is Stacked and any("`at_once`" in note for note in fed.notes)
+    assert type(fed.engine) is Stacked and any("`at_once=N`" in note for note in fed.notes)
 
 
 def test_a_device_with_an_index_is_a_single_device(monkeypatch):

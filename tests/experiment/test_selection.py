@@ -174,7 +174,7 @@ def test_combinations_that_cannot_work_are_refused(values, option):
 
 
 def test_held_out_samples_are_required():
-    with pytest.raises(InputError, match="`holdout`"):
+    with pytest.raises(InputError, match="holdout=0.1"):
         Experiment(*problem(), settings(select="best-holdout"), engine="sequential")
     Experiment(*problem(), settings(select="label-wave"), engine="sequential")
 

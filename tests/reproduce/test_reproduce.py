@@ -457,7 +457,7 @@ SAID = {
         f"epochs = 0x{'f' * 5000}",
         "train.epochs is a number of thousands of digits; write a number",
     ),
-    "huge seed": ("[0, 1]", f"[0x{'f' * 5000}]", "`seeds` is a number of thousands of digits"),
+    "huge seed": ("[0, 1]", f"[0x{'f' * 5000}]", "seeds is a number of thousands of digits"),
     "long step": ("--clients 10", "--clients 10 " * 1000, "'steps' is .*; write texts"),
     "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
     "no such value": ("epochs = 1", "lr = nan", "--lr is nan"),

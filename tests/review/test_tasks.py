@@ -94,7 +94,7 @@ def test_the_kind_of_labels_is_found(tmp_path, labels, task):
 
 def test_many_whole_numbers_need_the_users_word(tmp_path):
     path = write(tmp_path / "t.csv", {"x": np.arange(420) % 7, "label": np.arange(420) % 21})
-    with pytest.raises(InputError, match="`task`"):
+    with pytest.raises(InputError, match="fnlkit.partition.task="):
         datasets.load(path)
     for task, kind in (("regression", "f"), ("classification", "i"), ("ordinal", "i")):
         federation = fnlkit.partition(str(path), task=task, say=None)

@@ -145,7 +145,7 @@ def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, in
 def must_be_within(values: np.ndarray, terms: Terms) -> None:
     """Raise AboveClip if an update (P + Q,) has an entry above the agreed `clip`, or NaN."""
     if not np.abs(values).max(initial=0) <= terms.clip:
-        raise AboveClip("the update has an entry above `clip`")
+        raise AboveClip("the update has an entry above the agreed clip")
 
 
 def _check(config, terms):

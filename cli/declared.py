@@ -1,0 +1,168 @@
+"""Options and help pages of commands, derived from dataclasses of `fnlkit.components.options`."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import Field, fields
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import click
+
+from fnlkit.artifacts import paths
+from fnlkit.components.options import about
+from fnlkit.components.parameters import Range, SpecText
+
+
+def options_of(declared: type, *names: str, checked: bool = True, **defaults: Any) -> Callable[[Any], Any]:
+    """Return a decorator that adds the fields of a dataclass with a help text to a command.
+
+    Parameters
+    ----------
+    declared : dataclass
+    *names : str
+        Fields. Default: all.
+    checked : bool
+        Whether the command checks ranges and choices. False: the dataclass checks them, and each default is shown.
+    **defaults
+        Defaults of this command that differ from the dataclass.
+    """
+    chosen = [one for one in fields(declared) if about(one).help and (not names or one.name in names)]
+
+    def decorate(command: Any) -> Any:
+        for one in reversed(chosen):
+            command = _option(one, declared, defaults.get(one.name, one.default), checked)(command)
+        return command
+
+    return decorate
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a parameter."""
+    return "-o" if name == "output" else f"--{name.replace('_', '-')}"
+
+
+def takes_file(ctx: click.Context, option: click.Parameter, target: Any) -> Any:
+    """Callback of options that name files: raise before any work if the file cannot be written."""
+    paths.must_take_a_file(target, option.opts[0])
+    return target
+
+
+def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> Callable[[Any], Any]:
+    known, kind = about(one), _required(_type(one, declared))
+    more: dict[str, Any] = {"metavar": known.metavar}
+    if kind is bool:
+        more = {"is_flag": True}
+    elif known.many:
+        more["multiple"] = True
+    elif get_origin(kind) is Literal and checked:
+        more |= {"type": click.Choice(get_args(kind)), "show_default": True}
+    elif get_origin(kind) is Literal:
+        more |= {"metavar": "|".join(get_args(kind)), "show_default": True}
+    elif not checked:
+        more |= {"type": type(default), "metavar": "SPEC" if kind is SpecText else None, "show_default": True}
+    else:
+        more |= {"type": _range(kind), "show_default": bool(default)}
+    text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]), known.help)
+    callback = takes_file if known.output else None
+    return click.option(known.flag or flag_of(one.name), one.name, default=default, help=text, callback=callback, **more)
+
+
+def _type(one: "Field[Any]", declared: type) -> Any:
+    """Return the type of a field; text for a type whose module only type checkers import."""
+    if not isinstance(one.type, str):
+        return one.type
+    home = next(kind for kind in declared.__mro__ if one.name in vars(kind).get("__annotations__", {}))
+    try:
+        return eval(one.type, vars(sys.modules[home.__module__]))  # noqa: S307 - an annotation of this package
+    except NameError:
+        return str
+
+
+def _required(kind: Any) -> Any:
+    """Return the type of an option without None."""
+    parts = [part for part in get_args(kind) if part is not NoneType]
+    return parts[0] if NoneType in get_args(kind) and len(parts) == 1 else kind
+
+
+def _range(kind: Any) -> Any:
+    """Return the type of click for an annotation: a range of numbers, a type, or text."""
+    if get_origin(kind) is Annotated:
+        bounds = next((bound for bound in get_args(kind)[1:] if isinstance(bound, Range)), None)
+        kind = get_args(kind)[0]
+        if bounds:
+            number = click.IntRange if kind is int else click.FloatRange
+            high = None if bounds.high == float("inf") else bounds.high
+            return number(bounds.low, high, min_open=bounds.open_low, max_open=bounds.open_high)
+    return kind if kind in (int, float) else None
+
+
+class Declared(click.Command):
+    """A command whose help lists the usual options in the sections of their fields; --help-all lists all options.
+
+    Parameters
+    ----------
+    declared : tuple of dataclasses
+        Fields of several dataclasses can be in a section, in this order.
+    titles : tuple of str
+        The order of the sections. All other options follow under "Options".
+    """
+
+    def __init__(self, *args: Any, declared: tuple[type, ...], titles: tuple[str, ...], **more: Any) -> None:
+        super().__init__(*args, **more)
+        known = {one.name: about(one) for each in declared for one in fields(each)}
+        self.sections = {
+            title: in_order({name: one.after for name, one in known.items() if one.section == title}) for title in titles
+        }
+        self.rare = tuple(name for name, one in known.items() if one.rare)
+        text = "Print this help with all options."
+        self.params.append(
+            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=text)
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        leave = () if ctx.meta.get(ALL_OPTIONS) else self.rare
+        records = {p.name: p.get_help_record(ctx) for p in options if p.name not in leave}
+        for title, names in self.sections.items():
+            if shown := [records.pop(name) for name in names if name in records]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+        with formatter.section("Options"):
+            formatter.write_dl(list(records.values()))
+        if leave:
+            names = ", ".join(p.opts[-1] for p in options if p.name in leave)
+            with formatter.section("Further options, described by --help-all"):
+                formatter.write_text(names)
+
+
+def in_order(after: dict[str, str]) -> list[str]:
+    """Return names in order, each behind the name that it follows.
+
+    Parameters
+    ----------
+    after : dict of str to str
+        The name that precedes each name; "" keeps its place.
+
+    Examples
+    --------
+    >>> in_order({"augment": "clip", "epochs": "", "clip": "", "lr": ""})
+    ['epochs', 'clip', 'augment', 'lr']
+    """
+    names = [name for name, before in after.items() if not before]
+    waiting = [name for name in after if name not in names]
+    while ready := [name for name in waiting if after[name] in names]:
+        for name in ready:
+            names.insert(names.index(after[name]) + 1, name)
+            waiting.remove(name)
+    return names + waiting
+
+
+ALL_OPTIONS = "fnlkit.help_all"
+
+
+def _print_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL_OPTIONS] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
