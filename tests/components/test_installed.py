@@ -1,9 +1,7 @@
 """Components that installed packages register by entry points: found by name, on every engine, one line for a fault."""
 
 import importlib
-import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fnlkit
+from fnlkit import pipeline
 from fnlkit.artifacts.run import Run
 from fnlkit.components import installed, registry
 from fnlkit.components.spec import FileText, MessageText, own_names, parse
 from fnlkit.deploy import terms
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
+from tests.commands import fnlkit
 
 PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
 SHORT = {"rounds": 1, "epochs": 1, "fraction": 1.0, "precision": "fp64", "say": None}
@@ -69,23 +68,17 @@ def install_page_example(folder):
     install(folder, project["project"]["name"], project["project"]["entry-points"], focus=code)
 
 
-def run_command(line, folder):
-    """Run a command of fnlkit in a process of its own, which reads PYTHONPATH."""
-    call = [sys.executable, "-c", "import sys; from fnlkit.cli import main; main(sys.argv[1:])", *line.split()]
-    return subprocess.run(call, cwd=folder, capture_output=True, text=True, env=os.environ)
-
-
 def test_a_registered_loss_runs_on_every_engine(packages, tmp_path):
     install_page_example(packages)
-    federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=3, say=None), say=None)
+    federation = pipeline.inject_noise(pipeline.partition("digits", clients=3, say=None), say=None)
     weights = {}
     for engine in ("sequential", "workers", "stacked", "fused"):
         more = {"workers": 2} if engine == "workers" else {}
-        fnlkit.train(federation, loss="focus(power=1)", engine=engine, output=tmp_path / "run.pt", **SHORT, **more)
+        pipeline.train(federation, loss="focus(power=1)", engine=engine, output=tmp_path / "run.pt", **SHORT, **more)
         run = Run.read(str(tmp_path / "run.pt"))
         weights[engine] = run.weights.numpy()
         assert list(run.meta["own"]) == ["focus:focus"] and len(run.meta["own"]["focus:focus"]) == 64
-    fnlkit.train(federation, engine="sequential", output=tmp_path / "plain.pt", **SHORT)
+    pipeline.train(federation, engine="sequential", output=tmp_path / "plain.pt", **SHORT)
     plain = Run.read(str(tmp_path / "plain.pt")).weights.numpy()
     assert np.abs(weights["sequential"] - plain).max() > 1e-4
     assert (weights["workers"] == weights["sequential"]).all()
@@ -99,11 +92,11 @@ def test_a_recipe_runs_a_registered_method(packages, tmp_path):
         'title = "registered"\ndataset = "digits"\nseeds = [0]\n[train]\nrounds = 4\nepochs = 1\nfraction = 0.5\n'
         '[[regime]]\nname = "iid"\nsteps = ["partition --clients 4", "inject-noise"]\nmethods = ["fedavg", "halved(parts=4)"]\n'
     )
-    done = run_command("reproduce own.toml -o runs", tmp_path)
+    done = fnlkit("fnlkit reproduce own.toml -o runs", tmp_path)
     assert done.returncode == 0 and "halved(parts=4)" in done.stdout, done.stderr
-    done = run_command("methods halved", tmp_path)
+    done = fnlkit("fnlkit methods halved", tmp_path)
     assert done.stdout.startswith("halved, a method: fnlkit train --method"), done.stderr
-    done = run_command("methods", tmp_path)
+    done = fnlkit("fnlkit methods", tmp_path)
     assert "Registered by installed packages: method halved (half 1.0)" in done.stdout, done.stderr
 
 
