@@ -81,17 +81,17 @@ def test_probabilities_and_embeddings_from_files(folder):
 
 
 def test_a_run_replaces_the_warm_up(folder):
-    succeed("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
+    succeed("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 -o run.pt", folder)
     done = succeed("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
     assert json.loads(done.stdout)["sample_auc"] > 0.9
     federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
     for name in ("confident", "loss", "energy", "lid(iterations=1)"):
-        found = estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
+        found = estimate(federation, datasets.load("digits"), name, run=run)
         assert compare(add_judgment(federation, found))["sample_auc"] > 0.6, name
     run.weights[:] = float("nan")
     for name in ("anchor", "confident", "loss"):
         with pytest.raises(InputError, match="not finite: training diverged"):
-            estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
+            estimate(federation, datasets.load("digits"), name, run=run)
 
 
 def test_relabel_writes_labels_and_keeps_the_old_ones(folder):

@@ -37,7 +37,7 @@ def noisy(model="clients(rho=0.6, tau=0.4)"):
 
 def found(federation, spec, seed=0, **options):
     warm_up = {"rounds": 8, "epochs": 3, "lr": 0.1}
-    return estimate(federation, digits(), spec, seed=seed, warm_up=warm_up, engine="sequential", **options)
+    return estimate(federation, digits(), spec, seed=seed, warm_up=warm_up, engine="fused", **options)
 
 
 @cache

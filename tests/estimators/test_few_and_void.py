@@ -56,7 +56,7 @@ def test_constant_samples_are_refused_or_called_void_by_every_estimator(name, di
     blank = replace(digits, samples=lambda: (np.zeros_like(digits.x_train), np.zeros_like(digits.x_test)))
     noisy, said = federation(blank, 5), []
     try:
-        estimate(noisy, blank, name, say=said.append, warm_up={"rounds": 1}, engine="sequential")
+        estimate(noisy, blank, name, say=said.append, warm_up={"rounds": 1}, engine="fused")
     except InputError as error:
         said.append(f"refused: {error}")
     assert any(text.startswith("void: ") or "the same for every sample" in text for text in said), said

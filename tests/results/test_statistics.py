@@ -156,7 +156,7 @@ def test_every_text_of_a_table_is_escaped():
 def folder(tmp_path_factory):
     """Two methods of two seeds from one tiny run, which tells their settings apart and nothing else; and what is no run."""
     folder = tmp_path_factory.mktemp("runs")
-    run = fnlkit.train(fnlkit.partition("digits", clients=4), rounds=2, fraction=0.5, epochs=1, engine="sequential", say=None)
+    run = fnlkit.train(fnlkit.partition("digits", clients=4), rounds=2, fraction=0.5, epochs=1, say=None)
     for method in ("fedavg", "median"):
         for seed in (0, 1):
             one = copy.copy(run)
@@ -213,7 +213,7 @@ def test_a_folder_may_hold_a_run_that_is_damaged(folder, tmp_path):
 
 def test_scores_over_clients_use_held_out_samples(tmp_path):
     fed = fnlkit.partition("digits", clients=4, holdout=0.2)
-    run = fnlkit.train(fed, rounds=2, fraction=0.5, epochs=1, engine="sequential", say=None)
+    run = fnlkit.train(fed, rounds=2, fraction=0.5, epochs=1, say=None)
     (row,) = fnlkit.evaluate(run).rows
     parts = row["measured"]
     shares = [site["share"] for site in parts["held_out_true"]["sites"]]
