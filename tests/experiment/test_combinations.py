@@ -64,10 +64,10 @@ FACTORS = {
     "client_optimizer": ["sgd", "adam"],
 }
 # What is refused, and nothing else.
-REFUSALS = [r"--(optimizer|aggregator) .*: local averages no models; omit --(optimizer|aggregator)"]
-REFUSALS += [r"--aggregator (multi-)?krum needs rounds of 4 clients or more, found 1; raise --fraction"]
-REFUSALS += [r"--optimizer feddecorr regularizes the features of one network, and this method trains two; omit it"]
-REFUSALS += [r"--mixup [\d.]+: [\w-]+ trains on separate labels, which cannot be mixed; remove --mixup"]
+REFUSALS = [r"`(optimizer|aggregator)` .*: local averages no models; omit `(optimizer|aggregator)`"]
+REFUSALS += [r"`aggregator` (multi-)?krum needs rounds of 4 clients or more, found 1; raise `fraction`"]
+REFUSALS += [r"`optimizer` feddecorr regularizes the features of one network, and this method trains two; omit it"]
+REFUSALS += [r"`mixup` [\d.]+: [\w-]+ trains on separate labels, which cannot be mixed; remove `mixup`"]
 EACH = 2  # combinations of a method that brings its own loss
 
 

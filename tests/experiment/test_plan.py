@@ -67,13 +67,13 @@ def test_a_plan_reads_the_method_once(monkeypatch):
 
 
 RULES = {
-    "--patience 3 requires a criterion": ({"patience": 3}, {}),
-    "--select nes: local has no global model": ({"method": "local", "select": "nes"}, {}),
+    "`patience` 3 requires a criterion": ({"patience": 3}, {}),
+    "`select` nes: local has no global model": ({"method": "local", "select": "nes"}, {}),
     "covers all rounds": ({"method": "elr", "select": "nes", "patience": 2}, {}),
-    "--protect does not cover": ({"protect": "dp", "select": "nes"}, {}),
+    "`protect` does not cover": ({"protect": "dp", "select": "nes"}, {}),
     "requires test or held-out samples": ({"select": "label-wave"}, {"evaluated": 0}),
     "requires held-out samples at the clients": ({"select": "nes"}, {"held_out": 0}),
-    "local averages no models; omit --optimizer": ({"method": "local", "optimizer": "feddyn"}, {}),
+    "local averages no models; omit `optimizer`": ({"method": "local", "optimizer": "feddyn"}, {}),
     "krum needs rounds of": ({"aggregator": "krum"}, {"cohort": 2}),
     "a round has 2 clients": ({"protect": "secagg"}, {"cohort": 2}),
     "statistics of samples in addition": ({"protect": "dp"}, {"network": Network(nn.Sequential(nn.BatchNorm1d(4)))}),

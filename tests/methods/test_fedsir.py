@@ -97,7 +97,7 @@ def test_clean_clients_keep_their_labels_and_noisy_ones_repeat_the_relabeling():
 
 
 def test_a_budget_without_the_identification_is_refused():
-    with pytest.raises(InputError, match="costs 4 of 3 rounds; raise --rounds or --fraction"):
+    with pytest.raises(InputError, match="costs 4 of 3 rounds; raise `rounds` or `fraction`"):
         train(method="fedsir", rounds=3, fraction=0.25)
 
 

@@ -492,7 +492,7 @@ def test_the_estimation_round_weighs_itself():
     ("fedefc(rule=any)", "largest or cleanlab"),
     ("forward(anchor=line)", "point, mean or confident"),
     ("feddpcont(simplex=any)", "project or clip"),
-    ("na-fedavg(at=8)", "raise --rounds"),
+    ("na-fedavg(at=8)", "raise `rounds`"),
     ("na-fedavg(side=left)", "below or above"),
     ("akd(source=labels)", "embeddings or logits"),
     ("fedcorr(code=[mixups])", "did you mean 'mixup'"),

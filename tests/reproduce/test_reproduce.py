@@ -460,7 +460,7 @@ SAID = {
     "huge seed": ("[0, 1]", f"[0x{'f' * 5000}]", "seeds is a number of thousands of digits"),
     "long step": ("--clients 10", "--clients 10 " * 1000, "'steps' is .*; write texts"),
     "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
-    "no such value": ("epochs = 1", "lr = nan", "--lr is nan"),
+    "no such value": ("epochs = 1", "lr = nan", "`lr` is nan"),
     "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
 }
 
