@@ -20,7 +20,8 @@ SKEWED = (["partition", "--scheme", "dirichlet(alpha=1.0)", "--clients", "8"], [
 METHODS = [
     "fedavg", "fedcorr", "fedcorr(usual=flr())", "fedefc", "feddpcont", "flr", "flr-plus", "elr", "slr", "er", "nnc(k=10)",
     "akd(k=10)", "akd(source=logits)", "na-fedavg", "forward", "confident-learning",
-    "fednoro", "fedelc", "rofl", "feddiv", "fedgr", "fedreda", "jointopt", "selfie", "coteaching", "dividemix", "fedem",
+    "fednoro", "fedelc", "rofl", "feddiv", "fedgr", "fedreda", "fedrg", "jointopt", "selfie", "coteaching", "dividemix",
+    "fedem",
     "auto(few=0)", "auto(few=100)",
 ]  # fmt: skip
 SHORT = ["--rounds", "12", "--fraction", "0.5", "--epochs", "1", "--eval-every", "12"]

@@ -41,6 +41,7 @@ METHODS = {
     "feddiv": "fnlkit.methods.feddiv:feddiv",
     "fedgr": "fnlkit.methods.fedgr:fedgr",
     "fedreda": "fnlkit.methods.fedreda:fedreda",
+    "fedrg": "fnlkit.methods.fedrg:fedrg",
     "rhfl": "fnlkit.methods.rhfl:rhfl",
     "clipfl": "fnlkit.methods.clipfl:clipfl",
     "dividemix": "fnlkit.methods.dividemix:dividemix",

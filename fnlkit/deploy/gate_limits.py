@@ -75,6 +75,9 @@ AGREED = {
     "fnlkit.methods.fedgr:average_and_count": ("beta",),
     "fnlkit.client.losses.revised:revised": ("represent", "temperature"),
     "fnlkit.methods.fedreda:judge_samples": ("momentum",),
+    "fnlkit.methods.fedrg:judge_by_geometry": ("groups", "threshold", "temperature", "rate"),
+    "fnlkit.methods.fedrg:learn_absorption": ("lr", "absorb"),
+    "fnlkit.client.losses.absorbing:absorbing": ("robust", "absorb"),
     "fnlkit.client.losses.reliable:prior_adjusted": ("prior",),
     "fnlkit.client.losses.reliable:reliable": (
         "prior",

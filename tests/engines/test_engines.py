@@ -109,7 +109,7 @@ WITHOUT_KERNEL = ("maskedoptim", "fedsir")
 
 
 # Methods with a loss that has no compiled form: the fused engine stacks their clients.
-STACKED = ("fedgr", "fedreda")
+STACKED = ("fedgr", "fedreda", "fedrg")
 
 
 def in_turn(methods, *others, quick):

@@ -373,9 +373,11 @@ def test_every_method_that_can_be_protected_trains_and_pays_for_each_round(metho
         clients, model = toy.toy(network=toy.fitting(toy.Net, method))
         found = {"protect": Protection(1e6, 1e-15, 6.0)} if protect else {"uniform_weights": True}
         opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1), **found)
-        if "truth" in registry.needs(method):
-            for client in clients.members:
+        for client in clients.members:
+            if "truth" in registry.needs(method):
                 client.rows["input/true"] = client.given.clone()
+            if "embedding" in registry.needs(method):
+                client.rows["input/embedding"] = client.x.float()
         program = registry.method(method)(clients, model, opt, registry.selector("uniform", 0.5), rounds=4)
         weights = [step.model.weights for step in program][-1]
         return weights, sum(len(entry.norms) > 0 for entry in clients.log)
