@@ -1,5 +1,7 @@
 """The command `fnlkit`; each verb is a module that is imported when it is called."""
 
+from __future__ import annotations
+
 import atexit
 import importlib
 import logging
@@ -7,6 +9,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -63,7 +67,7 @@ class ReaderGone(Exception):
     """The reader of the output pipe is gone; click would turn a BrokenPipeError into exit code 1."""
 
 
-_left = []
+_left: list[int] = []
 
 
 @atexit.register
@@ -77,33 +81,33 @@ def _as_others_do():
 class Verbs(click.Group):
     """A group whose commands are modules of this package with an attribute `command`."""
 
-    def list_commands(self, ctx):
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx, name):
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
         return _talkative(importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command)
 
-    def make_context(self, *arguments, **more):
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         try:
             return super().make_context(*arguments, **more)
         except BrokenPipeError as error:  # of --help and --version
             raise ReaderGone from error
 
-    def invoke(self, ctx):
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGone from error
 
-    def format_commands(self, ctx, formatter):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
-    def resolve_command(self, ctx, args):
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; known: {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -119,7 +123,7 @@ def _verbose(ctx, option, count):
         show_log()
 
 
-_VERBOSE = {
+_VERBOSE: dict[str, Any] = {
     "count": True, "expose_value": False, "callback": _verbose,
     "help": "Print details; -vv also prints tracebacks.",
 }  # fmt: skip
@@ -160,7 +164,7 @@ def _versions(ctx, option, wanted):
         ctx.exit()
 
 
-_VERSION = {
+_VERSION: dict[str, Any] = {
     "is_flag": True, "expose_value": False, "callback": _versions, "is_eager": True,
     "help": "Print the versions of fnlkit, Python and the libraries.",
 }  # fmt: skip
@@ -169,7 +173,7 @@ _VERSION = {
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("-v", "--verbose", is_eager=True, **_VERBOSE)
 @click.option("--version", **_VERSION)
-def group():
+def group() -> None:
     """Federated learning with noisy labels.
 
     \b
@@ -182,7 +186,7 @@ def _terminate(signum, frame):
     raise Terminated(128 + signum)
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
     0: success; 1: a failure of fnlkit, the machine (disk full) or the training (divergence); 2: invalid input; 130: Ctrl-C;

@@ -1,7 +1,10 @@
 """`fnlkit audit`: find sites with wrong labels."""
 
+from __future__ import annotations
+
 import json
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -57,8 +60,23 @@ from fnlkit.experiment.output import lock_output
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
-def command(file, dataset, embeddings, backbone, probabilities, detectors, folds, device, quick, html, pictures, as_json, seed,
-            output, **warm_up):  # fmt: skip
+def command(
+    file: str,
+    dataset: str | None,
+    embeddings: str | None,
+    backbone: str,
+    probabilities: str | None,
+    detectors: str,
+    folds: int,
+    device: str,
+    quick: bool,
+    html: str | None,
+    pictures: int,
+    as_json: bool,
+    seed: int,
+    output: str,
+    **warm_up: Any,
+) -> None:
     """Find sites with wrong labels, their number, and the classes that are confused, without true labels.
 
     Models trained on the other sites judge each site. The output is the federation with a judgment of each sample, which

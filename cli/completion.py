@@ -1,12 +1,15 @@
 """Shell completion: commands and options by click, values from the registries, and files for all other values."""
 
+from __future__ import annotations
+
 import sys
+from functools import partial
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
 
-def complete(group, instruction):
+def complete(group: click.Group, instruction: str) -> None:
     """Print the completion of the words in the environment, or the script of a shell; exit with 0, or 1 if unknown.
 
     Parameters
@@ -18,17 +21,21 @@ def complete(group, instruction):
     sys.exit(shell_complete(group, {}, "fnlkit", "_FNLKIT_COMPLETE", instruction))
 
 
-def complete_values(command):
+def complete_values(command: click.Command) -> None:
     """Let the text parameters of a command be completed by `values`."""
     for parameter in command.params:
         if isinstance(parameter.type, click.types.StringParamType):
-            parameter.shell_complete = lambda context, incomplete, parameter=parameter: values(parameter, incomplete)
+            vars(parameter)["shell_complete"] = partial(_complete_parameter, parameter)
 
 
-def values(parameter, incomplete):
+def values(parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the values of an option or an argument that begin with `incomplete`, or a request for files."""
     names = [name for name in _names(parameter) if name.startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+def _complete_parameter(parameter, context, incomplete):
+    return values(parameter, incomplete)
 
 
 def _names(parameter):

@@ -1,6 +1,9 @@
 """`fnlkit consensus`: combine the votes of several annotators."""
 
+from __future__ import annotations
+
 import json
+from typing import Any, cast
 
 import click
 
@@ -21,7 +24,7 @@ MOST = 20  # annotators that the table shows
               help="For crowdlab: out-of-sample class probabilities (samples, classes) as npz or npy.")  # fmt: skip
 @json_option
 @output_option("FED.npz")
-def command(file, votes, method, probabilities, as_json, output):
+def command(file: str, votes: str | None, method: str, probabilities: str | None, as_json: bool, output: str) -> None:
     """Give each sample the consensus label of its annotators, site by site, and print their agreement.
 
     VOTES is a table with a column `id` and a column per annotator, or with a row per vote (columns id or path, annotator,
@@ -35,7 +38,7 @@ def command(file, votes, method, probabilities, as_json, output):
     need_input(file)
     from rich.table import Table
 
-    found = pipeline.consensus(file, votes, method, probabilities=probabilities)
+    found = pipeline.consensus(file, votes, cast(Any, method), probabilities=probabilities)
     facts = found.sites
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
@@ -47,7 +50,7 @@ def command(file, votes, method, probabilities, as_json, output):
         talk = console() if output == "-" else out_console()
         talk.print(table)
         talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")
-        quality = sorted(found.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))
+        quality: list[dict[str, Any]] = sorted(found.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))
         people = Table("site", "annotator", "votes", "expected share of true labels", box=None)
         for row in quality[:MOST]:
             share = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %"

@@ -1,6 +1,9 @@
 """`fnlkit correct`: apply suggested labels without a review."""
 
+from __future__ import annotations
+
 import click
+from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option
@@ -17,7 +20,7 @@ from fnlkit.errors import InputError
               help="Correct exactly the labels of the lists of reviews with a guarantee.")  # fmt: skip
 @csv_option
 @output_option("CORRECTED.npz")
-def command(file, above, drop, listed, sheet, output):
+def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None, output: str) -> None:
     """Relabel or drop flagged samples with a high issue score; reviewed labels do not change.
 
     With --list, relabel the samples of the lists with a guarantee; samples without a suggested class are dropped.
@@ -27,7 +30,7 @@ def command(file, above, drop, listed, sheet, output):
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit correct --csv cleaned.csv -o corrected.npz
     """
     need_input(file)
-    if listed and click.get_current_context().get_parameter_source("above").name != "DEFAULT":
+    if listed and click.get_current_context().get_parameter_source("above") is not ParameterSource.DEFAULT:
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     keeps(file, sheet, "federation", "--csv")
 

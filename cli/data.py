@@ -1,5 +1,7 @@
 """`fnlkit data`: list, download and describe data sets."""
 
+from __future__ import annotations
+
 import json
 import sys
 
@@ -11,7 +13,7 @@ from fnlkit.datasets.croissant import croissant
 
 
 @click.group()
-def command():
+def command() -> None:
     """List, download and describe data sets.
 
     Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network.
@@ -24,7 +26,7 @@ def command():
 
 @command.command("list")
 @json_option
-def list_sets(as_json):
+def list_sets(as_json: bool) -> None:
     """List the known data sets, and whether their files are on this machine.
 
     \b
@@ -46,7 +48,7 @@ def list_sets(as_json):
 
 @command.command()
 @click.argument("name")
-def get(name):
+def get(name: str) -> None:
     """Download a data set into the cache folder and check it.
 
     \b
@@ -62,7 +64,7 @@ def get(name):
 @json_option
 @click.option("--croissant", "as_croissant", is_flag=True,
               help="Print Croissant 1.0 metadata (JSON-LD) of a data set that is included in fnlkit.")  # fmt: skip
-def info(name, as_json, as_croissant):
+def info(name: str, as_json: bool, as_croissant: bool) -> None:
     """Print the card, sizes, classes and checksum of a data set.
 
     \b

@@ -91,7 +91,7 @@ def _range(kind: Any) -> Any:
         bounds = next((bound for bound in get_args(kind)[1:] if isinstance(bound, Range)), None)
         kind = get_args(kind)[0]
         if bounds:
-            number = click.IntRange if kind is int else click.FloatRange
+            number: Any = click.IntRange if kind is int else click.FloatRange
             high = None if bounds.high == float("inf") else bounds.high
             return number(bounds.low, high, min_open=bounds.open_low, max_open=bounds.open_high)
     return kind if kind in (int, float) else None
@@ -123,7 +123,7 @@ class Declared(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         leave = () if ctx.meta.get(ALL_OPTIONS) else self.rare
-        records = {p.name: p.get_help_record(ctx) for p in options if p.name not in leave}
+        records = {p.name: record for p in options if p.name not in leave and (record := p.get_help_record(ctx))}
         for title, names in self.sections.items():
             if shown := [records.pop(name) for name in names if name in records]:
                 with formatter.section(title):

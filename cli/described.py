@@ -1,6 +1,9 @@
 """Facts of an artifact, and tables of these facts."""
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import Federation
@@ -9,10 +12,14 @@ from fnlkit.cli.terminal import Table, out_console, printable
 from fnlkit.errors import InputError
 from fnlkit.noise import summary
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.files import Artifact
+
+
 _NAMES = 20  # items of a list that are shown
 
 
-def describe(artifact, source="-", digest=None):
+def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -> dict[str, Any]:
     """Return the facts of an artifact as plain values.
 
     Parameters
@@ -47,7 +54,7 @@ def describe(artifact, source="-", digest=None):
     return out
 
 
-def show(artifact, source="-", digest=None):
+def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> None:
     """Print an artifact as tables on stdout; parameters as in `describe`."""
     say = out_console()
     facts = describe(artifact, source, digest)

@@ -1,7 +1,10 @@
 """`fnlkit doctor`: check the installation."""
 
+from __future__ import annotations
+
 import json
 import sys
+from typing import cast
 
 import click
 
@@ -16,7 +19,7 @@ from fnlkit.pipeline.doctor import examine
 @click.option("--compile", "ahead", is_flag=True,
               help="Only compile all kernels into the cache (NUMBA_CACHE_DIR), for example in a container.")  # fmt: skip
 @json_option
-def command(test, ahead, as_json):
+def command(test: bool, ahead: bool, as_json: bool) -> None:
     """Check versions, threads, caches, GPU and engines, with a self-test of a few seconds.
 
     Each engine trains two short rounds on each device, and the results are compared with the sequential engine. The exit code
@@ -37,8 +40,9 @@ def command(test, ahead, as_json):
         sys.stdout.write(json.dumps(found) + "\n")
     else:
         _show(found)
-    if found["broken"]:
-        raise WorkStopped(f"{len(found['broken'])} broken, the first: {found['broken'][0]}")
+    broken = cast(list[str], found["broken"])
+    if broken:
+        raise WorkStopped(f"{len(broken)} broken, the first: {broken[0]}")
 
 
 def _compile(as_json):

@@ -1,7 +1,11 @@
 """`fnlkit embed`: compute a vector for each sample."""
 
+from __future__ import annotations
+
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -47,7 +51,9 @@ def _backbones():
 )
 @click.option("--new", metavar="FILE", default=None, help="Also embed new samples for `predict`: npy or npz.")
 @output_option("EMB.npz")
-def command(file, dataset, backbone, device, batch_size, new, output):
+def command(
+    file: str | None, dataset: str | None, backbone: str, device: str, batch_size: int | None, new: str | None, output: str
+) -> None:
     """Compute embeddings of training and test samples, for estimate-noise, distillation and train --features.
 
     The data set is that of the federation FILE, of the pipe, or of --dataset. Weights are read from a file or from the caches
@@ -86,7 +92,7 @@ _WORDS = {"embeddings": "training", "test": "test", "new": "new"}
 
 
 @contextmanager
-def resumable(place):
+def resumable(place: Path) -> Iterator[Path | None]:
     """Yield a folder for unfinished work, removed after success; None if it cannot be created."""
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,11 @@
 """`fnlkit estimate-noise`: estimate wrong labels of a federation."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -31,7 +34,7 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
 from fnlkit.estimators.compare import compare
 
 
-def estimate_options(command):
+def estimate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the fields of EstimateOptions that have a help text as options."""
     for field in reversed([field for field in fields(EstimateOptions) if "help" in field.metadata]):
         about = field.metadata
@@ -68,7 +71,18 @@ def estimate_options(command):
 @trust_option
 @output_option("JUDGED.npz")
 @click.pass_context
-def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output, **options):
+def command(
+    ctx: click.Context,
+    file: str,
+    estimator: str,
+    dataset: str | None,
+    applied: str,
+    top: int,
+    as_json: bool,
+    trust: bool,
+    output: str,
+    **options: Any,
+) -> None:
     """Estimate wrong labels, noise levels and the transition matrix of a federation.
 
     The output is the federation with arrays estimate_*: noise level of each client with a sampling range, transition matrix,
@@ -87,7 +101,7 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     terminal, notes = console(), []
 
-    def say(text):
+    def say(text: str) -> None:
         notes.append(name_flags(text))
         if not as_json:
             terminal.print(text, style="dim", soft_wrap=True)
@@ -116,7 +130,7 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
 def _against_truth(facts):
     """Return a sentence about the quality of the estimates, if true labels are known."""
 
-    def display(name):
+    def display(name: str) -> str:
         return "-" if facts[name] is None else f"{facts[name]:.3f}"
 
     return (

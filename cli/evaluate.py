@@ -1,5 +1,7 @@
 """`fnlkit evaluate`: evaluate runs."""
 
+from __future__ import annotations
+
 import json
 import sys
 
@@ -60,8 +62,26 @@ from fnlkit.results.tidy import write_tidy
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all records as arrays.")  # fmt: skip
-def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, by, baseline, pivot, show, tidy, each, form,
-            confusion, trust, output):  # fmt: skip
+def command(
+    runs: tuple[str, ...],
+    dataset: str | None,
+    as_json: bool,
+    ledger: str | None,
+    target: float | None,
+    cross_site: bool,
+    personal: bool,
+    test: bool,
+    by: str | None,
+    baseline: str | None,
+    pivot: str | None,
+    show: str,
+    tidy: str | None,
+    each: str,
+    form: str,
+    confusion: bool,
+    trust: bool,
+    output: str | None,
+) -> None:
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
     RUN can be a folder; without RUN stdin is read. Several runs are combined in a table: runs that differ by the seed only

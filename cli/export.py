@@ -1,5 +1,7 @@
 """`fnlkit export`: write a model for other programs."""
 
+from __future__ import annotations
+
 import click
 
 from fnlkit import pipeline
@@ -11,7 +13,7 @@ from fnlkit.cli.plumbing import console, takes_file, trust_option
 @trust_option
 @click.option("-o", "--output", required=True, metavar="MODEL", callback=takes_file,
               help="Output file; the ending selects the format: model.onnx, model.pt2 or state_dict.pt.")  # fmt: skip
-def command(run, trust, output):
+def command(run: str, trust: bool, output: str) -> None:
     """Write the model of a run as ONNX, torch.export program or state dictionary.
 
     ONNX and pt2 include the normalization and take images (n, channels, height, width) with values in 0 to 1, or vectors.

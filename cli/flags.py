@@ -1,5 +1,7 @@
 """Flags in messages: the library names parameters in backticks, and a command prints its flags instead."""
 
+from __future__ import annotations
+
 import ast
 import re
 import shlex
@@ -21,7 +23,7 @@ class FlagContext(click.Context):
         return super().__exit__(kind, error, trace)
 
 
-def name_flags(text, command=None):
+def name_flags(text: str, command: click.Command | None = None) -> str:
     """Replace parameters in backticks by flags of a command.
 
     A name that is no option of the command stays as it is. A call of the Python interface becomes the command of the same name.
@@ -46,7 +48,7 @@ def name_flags(text, command=None):
         context = click.get_current_context(silent=True)
         command = context.command if context else click.Command(None)
 
-    def replace(match):
+    def replace(match: re.Match[str]) -> str:
         if match["call"]:
             return _shell(match["call"]) or match[0]
         return _flag(command, match["name"], match["value"]) or match[0]

@@ -1,5 +1,9 @@
 """`fnlkit flower-app`: write a project for real sites."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 from click.core import ParameterSource
 
@@ -88,9 +92,32 @@ from fnlkit.errors import InputError
               help="Account at Flower's hub that publishes the project with `flwr app publish`.")  # fmt: skip
 @setting_options()
 @click.pass_context
-def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names, address, demo, task, only_task, open_tasks,
-            estimator, folds, audit_rounds, per_sample, backbone, scaling, sums_epsilon, sums_delta, publisher,
-            **options):  # fmt: skip
+def command(
+    ctx: click.Context,
+    folder: str,
+    dataset: str,
+    sites: int,
+    wait: float,
+    timeout: float,
+    max_samples: int,
+    keys: tuple[str, ...],
+    names: tuple[str, ...],
+    address: str | None,
+    demo: bool,
+    task: str,
+    only_task: bool,
+    open_tasks: bool,
+    estimator: str,
+    folds: int,
+    audit_rounds: int,
+    per_sample: bool,
+    backbone: str,
+    scaling: str,
+    sums_epsilon: float | None,
+    sums_delta: float,
+    publisher: str,
+    **options: Any,
+) -> None:
     """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
 
     The ClientApp computes on the table, folder of images or npz of a site and sends only declared replies. With --address, DIR

@@ -1,5 +1,7 @@
 """`fnlkit info`: print the content of a file of fnlkit."""
 
+from __future__ import annotations
+
 import json
 import sys
 
@@ -14,7 +16,7 @@ from fnlkit.cli.source import need_input
 @click.command()
 @file_argument
 @json_option
-def command(file, as_json):
+def command(file: str, as_json: bool) -> None:
     """Print the content of a file: arrays, clients, noise, estimates, and the commands that created it.
 
     Without FILE stdin is read.

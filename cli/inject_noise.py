@@ -1,5 +1,7 @@
 """`fnlkit inject-noise`: corrupt labels of a federation."""
 
+from __future__ import annotations
+
 import click
 
 from fnlkit import pipeline
@@ -26,7 +28,7 @@ def _models():
 )
 @seed_option
 @output_option("NOISY.npz")
-def command(file, dataset, noise, seed, output):
+def command(file: str | None, dataset: str | None, noise: str | None, seed: int, output: str) -> None:
     """Corrupt the given labels of a federation; true labels stay in the file for evaluation.
 
     If the data set declares no true labels, the current labels are treated as true and a warning is printed.

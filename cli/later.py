@@ -1,9 +1,16 @@
 """Load torch at first use: commands that only describe components import modules that name torch but do not call it."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import types
 from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 
 _LOADING = threading.RLock()
 
@@ -26,10 +33,11 @@ class _Postponed:
     def __init__(self, loader):
         self.loader = loader
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType | None:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
+        assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self.loader
         # Without a path, an import of a submodule reads the attribute and so loads the package first.
         del module.__path__
@@ -40,16 +48,16 @@ class _Finder:
     def __init__(self, name):
         self.name = name
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != self.name:
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None:
-            spec.loader = _Postponed(spec.loader)
+            spec.loader = _Postponed(spec.loader)  # type: ignore[assignment]
         return spec
 
 
-def postpone(name):
+def postpone(name: str) -> None:
     """Load the package `name` at the first use of an attribute instead of at import; once per process.
 
     Unlike `importlib.util.LazyLoader`, a second ``import`` statement does not load the package.

@@ -1,5 +1,7 @@
 """`fnlkit methods`: list and describe components, and print templates."""
 
+from __future__ import annotations
+
 import json
 import shlex
 import sys
@@ -21,7 +23,7 @@ from fnlkit.errors import InputError, nearest
                    "or noise.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Print a Markdown table of methods: sources, replies, costs.")
 @json_option
-def command(name, template, markdown, as_json):
+def command(name: str | None, template: str | None, markdown: bool, as_json: bool) -> None:
     """List components, or print the purpose, parameters and replies of a component.
 
     NAME is a component (method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone),

@@ -1,6 +1,9 @@
 """`fnlkit partition`: split a data set over clients."""
 
+from __future__ import annotations
+
 from functools import partial
+from typing import Any
 
 import click
 import numpy as np
@@ -61,7 +64,21 @@ def _schemes():
               help="Label column of a table; several columns of 0 and 1, separated by commas, are multilabel.")  # fmt: skip
 @seed_option
 @output_option("FED.npz")
-def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, public, task, label, seed, output):
+def command(
+    file: str | None,
+    dataset: str | None,
+    scheme: str,
+    clients: int | None,
+    labels: str,
+    min_samples: int,
+    holdout: float | None,
+    gold: str | None,
+    public: float,
+    task: str | None,
+    label: str | None,
+    seed: int,
+    output: str,
+) -> None:
     """Split a data set over clients and write a federation.
 
     The default data set is digits. FILE, or - for a pipe, can contain a federation without clients, written by `inject-noise
@@ -71,12 +88,12 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
-    options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
+    options: dict[str, Any] = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": gold, "public": public}
     if file is not None and (task or label):
         raise InputError("--task and --label describe a table; the labels of a federation are known")
     options |= {"task": task, "label": label} if file is None else {}
-    notes = []
+    notes: list[str] = []
     if file is None:
         federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)
     else:

@@ -1,9 +1,13 @@
 """All kinds of components: tables, options, and descriptions from docstrings."""
 
+from __future__ import annotations
+
 import importlib
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fnlkit.components import installed, own, parameters
 from fnlkit.components.spec import find, format_value
@@ -27,10 +31,10 @@ class Kind:
 
     table: str
     what: str
-    given: tuple = ()
+    given: tuple[str, ...] = ()
     use: str = "fnlkit train --{kind} {spec}"
 
-    def parts(self):
+    def parts(self) -> dict[str, str]:
         """Return the registry, names to ``module:function``."""
         module, _, name = self.table.partition(":")
         return getattr(importlib.import_module(module), name)
@@ -56,7 +60,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def find_all(name):
+def find_all(name: str) -> list[tuple[str, Callable[..., Any]]]:
     """Return [(kind, function)] of all components with this name, of fnlkit or installed packages, or of ``FILE.py:NAME``."""
     if ":" in name:
         return own.kinds(name)
@@ -64,25 +68,25 @@ def find_all(name):
     return components or [(kind, part) for kind in KINDS if (part := installed.find_installed(name, kind))]
 
 
-def all_names():
+def all_names() -> list[str]:
     """Return the names of all components without duplicates."""
     return list(dict.fromkeys(name for kind in KINDS.values() for name in kind.parts()))
 
 
-def purpose(function):
+def purpose(function: Callable[..., Any]) -> str:
     """Return the first paragraph of a component's docstring as a line."""
     first = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
     first = first.removeprefix("Return ").rstrip(".")
     return first[:1].upper() + first[1:]
 
 
-def source(function):
+def source(function: Callable[..., Any]) -> str:
     """Return the publication that a component's module cites below its first line, or an empty text."""
     text = (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[2].strip().partition("\n\n")[0]
     return " ".join(text.split())
 
 
-def describe_parameters(kind, function):
+def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[str, str, str, str]]:
     """Return the parameters of a spec as a list of (name, default, allowed values, meaning).
 
     Parameters that the caller supplies are left out. If the docstring does not describe a parameter, the description is read
@@ -93,7 +97,7 @@ def describe_parameters(kind, function):
     passed = [function]
     while (inner := getattr(passed[-1], "inner", None)) is not None:
         passed.append(inner)
-    meanings = {}
+    meanings: dict[str, str] = {}
     for each in [*beside, *reversed(passed)]:
         meanings |= {name: text for name, text in _entries(each).items() if text}
     for p in inspect.signature(function).parameters.values():
@@ -105,13 +109,13 @@ def describe_parameters(kind, function):
     return found
 
 
-def explain(function):
+def explain(function: Callable[..., Any]) -> str:
     """Return the part of a docstring between the first paragraph and the parameters."""
     text = (inspect.getdoc(function) or "").partition("\n\n")[2]
     return re.split(r"(?m)^\w[\w ]*\n-{3,}$", text)[0].strip()
 
 
-def section(function, name):
+def section(function: Callable[..., Any], name: str) -> str:
     """Return a section of a NumPy docstring, or an empty text."""
     parts = re.split(r"(?m)^(\w[\w ]*)\n-{3,}$", inspect.getdoc(function) or "")
     return dict(zip(parts[1::2], parts[2::2], strict=False)).get(name, "").strip("\n")

@@ -1,5 +1,7 @@
 """`fnlkit plot`: plot runs and federations."""
 
+from __future__ import annotations
+
 import os
 
 import click
@@ -28,7 +30,17 @@ from fnlkit.results.plots import league
 @trust_option
 @click.option("-o", "--output", required=True, metavar="FIGURE", callback=takes_file,
               help="Output figure: .png, .svg or .pdf.")  # fmt: skip
-def command(words, kind, dataset, embeddings, projection, facet, size, trust, output):
+def command(
+    words: tuple[str, ...],
+    kind: str | None,
+    dataset: str | None,
+    embeddings: str | None,
+    projection: str,
+    facet: str | None,
+    size: str | None,
+    trust: bool,
+    output: str,
+) -> None:
     """Draw runs and federations as one figure.
 
     The default KIND is accuracy for runs and estimates for a federation. A folder stands for all of its runs. Plots require

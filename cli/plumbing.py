@@ -3,6 +3,8 @@
 import inspect
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +18,11 @@ from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 __all__ = ["Cross", "Table", "console", "out_console", "printable"]  # commands import everything shared from here
 
@@ -48,7 +55,7 @@ baseline_option = click.option(
 trust_option = click.option("--trust", is_flag=True, help="Import the code that an input file names; read this code first.")
 
 
-def output_option(what="FILE"):
+def output_option(what: str = "FILE") -> Callable[..., Any]:
     """Return the option -o; names with the ending of another format are refused before any work."""
     help = "Output file. Default: stdout."
     return click.option("-o", "--output", default="-", metavar=what, help=help, callback=_own_format)
@@ -57,7 +64,7 @@ def output_option(what="FILE"):
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
 
 
-def keeps(file, output, what, option="-o"):
+def keeps(file: str, output: str, what: str, option: str = "-o") -> None:
     """Raise if `output` would overwrite the input file."""
     if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):
         if os.path.samefile(file, output):
@@ -89,7 +96,7 @@ def _own_format(ctx, option, output):
     return takes_file(ctx, option, output)
 
 
-def setting_options(*names, **defaults):
+def setting_options(*names: Any, **defaults: Any) -> Callable[..., Any]:
     """Return a decorator that adds the options of fnlkit.experiment.Settings to a command.
 
     Parameters
@@ -119,30 +126,30 @@ class Listing(click.Command):
         super().__init__(*args, **more)
         self.title, self.parts, self.given = title, parts, given
 
-    def format_options(self, ctx, formatter):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows, table = [], self.parts()
         for name in table:
             function = find(name, table, "part")
-            first = inspect.getdoc(function).partition("\n\n")[0]
+            first = (inspect.getdoc(function) or "").partition("\n\n")[0]
             rows.append((write_spec(name, function, self.given), " ".join(first.split())))
         with formatter.section(self.title):
             formatter.write_dl(rows, col_max=26)
         super().format_options(ctx, formatter)
 
 
-def caution(text):
+def caution(text: str) -> None:
     """Print a warning on stderr."""
     console().print(text, style="yellow", soft_wrap=True)
 
 
-def data_of(federation, dataset=None):
+def data_of(federation: "Federation", dataset: str | None = None) -> "Dataset":
     """Return the data set of a federation, or the data set of an option after checking that both are equal."""
     from fnlkit.pipeline.labels import data_of
 
     return data_of(federation, dataset, caution)
 
 
-def emit(artifact, target, *, shown=False):
+def emit(artifact: Any, target: str, *, shown: bool = False) -> None:
     """Write an artifact to `target`, or print it as a table if stdout is a terminal.
 
     Parameters
@@ -164,6 +171,6 @@ def emit(artifact, target, *, shown=False):
         artifact.write(target)
 
 
-def verbose():
+def verbose() -> int:
     """Return the number of -v options before and after the command."""
     return click.get_current_context().find_root().obj or 0

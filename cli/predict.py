@@ -1,5 +1,7 @@
 """`fnlkit predict`: predict classes of new samples."""
 
+from __future__ import annotations
+
 import click
 
 from fnlkit import pipeline
@@ -14,7 +16,7 @@ from fnlkit.cli.plumbing import console, takes_file, trust_option
 @trust_option
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def command(run, data, unlabeled, every, trust, output):
+def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: bool, output: str) -> None:
     """Predict the classes of new samples as csv: sample, class, name, probability.
 
     DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images, or a table with a row per sample. For

@@ -1,11 +1,19 @@
 """Progress: a bar on a terminal, otherwise a line at least every half a minute."""
 
+from __future__ import annotations
+
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.cli.terminal import console, printable
 from fnlkit.experiment.progress import Progress
+
+if TYPE_CHECKING:
+    from fnlkit.experiment.experiment import Experiment
+
 
 # Seconds without a line: at the start, and afterwards. A command begins after its first 0.3 s.
 _FIRST, _EVERY = 1.5, 30
@@ -13,7 +21,7 @@ _NARROW = 80  # width of a terminal in columns
 
 
 @contextmanager
-def log(state):
+def log(state: Callable[[], str]) -> Iterator[Callable[[str], None]]:
     """Yield a function that prints a line; a thread prints `state()` if no line was printed for a while.
 
     Parameters
@@ -24,11 +32,11 @@ def log(state):
     talk, ended = console(), threading.Event()
     due = [time.monotonic() + _FIRST]
 
-    def line(text):
+    def line(text: str) -> None:
         due[0] = time.monotonic() + _EVERY
         talk.print(text, soft_wrap=True)
 
-    def watch():
+    def watch() -> None:
         while not ended.wait(max(0, due[0] - time.monotonic())):
             if time.monotonic() >= due[0]:
                 line(state())
@@ -43,7 +51,7 @@ def log(state):
 
 
 @contextmanager
-def bar(title):
+def bar(title: str) -> Iterator[Callable[..., object]]:
     """Yield a function (done, total, title=None) that updates a bar on a terminal; otherwise `log` prints the progress.
 
     The bar is removed at the end.
@@ -54,15 +62,16 @@ def bar(title):
             task = shown.add_task(printable(title), total=None)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    began, last, now = [time.monotonic()], [time.monotonic()], [0, 0, title]
+    began, last = [time.monotonic()], [time.monotonic()]
+    now: list[Any] = [0, 0, title]
 
-    def state():
+    def state() -> str:
         done, total, text = now
         if not done:
             return f"{text}: started"
         return f"{text}: {done:,} of {total:,}, about {(time.monotonic() - began[0]) / done * (total - done):,.0f} s left"
 
-    def advance(done, total, text=title):
+    def advance(done: int, total: int, text: str = title) -> None:
         if text != now[2] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
             began[0] = last[0]
         now[:], last[0] = (done, total, text), time.monotonic()
@@ -72,7 +81,7 @@ def bar(title):
 
 
 @contextmanager
-def of_rounds(experiment):
+def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that shows a finished round: a bar on a terminal, otherwise lines.
 
     A line is printed every tenth of the rounds, and by `log`.
@@ -86,11 +95,11 @@ def of_rounds(experiment):
         return
     last, row_text = [state.start], ["training"]
 
-    def text():
+    def text() -> str:
         left = f", {state.seconds_left:.0f} s left" if state.done > state.start else ""
         return f"{state.done}/{state.total} client-rounds, {row_text[0]}{left}"
 
-    def advance(row):
+    def advance(row: dict[str, Any]) -> None:
         now, row_text[0] = state.done, state.text(row)
         if now - last[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > last[0]:
             last[0] = now

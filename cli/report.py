@@ -1,5 +1,7 @@
 """`fnlkit report`: write a page about runs."""
 
+from __future__ import annotations
+
 import click
 
 from fnlkit import datasets, pipeline
@@ -16,7 +18,7 @@ from fnlkit.errors import InputError
 @trust_option
 @click.option("-o", "--output", required=True, metavar="FILE.html", callback=takes_file,
               help="Output page; - is stdout.")  # fmt: skip
-def command(runs, dataset, ledger, trust, output):
+def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trust: bool, output: str) -> None:
     """Write a self-contained page about runs: summary, curves, tables, noisy clients, suspicious samples, commands.
 
     Several runs are compared first, and then each has a section. The page needs no network, supports light and dark, and shows

@@ -1,9 +1,12 @@
 """`fnlkit reproduce`: run recipes and published tables."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -108,7 +111,9 @@ from fnlkit.results.tidy import write_tidy
 @baseline_option
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Folder of the runs; a second call continues there.")
-def command(recipe, as_json, export, form, tidy, dry_run, **options):
+def command(
+    recipe: str | None, as_json: bool, export: str | None, form: str, tidy: str | None, dry_run: bool, **options: Any
+) -> None:
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
     Without a name, recipes and tables are listed. For a table, each row states whether the measured mean is within one
@@ -137,13 +142,13 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
         raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
     latest, began = ["no run is finished"], time.monotonic()
 
-    def say(text):
+    def say(text: str) -> None:
         latest[0] = text
         _say(text)
 
     with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
-        plan = running.open_recipe(recipe, running.Options(**options), say)
-        found = None if dry_run else plan.run()
+        plan: Any = running.open_recipe(recipe, running.Options(**options), say)
+        found: Any = None if dry_run else plan.run()
     if dry_run:
         sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
         return

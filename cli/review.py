@@ -1,5 +1,10 @@
 """`fnlkit review`: export suspicious samples and import decisions."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from fnlkit import pipeline
@@ -17,6 +22,11 @@ from fnlkit.cli.plumbing import (
     takes_file,
 )
 
+if TYPE_CHECKING:
+    from fnlkit.review.reviews import Review
+    from fnlkit.review.suspects import Selection
+
+
 GUARANTEE = (
     click.option("--guarantee", type=float, default=None, metavar="SHARE",
                  help="Draw the suspicious samples at random; `review import` then lists labels of which at most this share "
@@ -33,7 +43,7 @@ GUARANTEE = (
 )  # fmt: skip
 
 
-def guarantee_options(function):
+def guarantee_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a review with a guarantee to a command."""
     for option in reversed(GUARANTEE):
         function = option(function)
@@ -41,7 +51,7 @@ def guarantee_options(function):
 
 
 @click.group()
-def command():
+def command() -> None:
     """Review suspicious samples of a site.
 
     \b
@@ -68,7 +78,7 @@ def command():
 )
 @seed_option
 @click.option("-o", "--output", required=True, metavar="FOLDER", help="Folder for review.html and decisions.csv.")
-def export(file, dataset, client, output, **options):
+def export(file: str, dataset: str | None, client: str, output: str, **options: Any) -> None:
     """Write a page with suspicious samples and a table for decisions.
 
     Open review.html in a browser, decide with the keyboard and save decisions.csv. Or fill in decisions.csv: keep, drop,
@@ -87,7 +97,7 @@ def export(file, dataset, client, output, **options):
     console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
 
 
-def describe_selection(chosen):
+def describe_selection(chosen: Selection) -> str:
     """Return the numbers of a Selection as text."""
     kind = "suspects" if chosen.design is None else f"of {chosen.design.candidates:,} candidates"
     return f"{int(chosen.suspect.sum())} {kind} and {int((~chosen.suspect).sum())} drawn at random"
@@ -99,7 +109,7 @@ def describe_selection(chosen):
 @dataset_option
 @csv_option
 @output_option("REVIEWED.npz")
-def import_(file, table, dataset, sheet, output):
+def import_(file: str, table: str, dataset: str | None, sheet: str | None, output: str) -> None:
     """Import decisions: write a federation with the decided labels and a record of the previous labels.
 
     DECISIONS is the table that the review page saves, or an export of Label Studio (.json, a choice per task) or of CVAT
@@ -129,7 +139,7 @@ def import_(file, table, dataset, sheet, output):
     emit(out, output)
 
 
-def describe_list(review, command="fnlkit correct --list"):
+def describe_list(review: Review, command: str = "fnlkit correct --list") -> Iterator[str]:
     """Yield lines about the list of a review with a guarantee."""
     from fnlkit.review.designs import statement
 
@@ -157,7 +167,7 @@ def describe_list(review, command="fnlkit correct --list"):
 @seed_option
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def plan(file, dataset, output, **options):
+def plan(file: str, dataset: str | None, output: str, **options: Any) -> None:
     """Divide decisions among sites, classes and purposes, with the expected number of wrong labels found, as CSV.
 
     Purposes: find (review the most suspicious labels), certify (review random candidates, list others with a guarantee), range
@@ -180,7 +190,7 @@ def plan(file, dataset, output, **options):
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="List all samples with their scores, not only flagged samples.")
-def suspects(file, output, every):
+def suspects(file: str, output: str, every: bool) -> None:
     """List all flagged samples of all sites as CSV, the most suspicious first.
 
     \b

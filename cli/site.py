@@ -1,7 +1,11 @@
 """`fnlkit site`: commands for the person at a site."""
 
+from __future__ import annotations
+
 import json
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +15,10 @@ from fnlkit.cli.plumbing import Table, caution, console, json_option, printable,
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 from fnlkit.deploy import answers
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip
@@ -24,7 +32,7 @@ scale_option = click.option("--scale", "scaled", metavar="SCALE.json", default=N
                             help="Result of the task scale, if the project takes the scale from the sites.")  # fmt: skip
 
 
-def place_options(f):
+def place_options(f: Callable[..., Any]) -> Callable[..., Any]:
     """Add --project and --site, which name a site's folder or the project's file."""
     f = click.option("--site", "name", metavar="NAME", default="", help="Name of this site, if --project is a file.")(f)
     return click.option("--project", "folder", metavar="PATH", default=".", show_default=True,
@@ -32,7 +40,7 @@ def place_options(f):
 
 
 @click.group()
-def command():
+def command() -> None:
     """Take part in a federation: check the data, join, review labels, and list everything that has left.
 
     \b
@@ -47,7 +55,7 @@ def command():
 @project_option
 @leave_out_option
 @json_option
-def check(data, folder, leave_out, as_json):
+def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     """Read DATA, compare it with the project, and print exactly what would leave. Nothing is sent.
 
     \b
@@ -98,7 +106,7 @@ def _describe(found):
 @click.argument("folder", metavar="PROJECT")
 @click.option("--data", required=True, metavar="DATA", help="Table, folder of images or npz of this site.")
 @leave_out_option
-def join(folder, data, leave_out):
+def join(folder: str, data: str, leave_out: str) -> None:
     """Write the key, the certificate and the start command of this site into PROJECT, with a systemd unit and a Containerfile.
 
     The data are checked first, and nothing is sent. Send only SITE.key.pub to the coordinator.
@@ -139,7 +147,16 @@ def join(folder, data, leave_out):
     "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
 )
 @seed_option
-def review(data, folder, name, output, table, run, listed, **options):
+def review(
+    data: str | None,
+    folder: str,
+    name: str,
+    output: str | None,
+    table: str | None,
+    run: str | None,
+    listed: bool,
+    **options: Any,
+) -> None:
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
@@ -179,7 +196,7 @@ def review(data, folder, name, output, table, run, listed, **options):
         return
     text = files.read_text(decisions)
 
-    def change(before):
+    def change(before: Federation) -> Federation:
         found = pipeline.import_review(before, decisions, dataset=samples, say=caution)
         return pipeline.correct(found, listed=True) if listed else found
 
@@ -229,7 +246,16 @@ def _to_review(site, source, run, *, judge):
 @click.option(
     "-o", "--output", required=True, metavar="FIRST.npz", callback=takes_file, help="File to send to the coordinator."
 )
-def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
+def summarize(
+    data: str,
+    folder: str,
+    name: str,
+    leave_out: str,
+    scaled: str | None,
+    epsilon: float | None,
+    delta: float | None,
+    output: str,
+) -> None:
     """Write the first file of an audit by mail: class sums and second moments of DATA. Nothing is sent.
 
     The contents are printed and written to a text file next to FIRST.npz: read this text before you send the file.
@@ -244,7 +270,8 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
     if delta is not None and epsilon is None:
         raise InputError("--delta: is part of --epsilon; add --epsilon")
     site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    _write_to_send(*mail.summarize(site, epsilon, delta), output)
+    artifact, lines = mail.summarize(site, epsilon, delta)
+    _write_to_send(artifact, lines, output)
 
 
 def _write_to_send(artifact, lines, output):
@@ -266,7 +293,7 @@ def _write_to_send(artifact, lines, output):
 @click.option(
     "-o", "--output", required=True, metavar="SECOND.npz", callback=takes_file, help="File to send to the coordinator."
 )
-def judge(data, heads, folder, name, leave_out, scaled, output):
+def judge(data: str, heads: str, folder: str, name: str, leave_out: str, scaled: str | None, output: str) -> None:
     """Write the second file of an audit by mail: counts of given by predicted class of DATA. Nothing is sent.
 
     The contents are printed and written to a text file next to SECOND.npz: read this text before you send the file.
@@ -281,7 +308,8 @@ def judge(data, heads, folder, name, leave_out, scaled, output):
     from fnlkit.deploy import mail, mail_files
 
     site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    _write_to_send(*mail.judge(site, heads), output)
+    artifact, lines = mail.judge(site, heads)
+    _write_to_send(artifact, lines, output)
 
 
 @command.command()
@@ -291,7 +319,7 @@ def judge(data, heads, folder, name, leave_out, scaled, output):
 @json_option
 @click.option("-o", "--output", default=None, metavar="FILE.csv", callback=takes_file,
               help="Also write class and probability of each sample.")  # fmt: skip
-def predict(run, data, folder, as_json, output):
+def predict(run: str, data: str | None, folder: str, as_json: bool, output: str | None) -> None:
     """Predict the samples of this site with RUN.pt and print the agreement with the labels. Nothing is sent.
 
     The site need not have taken part: columns, classes and the backbone come from the project in FOLDER. Test samples are
@@ -321,7 +349,7 @@ def predict(run, data, folder, as_json, output):
 
 @command.command()
 @project_option
-def connect(folder):
+def connect(folder: str) -> None:
     """Test the connection to the server: whether it answers, its certificate is accepted, and the clocks agree.
 
     The start command of a site runs this test first. The exit code is 1 if the server does not answer.
@@ -339,7 +367,7 @@ def connect(folder):
 
 @command.command(hidden=True, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def superexec(arguments):
+def superexec(arguments: tuple[str, ...]) -> None:
     """Run Flower's `flower-superexec` with forked processes; the start command of a site calls it.
 
     \b
@@ -352,7 +380,7 @@ def superexec(arguments):
 @command.command()
 @place_options
 @json_option
-def log(folder, name, as_json):
+def log(folder: str, name: str, as_json: bool) -> None:
     """List everything that has left this machine, after checking the chain of checksums.
 
     \b

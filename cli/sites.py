@@ -1,5 +1,7 @@
 """`fnlkit sites`: commands for the coordinator of real sites."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -9,6 +11,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,7 +29,7 @@ _SECONDS = 120
 
 
 @click.group()
-def command():
+def command() -> None:
     """Admit sites, show the state of each site, and run tasks.
 
     \b
@@ -84,7 +87,7 @@ def _flwr(folder, *arguments):
 @command.command()
 @click.argument("folder", metavar="DIR")
 @click.argument("keys", metavar="SITE.key.pub...", nargs=-1, required=True)
-def admit(folder, keys):
+def admit(folder: str, keys: tuple[str, ...]) -> None:
     """Admit sites by their public keys: write the fingerprints into the project and register them with the running server.
 
     The name of each file is the name of the site. Compare the fingerprints with the sites, for example by telephone.
@@ -133,7 +136,15 @@ def _register(folder, key, known=None, seconds=60):
               help="Share of the sites that must remain. Default: that of the project.")  # fmt: skip
 @click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
               help="Result: a run of the task train, JSON of the other tasks.")  # fmt: skip
-def run(folder, task, scaled, model, server_data, min_replies, output):
+def run(
+    folder: str,
+    task: str,
+    scaled: str | None,
+    model: str | None,
+    server_data: str | None,
+    min_replies: float | None,
+    output: str,
+) -> None:
     """Run a task over the connected sites and follow it to the end; the same command continues a stopped task.
 
     The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on: the same command
@@ -148,7 +159,7 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
         raise InputError("--run: names no run; give the output of the task train")
     if task != "train" and os.path.exists(output):
         raise InputError(f"-o {output}: there is a finished result already; choose another name")
-    config = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
+    config: dict[str, Any] = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
     config |= {"server_data": os.path.abspath(server_data)} if server_data else {}
     config |= {"scale": _result(scaled, "--scale", "scale")["scale"]} if scaled else {}
     config |= {"min_replies": min_replies} if min_replies is not None else {}
@@ -257,7 +268,7 @@ def _follow(folder, number):
 
 @command.command()
 @click.argument("folder", metavar="DIR")
-def stop(folder):
+def stop(folder: str) -> None:
     """End the running task. Finished rounds and steps are kept: the same `fnlkit sites run` continues it.
 
     \b
@@ -275,7 +286,7 @@ def stop(folder):
 
 @command.command()
 @click.argument("folder", metavar="DIR")
-def log(folder):
+def log(folder: str) -> None:
     """Print the lines of the last task with their times: steps, and sites that were refused, failed or were awaited.
 
     \b
@@ -294,7 +305,7 @@ def log(folder):
 @command.command()
 @click.argument("folder", metavar="DIR")
 @click.argument("names", metavar="SITE...", nargs=-1, required=True)
-def remove(folder, names):
+def remove(folder: str, names: tuple[str, ...]) -> None:
     """Withdraw the keys of sites: they can no longer connect, and a task does not wait for them.
 
     An audit continues without these sites. A training needs all sites: admit a new key of the site, or write a new project.
@@ -330,7 +341,7 @@ def remove(folder, names):
 
 @command.command()
 @click.argument("folder", metavar="DIR")
-def renew(folder):
+def renew(folder: str) -> None:
     """Write new certificates of the server, valid for a year; keys and settings stay.
 
     Restart the server. Each site replaces its ca.crt by the new file, and runs `fnlkit site join` and start.sh again.
@@ -358,7 +369,7 @@ def renew(folder):
 @click.option("--html", metavar="FILE.html", default=None, callback=takes_file, help="Also write the results as a page.")
 @click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
               help="File heads.npz, which the sites answer; with the second files, the results as JSON.")  # fmt: skip
-def audit(paths, html, output):
+def audit(paths: tuple[str, ...], html: str | None, output: str) -> None:
     """Audit sites by mail: from the first files compute the heads to send, and from all files the result.
 
     \b
@@ -387,7 +398,7 @@ def audit(paths, html, output):
 
 @command.command()
 @click.argument("file", metavar="RESULT.json")
-def show(file):
+def show(file: str) -> None:
     """Print the result of an audit, an estimate or an evaluation.
 
     \b
@@ -448,7 +459,7 @@ def _print(file):
 @command.command()
 @click.argument("folder", metavar="DIR")
 @json_option
-def status(folder, as_json):
+def status(folder: str, as_json: bool) -> None:
     """Show which sites are connected, their last contact, samples and version, and the state of the last task.
 
     \b

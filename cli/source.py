@@ -6,6 +6,8 @@ and CI systems give their standard input to every command, so a pipe alone shows
 inspects the pipe without consuming bytes and without waiting, which is possible with tee(2) only.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import socket
@@ -20,7 +22,7 @@ _MAGIC = b"PK\x03\x04"
 _REPORTED = 3.0
 
 
-def need_input(file):
+def need_input(file: str) -> None:
     """Raise if input would come from a keyboard; print a note while a pipe that must be read is silent."""
     if file != "-":
         return
@@ -30,7 +32,7 @@ def need_input(file):
         _note("waiting for the previous command in the pipe; without one, end with Ctrl-C and name a FILE")
 
 
-def refuse_unread(file):
+def refuse_unread(file: str | None) -> None:
     """Raise if a command that starts from a data set leaves a federation in the pipe.  Call it before writing.
 
     A pipe that is still silent is reported by a note.

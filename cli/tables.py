@@ -1,8 +1,12 @@
 """Clients, noise and estimates of a federation as lines and tables."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN
+from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.artifacts.names import class_names, client_names
 from fnlkit.cli.terminal import Cross, Table, printable
 from fnlkit.noise import mean_requested_transition, summary
@@ -11,7 +15,7 @@ from fnlkit.noise import mean_requested_transition, summary
 _ROWS, _CLASSES = 20, 12
 
 
-def of_sites(federation):
+def of_sites(federation: Federation) -> list[Any]:
     """Return a list with a table of samples and classes of each site; empty if clients are not sites."""
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
@@ -26,7 +30,7 @@ def of_sites(federation):
     return [table]
 
 
-def noise_lines(federation):
+def noise_lines(federation: Federation) -> list[str]:
     """Return the requested and achieved noise of a federation as a list of at most two lines."""
     facts = summary(federation)
     if not federation.meta.get("noise"):
@@ -50,7 +54,7 @@ def noise_lines(federation):
     return [line, printable(f"{noisy} of {len(level)} clients noisy; wrong labels {spread}")]
 
 
-def of_noise(federation):
+def of_noise(federation: Federation) -> list[Any]:
     """Return the noise of a federation as rich renderables."""
     out = noise_lines(federation)
     facts = summary(federation)
@@ -72,7 +76,7 @@ def of_noise(federation):
     return out
 
 
-def of_estimates(federation, top=_ROWS, matrix=True):
+def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) -> list[Any]:
     """Return the results of `estimate-noise` or `audit` as rich renderables; [] without results.
 
     Parameters
@@ -108,7 +112,7 @@ def _form(federation):
     return [f"{name}, federated: replies of the clients below; {down}", of_sent(facts["sent"], "clients")]
 
 
-def of_task(facts):
+def of_task(facts: dict[str, Any]) -> list[Any]:
     """Return the results of an audit of labels that are no classes."""
     from fnlkit.review.tasks import report
 
@@ -123,7 +127,7 @@ def of_task(facts):
     return [printable(facts["words"]), table, *found, facts["range"], assumed, of_sent(facts["sent"], "sites")]
 
 
-def of_sent(sent, who):
+def of_sent(sent: dict[str, Any], who: str) -> Table:
     """Return the table of replies, {name: {"bytes", "what"}}."""
     table = Table(f"reply of the {who}", f"bytes, all {who}", "content")
     for name, row in sent.items():
@@ -131,7 +135,7 @@ def of_sent(sent, who):
     return table
 
 
-def has_judgment(federation):
+def has_judgment(federation: Federation) -> bool:
     """Return whether a federation has estimates of clients, labels and the transition."""
     return all(f"estimate_{name}" in federation.extra for name in _ESTIMATES)
 
@@ -143,7 +147,7 @@ _RANGE = (
 )
 
 
-def estimate_facts(federation):
+def estimate_facts(federation: Federation) -> dict[str, Any]:
     """Return the estimates of the federation and of each client as plain values."""
     federation = federation.whole()
     extra, held = federation.extra, federation.client_indices
@@ -166,7 +170,7 @@ def estimate_facts(federation):
     }
 
 
-def estimate_line(federation):
+def estimate_line(federation: Federation) -> str:
     """Return a sentence with the estimate and the most frequent confusion."""
     facts, names = estimate_facts(federation), class_names(federation.meta, federation.classes)
     off = np.where(np.eye(federation.classes, dtype=bool), 0, federation.extra["estimate_transition"])
@@ -192,7 +196,7 @@ def _client_estimates(federation, top):
     return table
 
 
-def of_clients(federation):
+def of_clients(federation: Federation) -> str:
     """Return the numbers of samples and classes of the clients in a line."""
     if not len(federation):
         return f"{len(federation.given):,} labels, not partitioned yet"

@@ -1,10 +1,17 @@
 """Output of commands: tables that fit a terminal, one row per line elsewhere, and characters that the reader supports."""
 
+from __future__ import annotations
+
 import codecs
 import os
 import re
 import sys
 import unicodedata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 from fnlkit.cli.flags import name_flags
 
@@ -16,7 +23,7 @@ _quiet = [False]
 _PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'"}
 
 
-def speak_plainly():
+def speak_plainly() -> None:
     """Let stdout and stderr replace characters that their encoding lacks instead of raising."""
     codecs.register_error("fnlkit.nearest", _nearest)
     for stream in (sys.stdout, sys.stderr):
@@ -39,12 +46,12 @@ class _Stream:
     def __init__(self, name):
         self._name = name
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         stream = getattr(sys, self._name)
         stream.write(text if stream.isatty() else re.sub(r"[ \t]+(?=\n)", "", text))
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         getattr(sys, self._name).flush()
 
     def __getattr__(self, name):
@@ -57,20 +64,20 @@ class Talk(_Stream):
     def __init__(self):
         super().__init__("stderr")
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         try:
             return super().write(text)
         except OSError:
             return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         try:
             super().flush()
         except OSError:
             pass
 
 
-def console():
+def console() -> Console:
     """Return the rich console on stderr, for messages; it prints nothing after `be_quiet(True)`.
 
     Parameters in backticks are printed as flags of the running command.
@@ -78,12 +85,12 @@ def console():
     return _console(Talk(), sys.stderr, quiet=_quiet[0], change=name_flags)
 
 
-def be_quiet(quiet):
+def be_quiet(quiet: bool) -> None:
     """Let the console for messages print nothing, or everything again; errors are always printed."""
     _quiet[0] = quiet
 
 
-def out_console():
+def out_console() -> Console:
     """Return the rich console on stdout, for tables that are results."""
     return _console(_Stream("stdout"), sys.stdout)
 
@@ -97,7 +104,7 @@ def _console(file, stream, quiet=False, change=str):
     class Safe(Console):
         """Console that prints control characters of a text as escapes."""
 
-        def print(self, *objects, **how):
+        def print(self, *objects: Any, **how: Any) -> None:
             super().print(*(_lines(change(o)) if isinstance(o, str) else o for o in objects), **how)
 
     made = Safe(file=file, highlight=False, markup=False, width=width, quiet=quiet)
@@ -126,7 +133,7 @@ class Table:
         # Names of files, classes and methods come from files: control characters are printed as escapes.
         self.columns, self.title, self.heads, self.rows = tuple(map(_lines, columns)), title and _lines(title), heads, []
 
-    def add_row(self, *cells, style=""):
+    def add_row(self, *cells: Any, style: str = "") -> None:
         self.rows.append(((*map(_lines, cells), *[""] * (len(self.columns) - len(cells))), style))
 
     def __rich_console__(self, made, options):
@@ -204,6 +211,6 @@ def _lines(text):
     return "\n".join(map(printable, text.split("\n"))) if isinstance(text, str) else text
 
 
-def printable(value):
+def printable(value: object) -> str:
     """Escape control characters of text from a file."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))

@@ -1,10 +1,14 @@
 """`fnlkit train`: a federation in, a run out."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -28,6 +32,12 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fnlkit.experiment.experiment import Experiment
+
+
 TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection", "Run")
 
 
@@ -38,7 +48,7 @@ TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection",
 @options_of(TrainOptions)
 @output_option("RUN.pt")
 @click.pass_context
-def command(ctx, file, output, **options):
+def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     """Train a model with a federated method.
 
     The output is a run (.pt) with the model, the corrected labels and a checkpoint, and RUN.metrics.jsonl with a line per
@@ -68,7 +78,7 @@ def command(ctx, file, output, **options):
 
 
 @contextmanager
-def watch(experiment, *, file, output, loading):
+def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Print a heading and yield a function that shows progress and notes for the row of each round.
 
     The stack `loading` has the progress of what comes before, which ends here.
@@ -85,7 +95,7 @@ def watch(experiment, *, file, output, loading):
     notes = Notes(experiment.clients, lambda text: say.print(text, style="dim"))
     with of_rounds(experiment) as advance:
 
-        def on_round(row):
+        def on_round(row: dict[str, Any]) -> None:
             notes.update()
             advance(row)
 
@@ -94,7 +104,7 @@ def watch(experiment, *, file, output, loading):
 
 
 @contextmanager
-def ending(experiment, file, output, notes, say):
+def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Console) -> Iterator[None]:
     """Print the file of the run at the end; after an interruption, print the saved rounds and the command that resumes it."""
     try:
         yield

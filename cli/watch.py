@@ -1,5 +1,7 @@
 """`fnlkit watch`: follow a run in another terminal."""
 
+from __future__ import annotations
+
 import time
 
 import click
@@ -13,7 +15,7 @@ from fnlkit.results.watching import Metrics, sparkline, summary
 @click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
               help="Seconds between updates.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print the state once and stop.")
-def command(metrics, every, once):
+def command(metrics: str, every: float, once: bool) -> None:
     """Follow a run by the metrics file of `fnlkit train`: stage, rounds, accuracy and a sparkline.
 
     The command ends with the run, and at once if no run is active. On a terminal it updates one line; otherwise it prints a

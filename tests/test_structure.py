@@ -320,6 +320,27 @@ def test_commands_that_need_no_torch_do_not_import_it(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_most_public_functions_have_types_and_few_imports_are_inside_functions():
+    """At least 80 % of the public functions have types; fewer than 6 imports per 1,000 lines of code are inside functions."""
+    public, typed, inside, lines = 0, 0, 0, 0
+    for path in FILES:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        blocks = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
+        texts = [node.body[0] for node in blocks if ast.get_docstring(node, clean=False) is not None]
+        described = {line for text in texts for line in range(text.lineno, text.end_lineno + 1)}
+        for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").split("\n"), 1):
+            lines += bool(line.strip()) and number not in described and not line.strip().startswith("#")
+        for function in (node for node in blocks if isinstance(node, ast.FunctionDef)):
+            inside += sum(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(function))
+            if not function.name.startswith("_"):
+                given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+                given = [each for each in given if each.arg not in ("self", "cls")]
+                public += 1
+                typed += function.returns is not None and all(each.annotation is not None for each in given)
+    assert typed >= 0.8 * public, f"{public - typed} of {public} public functions lack types"
+    assert inside < 6 * lines / 1000, f"{inside} imports inside functions in {lines} lines"
+
+
 def test_type_checkers_see_the_exported_names():
     """`fnlkit` loads names at first use; the imports for type checkers list the same names, and all annotations resolve."""
     assert (ROOT / "fnlkit/py.typed").is_file()

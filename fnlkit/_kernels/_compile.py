@@ -17,6 +17,8 @@ lock          A process that compiles a function locks a file next to the cached
               function wait and load the result.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import hashlib
@@ -30,7 +32,9 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numba
 from numba.core import compiler, environment, serialize
@@ -47,7 +51,7 @@ def _digest():
 
 
 @functools.cache
-def cache_folders():
+def cache_folders() -> tuple[Path, ...]:
     """Return the cache folders in reading order; code is stored in the first writable folder.
 
     NUMBA_CACHE_DIR if it is set.  Otherwise, the package's `__pycache__` and the user's cache folder, which can be missing in
@@ -170,7 +174,7 @@ def _unseal(raw):
 class _Reader(pickle.Unpickler):
     """Unpickles compiled code without importing the modules of numba whose functions are part of it (a quarter second)."""
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("numba.core.environment", "_rebuild_env"):
             return _rebuilt
         return super().find_class(module, name)
@@ -195,14 +199,14 @@ class _Shelf:
         self._name = f"{function.__module__}.{function.__qualname__}"
 
     @property
-    def cache_path(self):
+    def cache_path(self) -> str:
         return str(cache_folders()[0])
 
     def _file(self, signature, codegen):
         key = f"{self._name} {signature} {codegen.magic_tuple()} {_digest()}"
         return key, f"{self._name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.kernel"
 
-    def load_overload(self, sig, target_context):
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled code for a signature, or None if no intact file exists."""
         # Loaded code needs numba's memory manager, but not the modules that numba imports before it compiles.
         rtsys.initialize(target_context)
@@ -215,7 +219,7 @@ class _Shelf:
                     return compiler.CompileResult._rebuild(target_context, *payload)
         return None
 
-    def save_overload(self, sig, data):
+    def save_overload(self, sig: Any, data: Any) -> None:
         """Store compiled code in the first writable folder; if there is none, skip storing."""
         key, name = self._file(sig, data.codegen)
         content = _seal(serialize.dumps((key, data._reduce())))
@@ -232,14 +236,14 @@ class _Shelf:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
 
-    def install(self, dispatcher):
+    def install(self, dispatcher: Any) -> None:
         """Let a dispatcher use this cache, compile in one process at a time, and print a note if it takes long."""
         compile_now = dispatcher.compile
 
-        def compile_once(signature):
+        def compile_once(signature: Any) -> Any:
             _, name = self._file(signature, dispatcher.targetctx.codegen())
 
-            def is_compiled():
+            def is_compiled() -> bool:
                 return tuple(signature) in dispatcher.overloads or any(os.path.exists(each / name) for each in cache_folders())
 
             # Before the lock of the file: a thread that compiles a caller of this function holds numba's lock.
@@ -256,10 +260,10 @@ class _Shelf:
 
         dispatcher._cache, dispatcher.compile = self, compile_once
 
-    def enable(self):
+    def enable(self) -> None:
         """Do nothing; required by the dispatcher's interface."""
 
-    def flush(self):
+    def flush(self) -> None:
         """Do nothing: files of other source versions have other names and are never read."""
 
 
@@ -267,7 +271,7 @@ class _Shelf:
 _OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}, "no_cfunc_wrapper": True}
 
 
-def kernel(function):
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` without the GIL, once per signature, and cache the code on disk.
 
     Examples
@@ -284,6 +288,6 @@ def kernel(function):
     return compiled
 
 
-def inline(function):
+def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` as a part of each kernel that calls it; it is never cached separately or called from Python."""
     return numba.njit(inline="never", no_cpython_wrapper=True, **_OPTIONS)(function)

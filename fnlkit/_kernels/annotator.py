@@ -1,5 +1,7 @@
 """Expectation maximization for the transition matrix of one annotator."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
@@ -20,7 +22,17 @@ def _shrink(counts, common, strength, matrix):
 
 
 @kernel
-def expect(p, labels, common, strength, steps, before, after, columns, q):
+def expect(
+    p: np.ndarray,
+    labels: np.ndarray,
+    common: np.ndarray,
+    strength: float,
+    steps: int,
+    before: np.ndarray,
+    after: np.ndarray,
+    columns: np.ndarray,
+    q: np.ndarray,
+) -> None:
     """Do `steps` + 1 times: compute q with the matrix of the counts `before`, and the counts `after` from q.
 
     `columns` (C, C) receives the last matrix with rows and columns exchanged, so that a label selects a row.  Counts after a

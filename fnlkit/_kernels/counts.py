@@ -4,6 +4,10 @@ Positions are unsigned where they are not known to be positive: numba tests sign
 the end, and the test takes a quarter of the time of these short loops.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
@@ -25,7 +29,9 @@ from fnlkit._kernels.lanes import (
 
 
 @inline
-def sum_rows(probs, labels, classes, start, stop, sums, members):
+def sum_rows(
+    probs: np.ndarray, labels: np.ndarray, classes: int, start: int, stop: int, sums: np.ndarray, members: np.ndarray
+) -> int:
     """Add p[i, labels[i]] to sums[labels[i]] and 1 to members[labels[i]].
 
     Returns the first row with a label out of range, or -1.
@@ -49,7 +55,9 @@ FEW = 24
 
 
 @inline
-def count_rows(probs, labels, classes, limits, counts, start, stop):
+def count_rows(
+    probs: np.ndarray, labels: np.ndarray, classes: int, limits: np.ndarray, counts: np.ndarray, start: int, stop: int
+) -> bool:
     """Count the rows of one client; see `count_confident`."""
     width = 64 // probs.itemsize
     true, several = np.empty(TOGETHER, np.int64), 0
@@ -69,7 +77,9 @@ def count_rows(probs, labels, classes, limits, counts, start, stop):
 
 
 @inline
-def judge_short(probs, classes, limits, start, stop, true, sums):
+def judge_short(
+    probs: np.ndarray, classes: int, limits: np.ndarray, start: int, stop: int, true: np.ndarray, sums: Any
+) -> tuple[Any, int]:
     """Write the class of each row to `true`, for rows that fit into one vector.
 
     Returns `sums` plus the entries of the rows, which contains NaN if a row does, and the number of rows with several
@@ -91,7 +101,9 @@ def judge_short(probs, classes, limits, start, stop, true, sums):
 
 
 @inline
-def judge_few(probs, classes, limits, start, stop, true, sums):
+def judge_few(
+    probs: np.ndarray, classes: int, limits: np.ndarray, start: int, stop: int, true: np.ndarray, sums: Any
+) -> tuple[Any, int]:
     """Do the same as `judge_short`, in less time if few rows have several confident classes."""
     tail, nothing, several = (1 << classes) - 1, -np.inf, 0  # bit i of `several`: row start + i
     limit = load(limits, 0)
@@ -111,7 +123,9 @@ def judge_few(probs, classes, limits, start, stop, true, sums):
 
 
 @inline
-def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
+def judge_long(
+    probs: np.ndarray, classes: int, limits: np.ndarray, lanes: np.ndarray, start: int, stop: int, true: np.ndarray, sums: Any
+) -> Any:
     """Write the class of each row to `true`, for rows of several vectors.
 
     `lanes` (width,) contains 0, 1, ....  Returns the same as `judge_short`.
@@ -147,7 +161,9 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
 
 
 @inline
-def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
+def count_largest_rows(
+    probs: np.ndarray, labels: np.ndarray, classes: int, limits: np.ndarray, counts: np.ndarray, start: int, stop: int
+) -> bool:
     """Count the rows of one client whose largest probability reaches the limit; see `count_largest`."""
     width = 64 // probs.itemsize
     blocks = (classes + width - 1) // width
@@ -186,7 +202,16 @@ def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
 
 
 @kernel
-def label_sums(probs, labels, classes, offsets, start, stop, sums, members):
+def label_sums(
+    probs: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    offsets: np.ndarray,
+    start: int,
+    stop: int,
+    sums: np.ndarray,
+    members: np.ndarray,
+) -> int:
     """Sum the probability of each row's given label by client and label, for the rows start..stop.
 
     Parameters
@@ -212,7 +237,16 @@ def label_sums(probs, labels, classes, offsets, start, stop, sums, members):
 
 
 @kernel
-def count_confident(probs, labels, classes, offsets, limits, counts, start, stop):
+def count_confident(
+    probs: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    offsets: np.ndarray,
+    limits: np.ndarray,
+    counts: np.ndarray,
+    start: int,
+    stop: int,
+) -> bool:
     """Add 1 to counts[client, true * classes + label] for each row that is confident in a class `true`.
 
     A row is confident in class c if p[c] >= limits[client, c].  A row with several confident classes is counted for the
@@ -242,7 +276,16 @@ def count_confident(probs, labels, classes, offsets, limits, counts, start, stop
 
 
 @kernel
-def count_largest(probs, labels, classes, offsets, limits, counts, start, stop):
+def count_largest(
+    probs: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    offsets: np.ndarray,
+    limits: np.ndarray,
+    counts: np.ndarray,
+    start: int,
+    stop: int,
+) -> bool:
     """Count rows as `count_confident`, but only for the class with the largest probability.
 
     A row is counted for this class (the first of equal classes) if the row is confident in it.  Parameters and return value

@@ -11,7 +11,11 @@ A vector is 64 bytes: 16 float32 or 8 float64.  Arrays are one-dimensional and c
 Bounds are not checked: the caller must ensure that all positions are valid.
 """
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import llvmlite.ir as ir
 from numba.core import types
@@ -68,11 +72,11 @@ def _suffix(lanes):
 
 
 @intrinsic
-def load(typingctx, array, at):
+def load(typingctx: Any, array: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the vector array[at : at + width]."""
     lanes = Lanes(array.dtype)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(lanes)
         pointer = _pointer(context, builder, array, args[0], args[1], vector)
         return builder.load(pointer, align=lanes.number.bitwidth // 8)
@@ -81,14 +85,14 @@ def load(typingctx, array, at):
 
 
 @intrinsic
-def load_some(typingctx, array, at, bits, other):
+def load_some(typingctx: Any, array: Any, at: Any, bits: Any, other: Any) -> tuple[Any, Callable[..., Any]]:
     """Return array[at + i] in the lanes of `bits` and `other` in the remaining lanes.
 
     Memory of the remaining lanes is not read.
     """
     lanes = Lanes(array.dtype)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(lanes)
         pointer = _pointer(context, builder, array, args[0], args[1], vector)
         mask = _mask(builder, args[2], lanes.width)
@@ -102,12 +106,12 @@ def load_some(typingctx, array, at, bits, other):
 
 
 @intrinsic
-def store(typingctx, array, at, vector):
+def store(typingctx: Any, array: Any, at: Any, vector: Any) -> tuple[Any, Callable[..., Any]]:
     """Write all lanes to array[at : at + width]."""
     if vector != Lanes(array.dtype):
         raise TypingError(f"store: expected a vector of {array.dtype}, found {vector}")
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, array, args[0], args[1], args[2].type)
         builder.store(args[2], pointer, align=vector.number.bitwidth // 8)
         return context.get_dummy_value()
@@ -116,11 +120,11 @@ def store(typingctx, array, at, vector):
 
 
 @intrinsic
-def splat(typingctx, number):
+def splat(typingctx: Any, number: Any) -> tuple[Any, Callable[..., Any]]:
     """Return a vector with one number in all lanes."""
     lanes = Lanes(number)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _splat(builder, args[0], lanes.width)
 
     return lanes(number), codegen
@@ -128,14 +132,14 @@ def splat(typingctx, number):
 
 def _binary(python_operator, emit):
     @intrinsic
-    def operation(typingctx, a, b):
-        def codegen(context, builder, signature, args):
+    def operation(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return emit(builder, *args)
 
         return a(a, a), codegen
 
     @overload(python_operator, inline="always")
-    def build(a, b):
+    def build(a, b):  # numba compares this signature with that of the lambda, so it has no annotations
         if isinstance(a, Lanes) and a == b:
             return lambda a, b: operation(a, b)
 
@@ -149,8 +153,8 @@ _binary(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
 
 def _comparison(name, how, ordered):
     @intrinsic
-    def compare(typingctx, a, b):
-        def codegen(context, builder, signature, args):
+    def compare(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             emit = builder.fcmp_ordered if ordered else builder.fcmp_unordered
             return _bits(builder, emit(how, *args))
 
@@ -169,10 +173,10 @@ not_numbers = _comparison("not_numbers", "uno", False)
 
 
 @intrinsic
-def choose(typingctx, bits, a, b):
+def choose(typingctx: Any, bits: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
     """Return `a` in the lanes of `bits` and `b` in the remaining lanes."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(_mask(builder, args[0], a.width), args[1], args[2])
 
     return a(types.int64, a, a), codegen
@@ -185,17 +189,17 @@ def _integers(builder, vector):
 
 
 @intrinsic
-def xor(typingctx, a, b):
+def xor(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the bits in which two vectors differ."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(builder.xor(*(_integers(builder, arg) for arg in args)), args[0].type)
 
     return a(a, a), codegen
 
 
 @intrinsic
-def blend(typingctx, pattern, difference, base):
+def blend(typingctx: Any, pattern: Any, difference: Any, base: Any) -> tuple[Any, Callable[..., Any]]:
     """Return `base` with the bits of `difference` flipped in the selected lanes of `pattern`.
 
     Each lane of `pattern` has all bits set (selected) or no bit set.  With ``difference = xor(a, b)`` and ``base = b``
@@ -203,7 +207,7 @@ def blend(typingctx, pattern, difference, base):
     that are loaded from memory.
     """
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pattern, difference, base = (_integers(builder, arg) for arg in args)
         return builder.bitcast(builder.xor(base, builder.and_(pattern, difference)), args[0].type)
 
@@ -211,10 +215,10 @@ def blend(typingctx, pattern, difference, base):
 
 
 @intrinsic
-def or_xor(typingctx, found, a, b):
+def or_xor(typingctx: Any, found: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
     """Return `found` with the bits set in which `a` and `b` differ."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         found, a, b = (_integers(builder, arg) for arg in args)
         return builder.bitcast(builder.or_(found, builder.xor(a, b)), args[0].type)
 
@@ -222,10 +226,10 @@ def or_xor(typingctx, found, a, b):
 
 
 @intrinsic
-def with_bits(typingctx, a):
+def with_bits(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return a mask of the lanes in which any bit is set."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pattern = _integers(builder, args[0])
         return _bits(builder, builder.icmp_unsigned("!=", pattern, ir.Constant(pattern.type, [0] * a.width)))
 
@@ -233,10 +237,10 @@ def with_bits(typingctx, a):
 
 
 @intrinsic
-def larger(typingctx, a, b):
+def larger(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the larger of two vectors lane by lane; `b` in lanes with NaN."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *args), *args)
 
     return a(a, a), codegen
@@ -249,10 +253,10 @@ def _call(builder, name, result, args, fastmath=()):
 
 
 @intrinsic
-def largest(typingctx, a):
+def largest(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the largest lane; unspecified for a vector with NaN, which `not_numbers` finds."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(a.number)
         # The flag is safe because callers discard the result if there is NaN. Without the flag each step costs four
         # instructions.
@@ -262,10 +266,10 @@ def largest(typingctx, a):
 
 
 @intrinsic
-def smallest(typingctx, a):
+def smallest(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the smallest lane; unspecified for a vector with NaN, which `not_numbers` finds."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(a.number)
         return _call(builder, f"llvm.vector.reduce.fmin.{_suffix(a)}", number, [args[0]], ("nnan",))
 
@@ -273,10 +277,10 @@ def smallest(typingctx, a):
 
 
 @intrinsic
-def total(typingctx, a):
+def total(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the sum of all lanes."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(a.number)
         zero = ir.Constant(number, -0.0)
         return _call(builder, f"llvm.vector.reduce.fadd.{_suffix(a)}", number, [zero, args[0]], ("reassoc",))
@@ -285,10 +289,10 @@ def total(typingctx, a):
 
 
 @intrinsic
-def compress(typingctx, a, bits):
+def compress(typingctx: Any, a: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
     """Move the lanes of `bits` to the front; the lanes after them are unspecified."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         mask = _mask(builder, args[1], a.width)
         undefined = ir.Constant(args[0].type, ir.Undefined)
         name = f"llvm.experimental.vector.compress.{_suffix(a)}"
@@ -298,50 +302,50 @@ def compress(typingctx, a, bits):
 
 
 @intrinsic
-def count_bits(typingctx, bits):
+def count_bits(typingctx: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the number of lanes in a mask."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
 
     return types.int64(types.int64), codegen
 
 
 @intrinsic
-def first_bit(typingctx, bits):
+def first_bit(typingctx: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the first lane in a mask, 64 for an empty mask."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), codegen
 
 
 @intrinsic
-def as_integer(typingctx, number):
+def as_integer(typingctx: Any, number: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the bit pattern of a number; for numbers >= 0 the patterns have the same order as the numbers."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.zext(builder.bitcast(args[0], ir.IntType(number.bitwidth)), _INT)
 
     return types.int64(number), codegen
 
 
 @intrinsic
-def as_number(typingctx, pattern, like):
+def as_number(typingctx: Any, pattern: Any, like: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the number with a bit pattern, in the type of `like`."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(builder.trunc(args[0], ir.IntType(like.bitwidth)), context.get_value_type(like))
 
     return like(types.int64, like), codegen
 
 
 @intrinsic
-def product(typingctx, a):
+def product(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the product of all lanes."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(a.number)
         one = ir.Constant(number, 1.0)
         return _call(builder, f"llvm.vector.reduce.fmul.{_suffix(a)}", number, [one, args[0]], ("reassoc",))
@@ -355,10 +359,10 @@ def _layout(number):
 
 
 @intrinsic
-def mantissas(typingctx, a):
+def mantissas(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return each lane divided by a power of two, so that the result is in [1, 2); for positive normal numbers."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, bits, bias = _layout(a.number)
         vector = ir.VectorType(integer, a.width)
         pattern = builder.bitcast(args[0], vector)
@@ -370,10 +374,10 @@ def mantissas(typingctx, a):
 
 
 @intrinsic
-def exponents(typingctx, a):
+def exponents(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
     """Return, as numbers, the exponents of the powers of two that `mantissas` divides by."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, bits, bias = _layout(a.number)
         vector = ir.VectorType(integer, a.width)
         shifted = builder.lshr(builder.bitcast(args[0], vector), ir.Constant(vector, [bits] * a.width))
@@ -406,11 +410,11 @@ def _starts(context, builder, kind, starts, offset, width):
 
 
 @intrinsic
-def gather_tile(typingctx, array, starts, offset, tile, at):
+def gather_tile(typingctx: Any, array: Any, starts: Any, offset: Any, tile: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
     """Write array[starts[i] + offset + j] to tile[at + j * width + i], for i and j in 0..width-1."""
     lanes = Lanes(array.dtype)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(lanes)
         align = lanes.number.bitwidth // 8
         places = _starts(context, builder, starts, args[1], args[2], lanes.width)
@@ -424,11 +428,11 @@ def gather_tile(typingctx, array, starts, offset, tile, at):
 
 
 @intrinsic
-def scatter_tile(typingctx, tile, at, array, starts, offset):
+def scatter_tile(typingctx: Any, tile: Any, at: Any, array: Any, starts: Any, offset: Any) -> tuple[Any, Callable[..., Any]]:
     """Write tile[at + j * width + i] to array[starts[i] + offset + j]; the inverse of `gather_tile`."""
     lanes = Lanes(array.dtype)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(lanes)
         align = lanes.number.bitwidth // 8
         rows = []

@@ -1,6 +1,9 @@
 """A matrix between predictions and labels, learned with Adam for predictions that do not change."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import llvmlite.ir as ir
 import numpy as np
@@ -23,7 +26,7 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 def _power_of_two(typingctx, exponent):
     """Return 2^k for a whole number k >= -1022 of type float64."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         whole = builder.sext(builder.fptosi(args[0], ir.IntType(32)), ir.IntType(64))
         bits = builder.shl(builder.add(whole, whole.type(1023)), whole.type(52))
         return builder.bitcast(bits, ir.DoubleType())
@@ -132,7 +135,18 @@ def _through_values(form, base, values, matrix, slope):
 
 
 @kernel
-def learn(form, p, labels, base, values, factor, floor, strength, rate, steps):
+def learn(
+    form: int,
+    p: np.ndarray,
+    labels: np.ndarray,
+    base: np.ndarray,
+    values: np.ndarray,
+    factor: np.ndarray,
+    floor: float,
+    strength: float,
+    rate: float,
+    steps: int,
+) -> None:
     """Move `values` (C, C) float64 in place by Adam steps on a loss of all samples.
 
     ``LAYER``: -log softmax(W p)_y with W the values.  ``SOFTPLUS``: -log((p T)_y + floor) + strength trace(T), T the softplus

@@ -1,5 +1,7 @@
 """Local intrinsic dimensionality by maximum likelihood (Amsaleg et al. 2015; Xu et al. 2022, eq. 2)."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -29,7 +31,7 @@ TINY = 1e-30
 
 
 @inline
-def pack_below(values, filled, radius, near):
+def pack_below(values: np.ndarray, filled: int, radius: float, near: np.ndarray) -> int:
     """Move the values below `radius` to the front of `near`, in order, and pad the last vector with `radius`.
 
     The terms of the sum and their order then depend only on the points, not on how the radius was found.
@@ -47,7 +49,7 @@ def pack_below(values, filled, radius, near):
 
 
 @inline
-def log_ratios(near, held, radius):
+def log_ratios(near: np.ndarray, held: int, radius: float) -> float:
     """Return the sum of log(v / radius) over near[:held] by splitting numbers into mantissa and exponent.
 
     Products of mantissas stay in [1, 2), so one logarithm at the end is enough, without underflow or overflow.
@@ -65,7 +67,7 @@ def log_ratios(near, held, radius):
 
 
 @inline
-def log_ratios_slowly(near, held, radius):
+def log_ratios_slowly(near: np.ndarray, held: int, radius: float) -> float:
     """Return the same sum as `log_ratios` for all numbers >= 0; minus infinity if a number is 0."""
     logs = 0.0
     for i in range(held):
@@ -74,7 +76,7 @@ def log_ratios_slowly(near, held, radius):
 
 
 @inline
-def squared_distances(columns, padded, mine, squares):
+def squared_distances(columns: np.ndarray, padded: int, mine: np.ndarray, squares: np.ndarray) -> None:
     """Write the squared distances from `mine` to all points, which are stored coordinate by coordinate."""
     width = 64 // columns.itemsize
     for at in range(0, padded, 4 * width):
@@ -95,7 +97,7 @@ def squared_distances(columns, padded, mine, squares):
 
 
 @inline
-def estimate(logs, radius, use, k, published):
+def estimate(logs: float, radius: float, use: int, k: int, published: bool) -> float:
     """Return the estimate from the sum of log(r_j / radius) over the `use` nearest neighbors.
 
     `radius` is the distance of the last of these neighbors.
@@ -112,7 +114,7 @@ def estimate(logs, radius, use, k, published):
 
 
 @kernel
-def lid_rows(points, offsets, k, published, start, stop, out):
+def lid_rows(points: np.ndarray, offsets: np.ndarray, k: int, published: bool, start: int, stop: int, out: np.ndarray) -> None:
     """Write the estimates of the rows start..stop to `out`.
 
     Parameters

@@ -1,5 +1,7 @@
 """Two groups of points: k-means, then a mixture of two Gaussians with full covariances (EM)."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -155,7 +157,9 @@ def _expect(x, weights, means, covariances, factor, share):
 
 
 @kernel
-def mixture(x, first, uniforms, steps, tolerance, ridge):
+def mixture(
+    x: np.ndarray, first: int, uniforms: np.ndarray, steps: int, tolerance: float, ridge: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (share (n, 2), means (2, D), covariances (2, D, D), weights (2,)) of two Gaussians for points (n, D) float64.
 
     EM starts from the groups of k-means, and ends after `steps` or if the mean log likelihood changes by less than

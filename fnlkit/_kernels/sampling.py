@@ -1,12 +1,14 @@
 """Change labels with given uniform draws: by a transition matrix and by randomized response."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fnlkit._kernels._compile import kernel
 
 
 @kernel
-def cumulate(transition, sums):
+def cumulate(transition: np.ndarray, sums: np.ndarray) -> int:
     """Write the cumulative sums of each row of `transition` (C, C) to `sums`.
 
     The sum is infinity from the row's last possible class on, in case a row sums to slightly less than 1.
@@ -34,7 +36,7 @@ def cumulate(transition, sums):
 
 
 @kernel
-def flip(labels, sums, uniforms, start, stop, out):
+def flip(labels: np.ndarray, sums: np.ndarray, uniforms: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
     """Write the class whose interval in the label's row of `sums` contains the uniform draw."""
     for i in range(start, stop):
         row = sums[labels[i]]
@@ -49,7 +51,9 @@ def flip(labels, sums, uniforms, start, stop, out):
 
 
 @kernel
-def respond(labels, keep, uniforms, classes, start, stop, out):
+def respond(
+    labels: np.ndarray, keep: np.ndarray, uniforms: np.ndarray, classes: int, start: int, stop: int, out: np.ndarray
+) -> None:
     """Keep label i with probability keep[i], by the first draw; otherwise choose another class by the second draw."""
     for i in range(start, stop):
         other = min(int(uniforms[i, 1] * (classes - 1)), classes - 2)

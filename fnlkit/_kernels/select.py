@@ -9,7 +9,10 @@ branches.  Insertion sort costs one unpredictable comparison per element.  As so
 within a radius, they are packed together, and the remaining search is in the first-level cache.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from fnlkit._kernels._compile import inline
 from fnlkit._kernels.lanes import (
@@ -26,6 +29,10 @@ from fnlkit._kernels.lanes import (
     store,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+
+
 # Length of `short` in addition to k, in vectors.
 ROOM = 5
 # First estimate of the log2 growth of a squared radius while the count within doubles: 2 / d with d = 5 dimensions.
@@ -33,7 +40,7 @@ _GROWTH = 0.4
 
 
 @inline
-def count_within(values, padded, radius):
+def count_within(values: np.ndarray, padded: int, radius: float) -> int:
     """Return the number of values <= radius."""
     width = 64 // values.itemsize
     limit = splat(radius)
@@ -44,13 +51,13 @@ def count_within(values, padded, radius):
 
 
 @inline
-def log2_of(count):
+def log2_of(count: int) -> float:
     """Return log2 of a count to within 0.09, from the bit pattern of the number."""
     return as_integer(float(count)) * 2.0**-52 - 1023.0
 
 
 @inline
-def largest_within(values, padded, radius):
+def largest_within(values: np.ndarray, padded: int, radius: float) -> float:
     """Return the largest value <= radius; all values must be >= 0."""
     width = 64 // values.itemsize
     limit = splat(radius)
@@ -63,7 +70,7 @@ def largest_within(values, padded, radius):
 
 
 @inline
-def narrow(values, padded, k, low, below, high, within, growth):
+def narrow(values: np.ndarray, padded: int, k: int, low: int, below: int, high: int, within: int, growth: float) -> float:
     """Return the k-th smallest value, given two patterns that enclose it.
 
     `below` < k values are <= the number with pattern `low`; `within` >= k values are <= the number with pattern `high`.
@@ -92,7 +99,7 @@ def narrow(values, padded, k, low, below, high, within, growth):
 
 
 @inline
-def kth_smallest(values, padded, k, guess, short):
+def kth_smallest(values: np.ndarray, padded: int, k: int, guess: float, short: np.ndarray) -> tuple[float, float, int]:
     """Find the k-th smallest of values[:padded]; all are >= 0, at least k are finite, and k >= 1.
 
     Parameters

@@ -1,10 +1,17 @@
 """Project vectors to the probability simplex by an exact iteration without sorting (Michelot 1986)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from fnlkit._kernels._compile import kernel
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @kernel
-def project_rows(vectors, start, stop, out):
+def project_rows(vectors: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
     """Write the projection of rows start..stop of `vectors` (n, C) to `out`: the nearest distribution.
 
     Each step computes the threshold at which the remaining classes sum to 1 and drops the classes below it.  In exact

@@ -7,9 +7,13 @@ pool of BLAS would start twice as many threads as there are cores, and forked pr
 thread also works, so a call with one thread has no overhead.
 """
 
+from __future__ import annotations
+
 import itertools
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 # Default number of threads of a kernel; None reads the environment (`fnlkit.kernels.get_threads`).
 limit: int | None = None
@@ -17,7 +21,7 @@ limit: int | None = None
 _pool = {}
 
 
-def core_count():
+def core_count() -> int:
     """Return the number of processors that this process can use, or of the machine where the system has no such limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -34,7 +38,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.clear)
 
 
-def run(work, pieces, threads):
+def run(work: Callable[..., Any], pieces: Iterable[Any], threads: int) -> list[Any]:
     """Call ``work(*piece)`` for each piece on at most `threads` threads; return the results in order.
 
     A thread gets the next piece when it has finished the previous piece.  If the costs of pieces differ, pass several pieces
@@ -47,7 +51,7 @@ def run(work, pieces, threads):
     results = [None] * len(pieces)
     ticket = itertools.count()
 
-    def serve():
+    def serve() -> None:
         while (i := next(ticket)) < len(pieces):
             results[i] = work(*pieces[i])
 
@@ -62,7 +66,7 @@ def run(work, pieces, threads):
     return results
 
 
-def even(total, parts):
+def even(total: int, parts: int) -> list[tuple[int, int]]:
     """Return bounds (start, stop) of at most `parts` ranges of nearly equal length that cover range(total)."""
     parts = max(1, min(parts, total))
     return [(total * i // parts, total * (i + 1) // parts) for i in range(parts)]

@@ -1,5 +1,7 @@
 """Inverses of stacks of small matrices, by a formula if one exists, otherwise by elimination in vector lanes."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
@@ -28,7 +30,7 @@ LEFT, IMPROPER = -1.0, -2.0
 
 
 @kernel
-def invert_two_valued(matrices, start, stop, inverses, conditions):
+def invert_two_valued(matrices: np.ndarray, start: int, stop: int, inverses: np.ndarray, conditions: np.ndarray) -> None:
     """Invert the matrices with one value on and one value off the diagonal; mark the others `LEFT`.
 
     Processes the matrices start..stop.  Each vector needs one comparison and one store, and the inverse of one matrix is
@@ -91,7 +93,7 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
 
 
 @kernel
-def invert_constant(matrices, start, stop, inverses, conditions):
+def invert_constant(matrices: np.ndarray, start: int, stop: int, inverses: np.ndarray, conditions: np.ndarray) -> None:
     """Invert the matrices marked `LEFT` whose entries off the diagonal are all equal.
 
     Processes the matrices start..stop.  T = D + b 1 1' with D diagonal has the inverse (Sherman and Morrison 1950)
@@ -261,7 +263,9 @@ def _check(given, work, probe, images, norm, size):
 
 
 @kernel
-def invert_lanes(matrices, which, start, stop, inverses, conditions):
+def invert_lanes(
+    matrices: np.ndarray, which: np.ndarray, start: int, stop: int, inverses: np.ndarray, conditions: np.ndarray
+) -> None:
     """Invert the matrices which[start:stop] by Gauss-Jordan elimination, one matrix per lane.
 
     There are no row exchanges: transition matrices have their weight on the diagonal, so exchanges are rarely needed, and lanes
@@ -306,7 +310,7 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
 
 
 @kernel
-def row_norms(matrices, start, stop, norms):
+def row_norms(matrices: np.ndarray, start: int, stop: int, norms: np.ndarray) -> None:
     """Write the largest row sum of absolute values of the matrices start..stop; NaN for a matrix with NaN."""
     size = matrices.shape[1]
     for m in range(start, stop):

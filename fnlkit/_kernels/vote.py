@@ -1,5 +1,7 @@
 """Majority vote of the k nearest neighbors from a matrix of inner products (Tsouvalas et al. 2024, section 4.1)."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -10,7 +12,7 @@ from fnlkit._kernels.select import ROOM, kth_smallest
 
 
 @inline
-def winner(tally, classes, draw):
+def winner(tally: np.ndarray, classes: int, draw: float) -> int:
     """Return the class with most votes.
 
     Ties are broken by `draw` in [0, 1); the lowest class wins if `draw` is negative.
@@ -31,7 +33,7 @@ def winner(tally, classes, draw):
 
 
 @kernel
-def midst(points, out):
+def midst(points: np.ndarray, out: np.ndarray) -> None:
     """Write the mean of a few of the points (n, d) to `out` (d,), rounded to the power of two below their spread."""
     # Any point near the middle is sufficient, and a few points are enough to find one.
     some = points[:: max(1, len(points) // 16)]
@@ -54,7 +56,7 @@ def midst(points, out):
 
 
 @kernel
-def mirror(square, size):
+def mirror(square: np.ndarray, size: int) -> None:
     """Copy the lower triangle of square[:size, :size] to the upper triangle; entries after `size` become unspecified.
 
     Parameters
@@ -80,7 +82,7 @@ def mirror(square, size):
 
 
 @inline
-def pack_within(values, names, padded, limit, out):
+def pack_within(values: np.ndarray, names: np.ndarray, padded: int, limit: float, out: np.ndarray) -> None:
     """Write the names of all values <= limit to the front of `out`, in their order."""
     width = 64 // values.itemsize
     edge = splat(limit)
@@ -92,7 +94,7 @@ def pack_within(values, names, padded, limit, out):
 
 
 @inline
-def count_nearest(values, names, size, k, radius, tally):
+def count_nearest(values: np.ndarray, names: np.ndarray, size: int, k: int, radius: float, tally: np.ndarray) -> None:
     """Add the names of the k smallest values to `tally`; of values equal to the radius, the first are added."""
     open_places = k
     for i in range(size):
@@ -108,7 +110,18 @@ def count_nearest(values, names, size, k, radius, tally):
 
 
 @kernel
-def vote_products(products, squares, labels, classes, k, include_self, draws, first, votes, shares):
+def vote_products(
+    products: np.ndarray,
+    squares: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    k: int,
+    include_self: bool,
+    draws: np.ndarray,
+    first: int,
+    votes: np.ndarray,
+    shares: np.ndarray,
+) -> None:
     """Write votes and shares of some members of a client, from inner products with all members.
 
     Parameters
@@ -158,7 +171,16 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
 
 
 @kernel
-def vote_neighbors(neighbors, labels, classes, draws, start, stop, votes, shares):
+def vote_neighbors(
+    neighbors: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    draws: np.ndarray,
+    start: int,
+    stop: int,
+    votes: np.ndarray,
+    shares: np.ndarray,
+) -> None:
     """Write votes and shares of the samples start..stop, given their neighbors (n, k)."""
     tally = np.zeros(classes, np.int64)
     k = neighbors.shape[1]
@@ -171,7 +193,7 @@ def vote_neighbors(neighbors, labels, classes, draws, start, stop, votes, shares
 
 
 @kernel
-def drop_self(found, start, out):
+def drop_self(found: np.ndarray, start: int, out: np.ndarray) -> None:
     """Write each row of `found` (rows, k + 1) to `out` (rows, k) without the number of the row itself, `start + row`.
 
     If copies of a sample displace the sample from the list, the farthest neighbor is removed instead.

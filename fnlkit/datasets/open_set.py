@@ -118,7 +118,7 @@ def _derive(dataset: Dataset, parameters: dict[str, Any], origin: str, **changes
     """Return a changed copy with the name, the statistics and the checksum of an open-set data set."""
     spec = str(Spec("open-set", {"data": dataset.name, **parameters}))
 
-    def content() -> Iterator[Any]:
+    def content() -> Iterator[bytes]:
         yield from (text.encode() for text in (dataset.checksum, origin, str(parameters)))
 
     return replace(

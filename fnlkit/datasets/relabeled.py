@@ -1,5 +1,6 @@
 """Labels of people for a data set whose own labels are true, from a file next to it, for example CIFAR-10N."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,7 @@ def relabel(dataset: Dataset, path: str, column: str) -> Dataset:
             "give one label per sample, in the order of the data set"
         )
 
-    def content():
+    def content() -> Iterator[bytes]:
         yield dataset.checksum.encode()
         yield np.ascontiguousarray(labels).tobytes()
 

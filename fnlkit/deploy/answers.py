@@ -6,15 +6,13 @@ the work itself.  Here the processes are forked from one that imports this modul
 
 import multiprocessing
 import os
-from collections.abc import Sequence
-from multiprocessing import forkserver
 
 from fnlkit.deploy.flower import disable_telemetry
 
 _MODULE = "fnlkit.deploy.answering"
 
 
-def superexec(arguments: Sequence[str]) -> None:
+def superexec(arguments):
     """Run Flower's `flower-superexec` with these arguments, and fork a process for each message.
 
     Parameters
@@ -27,15 +25,15 @@ def superexec(arguments: Sequence[str]) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # no module is taken from the folder of the site
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_MODULE])
-    forkserver.ensure_running()
+    multiprocessing.forkserver.ensure_running()
 
-    def launch(words: list[str]) -> None:
+    def launch(words):
         context.Process(target=answer, args=(words,), daemon=True).start()
 
     api.superexec(arguments, launch)
 
 
-def answer(words: list[str]) -> None:
+def answer(words):
     """Answer a message as the command line `words` (flwr-clientapp and options) does."""
     disable_telemetry()
     from fnlkit.deploy.flower import api

@@ -2,9 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.failure import failure, log_failures
 from fnlkit.deploy import leaving
@@ -18,16 +16,12 @@ from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.time_limit import cpu_limit
 from fnlkit.errors import InputError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
 disable_telemetry()
 # Errors with which a site refuses a request; the ledger contains their reason.
 _REFUSALS = (Undeclared, Withheld, secret.Refused)
 
 
-def server_app(conduct: Callable[..., None]) -> Any:
+def server_app(conduct):
     """Return a ServerApp that trains.
 
     Parameters
@@ -40,13 +34,13 @@ def server_app(conduct: Callable[..., None]) -> Any:
     app = ServerApp()
 
     @app.main()
-    def main(grid: Any, context: Any) -> None:
+    def main(grid, context):
         conduct(grid, dict(context.run_config))
 
     return app
 
 
-def client_app(open_site: Callable[..., Any]) -> Any:
+def client_app(open_site):
     """Return the ClientApp of a site.
 
     Parameters
@@ -58,7 +52,7 @@ def client_app(open_site: Callable[..., Any]) -> Any:
 
     opened = lru_cache(maxsize=1)(lambda config, node: open_site(dict(config), dict(node)))
 
-    def site(context: Any) -> Any:
+    def site(context):
         try:
             return opened(tuple(sorted(context.run_config.items())), tuple(sorted(context.node_config.items())))
         except Withheld:
@@ -74,7 +68,7 @@ def client_app(open_site: Callable[..., Any]) -> Any:
             with log_failures():
                 return respond(message, context, super().__call__)
 
-    def respond(message: Any, context: Any, call_next: Callable[..., Any]) -> Any:
+    def respond(message, context, call_next):
         declared, about = None, {"run": "", "round": None}
         try:
             desk, declared, _ = site(context)
@@ -97,11 +91,11 @@ def client_app(open_site: Callable[..., Any]) -> Any:
     app = Outlet()
 
     @app.query()
-    def hello(message: Any, context: Any) -> Any:
+    def hello(message, context):
         return Message(wire.encode({}), reply_to=message)
 
     @app.train()
-    def visit(message: Any, context: Any) -> Any:
+    def visit(message, context):
         desk, declared, folder = site(context)
         asked = check_request(wire.decode(message.content), clients=declared.numbers, network=desk.network)
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
@@ -163,7 +157,7 @@ def _compute_update(found, asked):
 def _mask_reply(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a step of secure aggregation."""
 
-    def update() -> "tuple[np.ndarray, int]":
+    def update():
         asked = wire.decode(message.content)
         ((_, found),) = declared.reply(wire.decode(call_next(message, context).content), run)["replies"]
         if isinstance(found, tuple):

@@ -5,10 +5,9 @@ The limits follow from the site's copy of the project and from constants of this
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,10 +39,10 @@ class Limit:
     """
 
     words: str
-    fits: Callable[..., bool] = field(compare=False)
+    fits: Callable = field(compare=False)
 
 
-def short(name: str) -> str:
+def short(name):
     """Return the name of a step for a person."""
     return name.rpartition(":")[2].replace("_", " ")
 
@@ -114,7 +113,7 @@ SCHEDULED = {
 }
 
 
-def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
+def as_agreed(step, arguments):
     """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
 
     Parameters
@@ -138,7 +137,7 @@ def _up_to(most):
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
-def equal_to(*values) -> Limit:
+def equal_to(*values):
     words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
     return Limit(
         f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values)
@@ -152,7 +151,7 @@ LIMITS = {
 }
 
 
-def must_fit(row, step: Any, received: dict[str, Any]) -> None:
+def must_fit(row, step, received):
     """Raise NotInTable if a parameter or an array of a step exceeds the limits of the row."""
     values = vars(step) if isinstance(step, Fit) else getattr(step, "keywords", {})
     if getattr(step, "args", ()):

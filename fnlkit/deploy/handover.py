@@ -10,10 +10,8 @@ import os
 import platform
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,10 +25,6 @@ from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
 
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
-
 FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
 _MAX_BYTES, _MOST_SITES = 2**14, 10**6
@@ -38,7 +32,7 @@ _PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
 
 
-def parts(address: np.ndarray, names: Sequence[str], agreed: bytes) -> dict[str, Any]:
+def parts(address, names, agreed):
     """Return {path: bytes} of the coordinator's folder and of the folder of each site.
 
     Parameters
@@ -65,11 +59,11 @@ def parts(address: np.ndarray, names: Sequence[str], agreed: bytes) -> dict[str,
     return out
 
 
-def to_toml(values: Mapping[str, Any]) -> str:
+def to_toml(values):
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
-def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def read_site(folder):
     """Return the settings in a site's folder as a dict, with absolute paths.
 
     Raises
@@ -107,7 +101,7 @@ def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return site | {"folder": str(folder)}
 
 
-def locate_site(project: str | os.PathLike[str], name: str = "") -> dict[str, Any]:
+def locate_site(project, name=""):
     """Return the settings of a site as `read_site` does, from its folder or from the project's pyproject.toml.
 
     Without a folder, the site's memory is ``memory-NAME`` in the folder of the file.
@@ -129,7 +123,7 @@ def locate_site(project: str | os.PathLike[str], name: str = "") -> dict[str, An
         return site
     names = config_of(project).get("names")
     try:
-        names = json.loads(names or "")
+        names = json.loads(names)
         number = names.index(name)
     except (ValueError, TypeError, AttributeError):
         listed = ", ".join(map(str, names[:12])) if isinstance(names, list) else "none"
@@ -159,7 +153,7 @@ def _check_links(folder, names):
             raise InputError(f"{display_path(part)}: is no program of fnlkit; remove it, because the site would run it")
 
 
-def list_private_files(site: dict[str, Any]) -> list[Any]:
+def list_private_files(site):
     """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
 
     Features in `memory` are not listed: `fnlkit site check` stores these features before the site joins.
@@ -177,7 +171,7 @@ def list_private_files(site: dict[str, Any]) -> list[Any]:
     return found + [path for path in kept if not path.name.startswith("features-")]
 
 
-def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list[Path]:
+def join(folder, data, leave_out=""):
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
     An existing key is kept, because the coordinator may have registered it. The certificate for the processes of the site is
@@ -234,7 +228,7 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
     return [folder / name for name in out]
 
 
-def mode_of(name: str) -> int:
+def mode_of(name):
     """Return the permissions of a file of a project or site, by the name of the file."""
     if name.endswith(".key"):
         return 0o600
@@ -252,7 +246,7 @@ def _user():
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
-def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequence[str], seed: int = 0) -> None:
+def make_demo(folder, dataset, names, seed=0):
     """Write the data of each site of a demonstration, join the sites, and write the command that starts all processes.
 
     Samples are dealt out at random. The labels of site k are wrong with probability k / (2 N): the next class instead of the
@@ -281,7 +275,7 @@ def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequenc
             Sheet([*(column["name"] for column in dataset.table), "label"], rows).write(str(path))
         else:
             np.savez_compressed(path, x=np.asarray(dataset.x_train[held]), y=labels, class_names=classes)
-        join(path.parent, str(path))
+        join(path.parent, path)
     more = " ".join(f"sites/{name}/{name}.key.pub" for name in names)
     starts = "\n".join(f"sites/{name}/start.sh > sites/{name}/log.txt 2>&1 &" for name in names)
     saving.write_bytes([_DEMO.format(keys=more, starts=starts).encode()], str(folder / "demo.sh"), mode=0o755)

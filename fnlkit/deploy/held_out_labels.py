@@ -5,7 +5,6 @@ The files have the names of `fnlkit.deploy.labels` and are in the folder `test` 
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,19 +14,15 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import run_estimator
 from fnlkit.estimators.apply import add_judgment
 
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
-
 FOLDER = "test"
 
 
-def folder_of(memory: str) -> str:
+def folder_of(memory):
     """Return the path of the folder with the files of test samples."""
     return os.path.join(memory, FOLDER)
 
 
-def held_out_part(data: "Dataset") -> "Dataset":
+def held_out_part(data):
     """Return the Dataset whose training samples are the test samples of a site.
 
     Raises
@@ -52,7 +47,7 @@ def held_out_part(data: "Dataset") -> "Dataset":
     )
 
 
-def judge_held_out(memory: str, data: "Dataset", name: str, probabilities: np.ndarray) -> None:
+def judge_held_out(memory, data, name, probabilities):
     """Write the judgment of each test sample by confident learning.
 
     Parameters
@@ -74,7 +69,7 @@ def judge_held_out(memory: str, data: "Dataset", name: str, probabilities: np.nd
     add_judgment(federation, arrays, facts=facts).write(os.path.join(folder, labels.JUDGED))
 
 
-def held_out_labels(memory: str, data: "Dataset", name: str) -> tuple[np.ndarray, np.ndarray]:
+def held_out_labels(memory, data, name):
     """Return (positions, labels) of the test samples that runs use.
 
     Parameters

@@ -1,8 +1,7 @@
 """Predictions of a run for the samples of a site, which need not have taken part; everything stays at the site."""
 
-import os
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,11 +35,11 @@ class Predicted(NamedTuple):
     """
 
     sheet: Sheet
-    scores: dict[str, Any]
+    scores: dict
     probabilities: np.ndarray
 
 
-def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]) -> Predicted:
+def predict_site(path, source, site):
     """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
 
     Parameters

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,10 +52,10 @@ class Releases:
 
     path: str = ""
     labels: str = ""
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict = field(default_factory=dict)
     limit: float | None = None
 
-    def replace_released(self, arrays: dict[str, torch.Tensor], *, run: str) -> dict[str, Any]:
+    def replace_released(self, arrays, *, run):
         """Return the arrays of a reply that can be sent.
 
         If labels were released before, the arrays of the first release are sent again.
@@ -127,7 +126,7 @@ class Releases:
         raise LabelsWithheld(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file")
 
 
-def digest(labels: np.ndarray | torch.Tensor) -> str:
+def digest(labels):
     """Return the SHA-256 of labels (n,) int64 in their order."""
     return hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()
 

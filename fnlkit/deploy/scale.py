@@ -5,9 +5,7 @@ of the scale and not to the numbers.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +18,7 @@ TASK = "scale"  # the task that computes the scale
 FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
 
 
-def of_replies(replies: Any, task) -> dict[str, Any]:
+def of_replies(replies, task):
     """Return the result of the task scale.
 
     Parameters
@@ -56,7 +54,7 @@ def of_replies(replies: Any, task) -> dict[str, Any]:
     return {"rows": rows, "scale": text}
 
 
-def implausible(replies: Any) -> dict[Any, str]:
+def implausible(replies):
     """Return {key: reason} of sites with values of another order of magnitude than the values of the other sites.
 
     The sum of a single site enters the scale of all sites. A feature is compared if at least three sites have it: the mean and
@@ -95,7 +93,7 @@ def _numbers(columns):
     return out
 
 
-def add_scale(task, text: str):
+def add_scale(task, text):
     """Return the Task with a scale of `of_replies`.
 
     Raises
@@ -112,7 +110,7 @@ def add_scale(task, text: str):
     return replace(task, mean=tuple(mean), std=tuple(std), columns=fill_columns(task.columns, fills), has_scale=True)
 
 
-def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
+def fill_columns(columns, fills):
     """Return the columns of a table with these values for missing numbers, in their order."""
     fills = iter(fills)
     return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
@@ -123,7 +121,7 @@ def remove_fills(task):
     return replace(task, columns=fill_columns(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
 
 
-def must_have_scale(task) -> None:
+def must_have_scale(task):
     """Raise InputError if a task requires the scale of the sites and has none."""
     if task.scaling == "sites" and task.name != TASK and not task.has_scale:
         raise InputError(

@@ -8,9 +8,7 @@ training label.
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
 
 from fnlkit.client.losses.correction import names_a_file
 from fnlkit.components.declarations import declaration, resolve
@@ -60,7 +58,7 @@ class Judging:
         these tasks are neither masked nor randomized.
     """
 
-    tasks: tuple[str, ...] = TASKS
+    tasks: tuple = TASKS
     estimator: str = "em"
     folds: int = 5
     audit_rounds: int = 25
@@ -109,14 +107,14 @@ class Task:
 
     sites: int
     kind: str
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
+    shape: tuple
+    classes: tuple
+    mean: tuple = ()
+    std: tuple = ()
     most: int = MOST_SAMPLES
-    columns: list[dict[str, Any]] | None = None
-    keys: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    columns: list | None = None
+    keys: tuple = ()
+    names: tuple = ()
     backbone: str = ""
     backbone_checksum: str = ""
     backbone_version: str = ""
@@ -126,7 +124,7 @@ class Task:
     judging: Judging = STANDARD
 
 
-def deployable(settings: Settings, task: Task) -> Settings:
+def deployable(settings, task):
     """Return the settings in a form that a deployment supports.
 
     Raises
@@ -169,7 +167,7 @@ def deployable(settings: Settings, task: Task) -> Settings:
     return replace(settings, standardize="none")
 
 
-def read_config(config: dict[str, Any]) -> tuple[Settings, Task]:
+def read_config(config):
     """Return (Settings, Task) of a project's configuration.
 
     The configuration can only name components of fnlkit.
@@ -241,7 +239,7 @@ def read_config(config: dict[str, Any]) -> tuple[Settings, Task]:
     return settings, replace(task, judging=with_agreed_tasks(judging, settings, task))
 
 
-def with_agreed_tasks(judging: Judging, settings: Settings, task: Task) -> Judging:
+def with_agreed_tasks(judging, settings, task):
     """Return the Judging with only the tasks that sites agree to.
 
     If the training hides updates (secure aggregation) or label counts (randomized labels), replies of the other tasks would
@@ -294,7 +292,7 @@ def _parse_list(text, kind):
     return tuple(values)
 
 
-def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
+def must_be_of_sites(keys, sites):
     """Raise InputError unless the number of keys is zero or the number of sites; a later key can be empty for now."""
     known = [key for key in keys if key]
     if keys and (len(keys) != sites or len(set(known)) < len(known)):
@@ -303,15 +301,15 @@ def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
         )
 
 
-def estimator_of(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+def estimator_of(text):
     """Return (function, {name: Sent}) of an estimator's spec."""
     spec = parse(text, "`estimator`")
     part = find(spec, ESTIMATORS, "estimator")
     bind(spec, part, "estimator")
-    return part, dict(declaration(part).sends or {})
+    return part, dict(declaration(part).sends)
 
 
-def must_be_judging(judging: Judging, task: Task) -> None:
+def must_be_judging(judging, task):
     """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
     part, sends = estimator_of(judging.estimator)  # imports a component of an installed package, which `own_names` then finds
     if own := own_names(judging.estimator):

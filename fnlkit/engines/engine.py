@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from fnlkit.client.client_list import in_blocks, sizes_of
+from fnlkit.client.failure import Failure
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError
 from fnlkit.server.request import CohortRequest
@@ -46,11 +47,11 @@ class Engine:
         if text not in self.notes:
             self.notes.append(text)
 
-    def run(self, request: CohortRequest) -> list[Any]:
+    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return one reply per client of a request, in its order: a dict of arrays, or a Failure."""
         raise NotImplementedError("use an engine of fnlkit.engines")
 
-    def run_secretly(self, request: CohortRequest, secret: Any) -> tuple[list[Any], int]:
+    def run_secretly(self, request: CohortRequest, secret: Any) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
         """Return replies as `run`, with the mean of the cohort instead of each client's weights, and the bytes of the protocol.
 
         Parameters

@@ -105,7 +105,7 @@ def vote_by_products(
     k: int,
     include_self: bool,
     draws: np.ndarray,
-    threads: int | None,
+    threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products."""
     multiply = _half_product(points.dtype)
@@ -158,7 +158,7 @@ def _faiss():
     return faiss
 
 
-def nearest(points: np.ndarray, k: int, *, include_self: bool = False, threads: int | None = 1) -> np.ndarray:
+def nearest(points: np.ndarray, k: int, *, include_self: bool = False, threads: int = 1) -> np.ndarray:
     """Return the positions (n, k) of the k nearest other points, nearest first, by FAISS in float32.
 
     Points exactly as far as the k-th are in FAISS's order.
@@ -220,7 +220,7 @@ def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
 
 
 def vote_by_index(
-    points: np.ndarray, labels: np.ndarray, classes: int, k: int, include_self: bool, draws: np.ndarray, threads: int | None
+    points: np.ndarray, labels: np.ndarray, classes: int, k: int, include_self: bool, draws: np.ndarray, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return votes (n,) int64 and shares (n,) for a large set."""
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))

@@ -3,12 +3,17 @@
 Source: FedSIR (Gholami 2026); parameters are those of its public code, sinagh72/FedSIR.
 """
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.kernels.mixture import gaussians
 
 
-def class_subspaces(features, labels, classes, *, residual=12, ratio=10.0):
+def class_subspaces(
+    features: ArrayLike, labels: ArrayLike, classes: int, *, residual: int = 12, ratio: float = 10.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the right singular vectors of each class: directions (C, d), residuals (C, residual, d) and spectra (C, 3).
 
     The direction of a class is its first vector.  Its residuals are the first vectors after the smallest k for which the k
@@ -50,7 +55,7 @@ def class_subspaces(features, labels, classes, *, residual=12, ratio=10.0):
     return directions, residuals, spectra
 
 
-def class_similarity(directions, sizes, *, least=20):
+def class_similarity(directions: ArrayLike, sizes: ArrayLike, *, least: int = 20) -> tuple[float, float]:
     """Return the mean and the mean square of |v_i . v_j| over pairs of classes; 0 and 0 without a pair.
 
     Parameters
@@ -76,7 +81,9 @@ def class_similarity(directions, sizes, *, least=20):
     return float(pairs.mean()), float(np.square(pairs).mean())
 
 
-def merge_subspaces(directions, residuals, spectra, *, least=100, strength=0.03):
+def merge_subspaces(
+    directions: np.ndarray, residuals: np.ndarray, spectra: np.ndarray, *, least: int = 100, strength: float = 0.03
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the consensus of K clients: directions (C, d) and residuals (C, R, d).
 
     The direction of a class is the first eigenvector of the weighted mean of v v^T, and its residuals are the first R
@@ -92,7 +99,8 @@ def merge_subspaces(directions, residuals, spectra, *, least=100, strength=0.03)
     least : int
     strength : float
     """
-    merged, rest = np.zeros(directions.shape[1:]), np.zeros(residuals.shape[1:])
+    merged: np.ndarray = np.zeros(directions.shape[1:])
+    rest: np.ndarray = np.zeros(residuals.shape[1:])
     for c in range(directions.shape[1]):
         n = spectra[:, c, 0]
         largest = int(n.argmax())
@@ -108,11 +116,12 @@ def merge_subspaces(directions, residuals, spectra, *, least=100, strength=0.03)
         values, vectors = np.linalg.eigh(np.einsum("k,kri,krj->ij", weights, residuals[:, c], residuals[:, c]))
         first = vectors[:, ::-1][:, : rest.shape[1]].T
         rest[c] = 0.0
-        rest[c, : len(first)] = np.where(values[::-1][: len(first), None] > 1e-9, first, 0.0)
+        kept = values[::-1][: len(first)] > 1e-9
+        rest[c, : len(first)] = np.where(kept[:, np.newaxis], first, 0.0)
     return merged, rest
 
 
-def classify_by_subspaces(features, directions, residuals):
+def classify_by_subspaces(features: ArrayLike, directions: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the class of each sample by its direction and by its residuals, (n,) and (n,) int64.
 
     By direction: the largest |z . v_c|.  By residuals: the smallest ||V_c z|| / sqrt(number of residual vectors).  A class
@@ -135,7 +144,7 @@ def classify_by_subspaces(features, directions, residuals):
     return along, away
 
 
-def lower_group(points, *, starts=30, threshold=0.5):
+def lower_group(points: ArrayLike, *, starts: int = 30, threshold: float = 0.5) -> np.ndarray:
     """Return the members (N,) bool of the Gaussian with the smaller mean of the first statistic, of two fitted Gaussians.
 
     Statistics are standardized first.  Fewer than two points, or equal points, are all members.

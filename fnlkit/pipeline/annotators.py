@@ -47,7 +47,7 @@ class Agreed:
         """
         return shown.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 
-    def quality(self) -> list[dict[str, Any]]:
+    def quality(self) -> list[dict[str, object]]:
         """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
         return [
             {"site": row["site"], "annotator": name, "votes": number, "accuracy": row.get("accuracies", {}).get(name)}
@@ -99,9 +99,8 @@ def consensus(
         votes, annotators = own_votes(federation)
     source = source_of(votes)
     if is_path(votes):
-        votes, annotators = read_votes(str(source), federation)
+        votes, annotators = read_votes(source, federation)
     rows, of = rows_of(probabilities, "probabilities", federation)
     record = provenance("consensus", None, votes=source, method=method, probs=of)
-    table: Any = votes
-    out, sites = consensus(federation, table, method, annotators=annotators, probabilities=rows, provenance=record)
+    out, sites = consensus(federation, votes, method, annotators=annotators, probabilities=rows, provenance=record)
     return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)

@@ -181,7 +181,7 @@ def releases(run: "Run") -> "list[Release]":
     return out
 
 
-def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[Any, Any]:
+def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[str, Any]:
     """Return the privacy statement of runs on one data set; {} if no labels were sent.
 
     Releases add up per sample over runs, seeds and partitions.  The statement applies to the sample with the highest total

@@ -154,7 +154,7 @@ def _poisson(sums, delta):
     return float(min(bound, tighter.get_epsilon(delta)))
 
 
-def together(all_sums: Sequence[Sums]) -> tuple[Any, Any]:
+def together(all_sums: Sequence[Sums]) -> tuple[float, float]:
     """Return an upper bound (epsilon, delta) for several runs over the same clients.
 
     Runs that differ only in the seed are composed as one run with more rounds.  Others are added, each with a share of delta.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
-def row(run: "Run", *, target: float | None = None) -> dict[Any, Any]:
+def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     """Return the numbers of a run without its data set.
 
     They cover accuracy, labels, estimates, traffic, privacy and a digest.
@@ -117,7 +117,7 @@ def score_name(row: dict[str, Any]) -> str:
     return "agreement" if any(name.startswith("agreement_") for name in row) else "accuracy"
 
 
-def score_kinds(rows: list[dict[str, Any]]) -> list[Any]:
+def score_kinds(rows: list[dict[str, Any]]) -> list[str]:
     """Return the scores that a table of rows shows.
 
     They are the best and the last score and the score of the chosen round, or the scores on received and on reviewed labels.

@@ -224,7 +224,7 @@ def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
 test_predictions.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting this function as a test
 
 
-def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[Any, Any]:
+def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
@@ -257,7 +257,7 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[Any, Any]:
     return out
 
 
-def stage_confusions(run: "Run") -> list[Any]:
+def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
     """Return [(stage, counts (C, C))] of true against working labels at the start of each stage."""
     if "label_confusion" not in run.records:
         return []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FORMATS = (".onnx", ".pt2", ".pt")
 
 
-def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = False) -> tuple[list[Any], Any]:
+def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = False) -> tuple[list[str], np.ndarray]:
     """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
 
     Parameters

@@ -125,7 +125,7 @@ def _spec(text):
 
 def groups(
     runs: "list[Run]", rows: list[dict[str, Any]], by: Sequence[str] | None = None, baseline: str | None = None
-) -> list[Any]:
+) -> list[dict[str, Any]]:
     """Return one dict for each group of finished runs, in order of appearance.
 
     Parameters

@@ -73,7 +73,7 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     }
 
 
-def p_value(differences: list[Any]) -> float | None:
+def p_value(differences: Sequence[float]) -> float | None:
     """Return the two-sided p-value of a one-sample t-test that the mean is 0, None for fewer than two differences.
 
     Examples
@@ -92,7 +92,7 @@ def p_value(differences: list[Any]) -> float | None:
     return float(2 * t.sf(abs(mean(differences)) / error, len(differences) - 1))
 
 
-def holm(values: list[Any]) -> list[Any]:
+def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return p-values after Holm's step-down correction for multiple tests.
 
     Holm. A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6, 1979.
@@ -108,7 +108,8 @@ def holm(values: list[Any]) -> list[Any]:
     [0.03, 0.06, None, 0.06]
     """
     order = sorted((value, i) for i, value in enumerate(values) if value is not None)
-    out, reached = [None] * len(values), 0.0
+    out: list[float | None] = [None] * len(values)
+    reached = 0.0
     for rank, (value, i) in enumerate(order):
         reached = max(reached, min(1.0, (len(order) - rank) * value))
         out[i] = reached

@@ -61,7 +61,7 @@ class Metrics:
         except OSError:
             return False
 
-    def update(self) -> list[Any]:
+    def update(self) -> list[dict[str, Any]]:
         """Read and return the rows added since the last call.
 
         Raises
@@ -118,7 +118,7 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     return "".join(BARS[int((mean - low) / (high - low) * (len(BARS) - 1) + 0.5)] for mean in means)
 
 
-def summary(rows: list[dict[str, Any]]) -> tuple[str, list[Any]]:
+def summary(rows: list[dict[str, Any]]) -> tuple[str, list[float]]:
     """Return (the rows as a line, scores so far)."""
     if not rows:
         return "no round yet", []

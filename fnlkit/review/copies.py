@@ -6,7 +6,6 @@ directly.  A site must not see samples of another site, so sites are compared by
 """
 
 import hashlib
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,15 +13,11 @@ import torch
 from fnlkit.components.declarations import Sent
 from fnlkit.review.nearby import exact, nearest, sample_positions
 
-if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-
-
 # Smallest correlation between the values of two near copies that were found by an embedding.
 CORRELATION = 0.97
 # Images with longer sides (in pixels) are averaged to this size before the comparison.
 SIDE = 64
-ANY: dict[str, Any] = {"low": -(2**63), "high": 2**63}  # hashes fill 64 bits
+ANY = {"low": -(2**63), "high": 2**63}  # hashes fill 64 bits
 SENDS = {
     "fingerprints": Sent("a salted hash of each sample, to find copies", "once", ("n",), "int64", **ANY),
     "copies": Sent.counts("number of exact copies within the site", "once"),
@@ -37,7 +32,7 @@ CHANCE = 0.05
 SHARED = 0.02
 
 
-def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:
+def near_and_typical(away, samples=None, among=None):
     """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
 
     In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
@@ -66,7 +61,7 @@ def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | 
 
 
 # ---- at the site
-def spaces_of(client: "Client") -> list[np.ndarray]:
+def spaces_of(client):
     """Return the compared spaces, a list of float32 (n, D): the embedding if there is one, then the values.
 
     Values that verify an embedding are centered and scaled to length 1 for each image or spectrogram, so that the squared
@@ -96,9 +91,7 @@ def _small(images):
     return images.numpy().reshape(len(images), -1).astype(np.float32)
 
 
-def find_copies(
-    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, neighbors: int, across: bool = True
-) -> dict[str, torch.Tensor]:
+def find_copies(client, model, received, *, neighbors, across=True):
     """Reply fingerprints (if `across`), counts of copies and far samples, and distances of near copies; keep the samples.
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
@@ -166,12 +159,12 @@ def _has_shape(client):
     return client.x.ndim > 2
 
 
-def blank(client: "Client", values: np.ndarray) -> np.ndarray:
+def blank(client, values):
     """Return a mask (n,) of constant samples, which have no correlation."""
     return _has_shape(client) & ~values.any(1)
 
 
-def hash_rows(rows: np.ndarray, salt: np.ndarray) -> np.ndarray:
+def hash_rows(rows, salt):
     """Return a keyed hash (n,) int64 of each row of an array (n, ...)."""
     keyed, digests = hashlib.blake2b(digest_size=8, key=salt.tobytes()), []
     for row in rows:
@@ -182,10 +175,10 @@ def hash_rows(rows: np.ndarray, salt: np.ndarray) -> np.ndarray:
 
 
 # ---- the server
-def count_copies(fingerprints: list[np.ndarray]) -> list[dict[int, int]]:
+def count_copies(fingerprints):
     """Return for each client {other client: number of the client's samples that the other also has}."""
     held = [set(part.tolist()) for part in fingerprints]
-    out: list[dict[int, int]] = [{} for _ in held]
+    out = [{} for _ in held]
     for a, mine in enumerate(held):
         for b, other in enumerate(held):
             if a != b and (number := len(mine & other)):
@@ -193,7 +186,7 @@ def count_copies(fingerprints: list[np.ndarray]) -> list[dict[int, int]]:
     return out
 
 
-def separate(group: np.ndarray, shared: list[dict[int, int]], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def separate(group, shared, sizes):
     """Return (groups (N,), mask (N,)): sites that share samples are in one group, which no other site joins.
 
     The model that judges a group is trained on the other sites, and so it has not learned the labels that a judged sample has

@@ -8,9 +8,7 @@ real sites (fnlkit.deploy.mail_noise) differ only in the source of the draws.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +21,6 @@ from fnlkit.review import shifts, site, summaries
 from fnlkit.review.results import Names, describe_sites
 from fnlkit.review.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.review.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, OwnPredictions, Predictions
-
-if TYPE_CHECKING:
-    from fnlkit.client.client import Client
-    from fnlkit.kernels.streams import HiddenStream
-    from fnlkit.review.records import SiteAudit
-    from fnlkit.review.shifts import Change
-
 
 DELTA = 1e-5
 # Shares of the budget of the tables; the last two are the second file.
@@ -54,7 +45,7 @@ RANGE = (
     "Range: 95 % interval of the share of wrong labels. It allows for the noise, for chance, and for classifiers that fit some "
     "clean sites worse than others. If mistakes of the classifiers cannot be told from wrong labels, no estimate is shown."
 )
-_NOISY: dict[str, Any] = {"low": -1e30, "high": 1e30}
+_NOISY = {"low": -1e30, "high": 1e30}
 SENDS = {
     "counts": Sent("numbers of samples by class, with noise", "first file", ("C",), **_NOISY),
     "sums": Sent("sums of clipped features by class, with noise", "first file", ("C", "m"), **_NOISY),
@@ -66,7 +57,7 @@ SENDS = {
 }
 
 
-def sigma_of(epsilon: float, delta: float) -> float:
+def sigma_of(epsilon, delta):
     """Return the standard deviation of the noise of one release with sensitivity 1.
 
     Raises
@@ -84,7 +75,7 @@ def sigma_of(epsilon: float, delta: float) -> float:
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
 
 
-def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> float:
+def total_epsilon(releases, delta):
     """Return the epsilon at `delta` of several releases together, each a pair (epsilon, delta) of `sigma_of`.
 
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
@@ -96,19 +87,19 @@ def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> floa
     return float(dp_accounting.get_epsilon_gaussian(1 / math.sqrt(precision), delta)) if precision else 0.0
 
 
-def sensitivity_of(size: int) -> dict[str, float]:
+def sensitivity_of(size):
     """Return {table: largest L2 norm of the change if a record is added or removed}, for `size` features."""
     bound = BOUND * math.sqrt(size)
     return {name: {"sums": bound, "moments": bound**2}.get(name, 1.0) for name in SHARES}
 
 
-def noise_of(epsilon: float, delta: float, size: int) -> dict[str, float]:
+def noise_of(epsilon, delta, size):
     """Return {table: standard deviation of the noise}, for `size` features."""
     sigma, sensitivity = sigma_of(epsilon, delta), sensitivity_of(size)
     return {name: sigma * sensitivity[name] / math.sqrt(share) for name, share in SHARES.items()}
 
 
-def describe_mode(epsilon: float, delta: float, size: int) -> str:
+def describe_mode(epsilon, delta, size):
     """Return a text for the page of an audit: guarantee and noise of the counts, for `size` features."""
     noise = noise_of(epsilon, delta, size)
     return (
@@ -120,7 +111,7 @@ def describe_mode(epsilon: float, delta: float, size: int) -> str:
 
 
 # ---- at the site
-def frequencies(client: "Client") -> np.ndarray:
+def frequencies(client):
     """Return the FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
 
     They tell the classes of images apart better than as many random projections, and depend on no data.
@@ -134,7 +125,7 @@ def frequencies(client: "Client") -> np.ndarray:
     return dctn(x, axes=(1, 2), norm="ortho").reshape(len(x), -1)[:, order[1 : FEATURES + 1]]
 
 
-def points_of(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+def points_of(client, scale):
     """Return the clipped features (n, m) of a client's samples: frequencies of raw images, else as in audits from sums."""
     if client.inputs.image and "input/embedding" not in client.rows:
         points = CONTRAST * frequencies(client)
@@ -144,9 +135,7 @@ def points_of(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None) -> 
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
 
-def summarize_with_noise(
-    client: "Client", scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
-) -> dict[str, np.ndarray]:
+def summarize_with_noise(client, scale, *, epsilon, delta, draws):
     """Return the arrays of a site's first file with noise.
 
     Parameters
@@ -175,15 +164,7 @@ def summarize_with_noise(
     return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
 
 
-def judge_with_noise(
-    client: "Client",
-    head: dict[str, np.ndarray],
-    scale: tuple[np.ndarray, np.ndarray] | None,
-    *,
-    epsilon: float,
-    delta: float,
-    draws: "np.random.Generator | HiddenStream",
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def judge_with_noise(client, head, scale, *, epsilon, delta, draws):
     """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 
     Returns
@@ -202,7 +183,7 @@ def judge_with_noise(
 
 
 # ---- the coordinator
-def impossible(first: dict[str, np.ndarray], classes: int, most: int, *, epsilon: float, delta: float) -> str:
+def impossible(first, classes, most, *, epsilon, delta):
     """Return why no data can have the sums of a first file with noise, as a text; "" if some can.
 
     Parameters
@@ -229,7 +210,7 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int, *, epsilon
     return "" if np.allclose(first["moments"], first["moments"].T) else "the second moments are not symmetric"
 
 
-def implausible(second: dict[str, np.ndarray], classes: int, most: int, size: int, *, epsilon: float, delta: float) -> str:
+def implausible(second, classes, most, size, *, epsilon, delta):
     """Return why no data can have a second file with noise, as a text; "" if some can.  See `impossible`."""
     noise = noise_of(epsilon, delta, size)
     for name, shape in {"agreement": (2,), "predicted": (classes, classes)}.items():
@@ -251,7 +232,7 @@ def _within(parts, noise):
     return by_class / counts[:, None], added / counts**2, (moments - between) / total, entry, total
 
 
-def discriminant(parts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def discriminant(parts, noise):
     """Return (coefficients (C, m), offsets (C,)) of linear discriminant analysis from sums with noise.
 
     The covariance is shrunken by the known share of the noise in it, and the noise of the means is subtracted from the
@@ -267,11 +248,11 @@ def discriminant(parts: list[dict[str, np.ndarray]], noise: dict[str, float]) ->
     coefficients = means @ (vectors / values) @ vectors.T
     added = added + variance / np.maximum(counts, 1)
     offsets = np.log(np.maximum(counts, 1) / total) - 0.5 * ((coefficients * means).sum(1) - added * (1 / values).sum())
-    known = np.asarray(counts) > max(summaries.LEAST, 2 * noise["counts"] * math.sqrt(len(parts)))
+    known = counts > max(summaries.LEAST, 2 * noise["counts"] * math.sqrt(len(parts)))
     return np.where(known[:, None], coefficients, 0), np.where(known, offsets, -1e3)
 
 
-def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def different(firsts, noise):
     """Return (mask (N,) of sites whose features differ, AUC (N,) with which the means separate a site); none if most differ.
 
     The mean of a site is compared with the class means of the other sites, weighted by the class shares of the site.  Wrong
@@ -305,9 +286,7 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
     return found, np.where(found, np.maximum(auc, shifts.DIFFERENT), np.minimum(auc, shifts.DIFFERENT - 1e-3))
 
 
-def make_head(
-    firsts: list[dict[str, np.ndarray]], *, epsilon: float, delta: float, scale: tuple[np.ndarray, np.ndarray] | None = None
-) -> dict[str, np.ndarray]:
+def make_head(firsts, *, epsilon, delta, scale=None):
     """Return the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
 
     Noise makes classifiers differ: with a separate classifier for each site, from the sums of the other sites, some clean sites
@@ -327,7 +306,7 @@ def make_head(
     return {"coefficients": coefficients, "offsets": offsets, **scaled}
 
 
-def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[str, float]) -> list[Assessment]:
+def assess(seconds, apart, noise):
     """Return the numbers of each site on which the report rests, as fnlkit.review.verdict.assess does.
 
     Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
@@ -379,9 +358,7 @@ def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[
     return rows
 
 
-def expected_counts(
-    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], noise: dict[str, float]
-) -> np.ndarray:
+def expected_counts(firsts, seconds, noise):
     """Return expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
     tables = np.stack([second["predicted"] for second in seconds])
     out = []
@@ -396,17 +373,7 @@ def expected_counts(
     return np.stack(out)
 
 
-def conclude(
-    firsts: list[dict[str, np.ndarray]],
-    seconds: list[dict[str, np.ndarray]],
-    *,
-    epsilon: float,
-    delta: float,
-    changes: "list[Change]",
-    classes: list[str],
-    names: list[str],
-    columns: list[str] | None = None,
-) -> "tuple[list[SiteAudit], np.ndarray, np.ndarray]":
+def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, columns=None):
     """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.review.summaries.conclude."""
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
     apart, auc = different(firsts, noise)

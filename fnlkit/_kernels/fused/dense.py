@@ -5,8 +5,16 @@ has rows for `rows_for` samples: blocks compute slightly more rows and columns t
 padding that is never used.  For the same reason the flat parameter vector must have `SPARE` finite numbers after its end.
 """
 
-from fnlkit._kernels.fused.step import descend
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fnlkit._kernels.fused.step import Descent, descend
 from fnlkit._kernels.fused.tile import LANES, dot_products, strict, tile_product
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 _ROWS, _UNITS = 5, 4
 _BLOCK = 4 * LANES
@@ -19,25 +27,27 @@ _five_by_four, _five_by_one = dot_products(_ROWS, _UNITS), dot_products(_ROWS, 1
 
 
 @strict
-def rows_for(samples):
+def rows_for(samples: int) -> int:
     """Return the number of rows to allocate: whole blocks, and one row that the last block can read into."""
     return (samples + _ROWS - 1) // _ROWS * _ROWS + 1
 
 
 @strict
-def pitch_for(width):
+def pitch_for(width: int) -> int:
     """Return the distance between the rows of two samples."""
     return (width + _BLOCK - 1) // _BLOCK * _BLOCK
 
 
 @strict
-def scratch_for(width, units):
+def scratch_for(width: int, units: int) -> int:
     """Return the size of the scratch array that the backward functions need for a layer."""
     return _ROWS * max(pitch_for(width), pitch_for(units))
 
 
 @strict
-def dense_forward(theta, weight_at, x, x_at, width, y, y_at, units, samples):
+def dense_forward(
+    theta: np.ndarray, weight_at: int, x: np.ndarray, x_at: int, width: int, y: np.ndarray, y_at: int, units: int, samples: int
+) -> None:
     """Write ``y[b, o] = bias[o] + sum_k weight[o, k] x[b, k]``; in `theta` the bias follows the weight.
 
     Whole vectors are read, so the padding of `x` must be zero.
@@ -58,7 +68,7 @@ def dense_forward(theta, weight_at, x, x_at, width, y, y_at, units, samples):
 
 
 @strict
-def rectify(values, at, width, samples):
+def rectify(values: np.ndarray, at: int, width: int, samples: int) -> None:
     """Replace negative numbers by zero in place; NaN stays NaN."""
     zero = values.dtype.type(0)
     for b in range(samples):
@@ -68,7 +78,7 @@ def rectify(values, at, width, samples):
 
 
 @strict
-def gate(gradients, values, at, width, samples):
+def gate(gradients: np.ndarray, values: np.ndarray, at: int, width: int, samples: int) -> None:
     """Set the gradient to zero where the output of the ReLU is zero; NaN keeps the gradient, as in PyTorch."""
     zero = values.dtype.type(0)
     for b in range(samples):
@@ -79,7 +89,18 @@ def gate(gradients, values, at, width, samples):
 
 
 @strict
-def dense_backward_input(theta, weight_at, deltas, deltas_at, units, x_deltas, x_at, width, samples, scratch):
+def dense_backward_input(
+    theta: np.ndarray,
+    weight_at: int,
+    deltas: np.ndarray,
+    deltas_at: int,
+    units: int,
+    x_deltas: np.ndarray,
+    x_at: int,
+    width: int,
+    samples: int,
+    scratch: np.ndarray,
+) -> None:
     """Write ``x_deltas[b, k] = sum_o deltas[b, o] weight[o, k]``."""
     x_row, row = pitch_for(width), pitch_for(units)
     for b in range(0, samples, _ROWS):
@@ -93,7 +114,22 @@ def dense_backward_input(theta, weight_at, deltas, deltas_at, units, x_deltas, x
 
 
 @strict
-def dense_step(theta, velocity, weight_at, x, x_at, width, deltas, deltas_at, units, samples, scratch, descent, step, pull):
+def dense_step(
+    theta: np.ndarray,
+    velocity: np.ndarray,
+    weight_at: int,
+    x: np.ndarray,
+    x_at: int,
+    width: int,
+    deltas: np.ndarray,
+    deltas_at: int,
+    units: int,
+    samples: int,
+    scratch: np.ndarray,
+    descent: Descent,
+    step: int,
+    pull: float,
+) -> None:
     """Compute the gradient of a layer's weights and biases, five units at a time, and update them."""
     x_row, row = pitch_for(width), pitch_for(units)
     for o in range(0, units, _ROWS):

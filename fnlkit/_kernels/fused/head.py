@@ -5,15 +5,23 @@ last hidden layer, or ``head(hidden)`` if D + D * width head weights follow the 
 2024, eq. 9.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fnlkit._kernels.fused.dense import SPARE, dense_backward_input, dense_forward, dense_step, pitch_for, rows_for
-from fnlkit._kernels.fused.losses.fields import EMBEDDING
+from fnlkit._kernels.fused.losses.fields import EMBEDDING, Loss
 from fnlkit._kernels.fused.tile import strict
+
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+    from fnlkit._kernels.fused.step import Descent
 
 
 @strict
-def head_room(loss, batch, width, real):
+def head_room(loss: Loss, batch: int, width: int, real: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return scratch for `follow_teacher`: embeddings, their gradients, and the gradients of the features.
 
     The arrays are empty if the loss has no teacher.
@@ -29,8 +37,23 @@ def head_room(loss, batch, width, real):
 
 @strict
 def follow_teacher(
-    theta, velocity, head_at, hidden, at, width, loss, batch, samples, room, gradient, gradient_at, scratch, descent, step, pull
-):  # fmt: skip
+    theta: np.ndarray,
+    velocity: np.ndarray,
+    head_at: int,
+    hidden: np.ndarray,
+    at: int,
+    width: int,
+    loss: Loss,
+    batch: Batch,
+    samples: int,
+    room: tuple[np.ndarray, np.ndarray, np.ndarray],
+    gradient: np.ndarray,
+    gradient_at: int,
+    scratch: np.ndarray,
+    descent: Descent,
+    step: int,
+    pull: float,
+) -> float:
     """Add the gradient of the last features to `gradient`, update the head, and return the loss.
 
     Parameters
@@ -75,7 +98,9 @@ def follow_teacher(
 
 
 @strict
-def nearest_centroids(loss, hidden, at, width, samples, outputs, nearest):
+def nearest_centroids(
+    loss: Loss, hidden: np.ndarray, at: int, width: int, samples: int, outputs: np.ndarray, nearest: np.ndarray
+) -> None:
     """Write the class of the centroid with the largest cosine to the features of each sample; `outputs` is scratch."""
     terms, classes = loss.terms, loss.terms.norms.size
     dense_forward(terms.centroids, 0, hidden, at, width, outputs, 0, classes, samples)
@@ -92,7 +117,18 @@ def nearest_centroids(loss, hidden, at, width, samples, outputs, nearest):
 
 
 @strict
-def follow_centroids(loss, y, hidden, at, width, batch, samples, pulled, gradient, gradient_at):
+def follow_centroids(
+    loss: Loss,
+    y: np.ndarray,
+    hidden: np.ndarray,
+    at: int,
+    width: int,
+    batch: Batch,
+    samples: int,
+    pulled: np.ndarray,
+    gradient: np.ndarray,
+    gradient_at: int,
+) -> float:
     """Add the gradient of ``pulled[b] mean_j (f_j - c_j)^2`` to `gradient`; return the sum of the term."""
     total = 0.0
     for b in range(samples):

@@ -5,7 +5,9 @@ normalization.  The crop is mirrored and normalized to ``(byte / 255 - mean) / s
 normalization, which is the mean color.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,7 +80,7 @@ class Frame(NamedTuple):
 
 
 @strict
-def input_shape(samples):
+def input_shape(samples: Samples) -> tuple[int, ...]:
     """Return number, height, width and channels of the samples."""
     return samples.bytes.shape if samples.bytes.shape[0] > 0 else samples.numbers.shape
 
@@ -116,7 +118,9 @@ def _put(line, mirrored, adjacent, target, place, frame, width, channels):
 
 
 @strict
-def load_sample(samples, index, augment, step, slot, target, at, frame):
+def load_sample(
+    samples: Samples, index: int, augment: Augment, step: int, slot: int, target: np.ndarray, at: int, frame: Frame
+) -> float:
     """Write one sample from ``target[at]`` on; return 0, or NaN if the sample has NaN or infinite numbers.
 
     The gradients of the convolutions skip zeros, which would lose the NaN of zero times infinity.  The caller therefore adds
@@ -203,7 +207,7 @@ class Batch(NamedTuple):
 
 
 @strict
-def empty_batch(room, augment, frame, real):
+def empty_batch(room: int, augment: Augment, frame: Frame, real: Any) -> Batch:
     """Return scratch for `load_batch`."""
     raw = room * frame.stride if augment.partner.shape[0] else 0
     return Batch(
@@ -217,7 +221,7 @@ def empty_batch(room, augment, frame, real):
 
 
 @strict
-def choose(batch, order, step):
+def choose(batch: Batch, order: np.ndarray, step: int) -> int:
     """Find the samples of a step and return their number."""
     count = 0
     for slot in range(order.shape[1]):
@@ -229,7 +233,9 @@ def choose(batch, order, step):
 
 
 @strict
-def load_batch(batch, count, samples, augment, step, target, frame):
+def load_batch(
+    batch: Batch, count: int, samples: Samples, augment: Augment, step: int, target: np.ndarray, frame: Frame
+) -> float:
     """Write the samples of a step to `target`, mixed if `augment` has partners.
 
     Returns the weight of each row's own label.
@@ -250,14 +256,14 @@ def load_batch(batch, count, samples, augment, step, target, frame):
 
 
 @strict
-def unmix_batch(batch, count, target, frame):
+def unmix_batch(batch: Batch, count: int, target: np.ndarray, frame: Frame) -> None:
     """Write the samples of a step without mixup to `target`."""
     for i in range(count * frame.stride):
         target[i] = batch.raw[i]
 
 
 @strict
-def mix_batch(batch, count, augment, step, target, frame):
+def mix_batch(batch: Batch, count: int, augment: Augment, step: int, target: np.ndarray, frame: Frame) -> None:
     """Write the samples of a step with mixup to `target`."""
     share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
     for b in range(count):
@@ -269,7 +275,7 @@ def mix_batch(batch, count, augment, step, target, frame):
 
 
 @strict
-def spoil(logits, poison, count):
+def spoil(logits: np.ndarray, poison: np.ndarray, count: int) -> None:
     """Add each sample's 0 or NaN to its logits (N, B, C)."""
     for k in range(logits.shape[0]):
         for b in range(count):

@@ -12,6 +12,8 @@ on 1 or 3 channels of 32x32.  A smaller image, down to 28x28, is surrounded by z
 - An image is stored pixel by pixel with adjacent channels ("image"), so that five rows of one patch are five runs.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +60,7 @@ _map_patches = patch_sum(_KERNEL, 2)
 
 
 @strict
-def layout(channels):
+def layout(channels: int) -> tuple[int, int, int]:
     """Return the start of the weights of conv1, conv2 and the linear layers in the flat vector."""
     conv2 = _MAPS1 * channels * 25 + _MAPS1
     return 0, conv2, conv2 + _MAPS2 * _MAPS1 * 25 + _MAPS2

@@ -33,13 +33,16 @@ Functions of a single sample take the fields that they need.  A whole `Loss` is 
 takes longer than the loss of a sample.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit._kernels.fused.losses.choice import choose, mark
 from fnlkit._kernels.fused.losses.division import add_division, divide
-from fnlkit._kernels.fused.losses.fields import ALL, CROSS_ENTROPY, DISTILL, EMBEDDING, MIXTURE, SOFT, VIEWS
+from fnlkit._kernels.fused.losses.fields import ALL, CROSS_ENTROPY, DISTILL, EMBEDDING, MIXTURE, SOFT, VIEWS, Loss, Room
 from fnlkit._kernels.fused.losses.labels import add_class, add_label, add_soft
 from fnlkit._kernels.fused.losses.memory import learn, recall, refurbish
 from fnlkit._kernels.fused.losses.mixture import add_mixture, mixture_targets
@@ -47,6 +50,9 @@ from fnlkit._kernels.fused.losses.regularizers import add_balance, add_divergenc
 from fnlkit._kernels.fused.losses.softmax import largest, predict
 from fnlkit._kernels.fused.losses.views import add_views
 from fnlkit._kernels.fused.tile import strict
+
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
 
 
 @strict
@@ -64,7 +70,9 @@ def _count_correct(y, batch, samples, classes, room):
 
 
 @strict
-def cross_entropy_and_gradient(y, chosen, samples, logits, gradient, mean):
+def cross_entropy_and_gradient(
+    y: np.ndarray, chosen: np.ndarray, samples: int, logits: np.ndarray, gradient: np.ndarray, mean: np.ndarray
+) -> tuple[float, int]:
     """Do `loss_and_gradient` for the cross entropy alone, without the bookkeeping of other losses."""
     networks, _, classes = logits.shape
     total, correct = 0.0, 0
@@ -92,7 +100,16 @@ def cross_entropy_and_gradient(y, chosen, samples, logits, gradient, mean):
 
 
 @strict
-def mixed_cross_entropy_and_gradient(y, batch, share, samples, logits, gradient, log_p, p):
+def mixed_cross_entropy_and_gradient(
+    y: np.ndarray,
+    batch: Batch,
+    share: float,
+    samples: int,
+    logits: np.ndarray,
+    gradient: np.ndarray,
+    log_p: np.ndarray,
+    p: np.ndarray,
+) -> tuple[float, int]:
     """Do `loss_and_gradient` for the cross entropy of one network after mixup, with the same bytes.
 
     `log_p` and `p` (C,) are scratch.
@@ -117,7 +134,9 @@ def mixed_cross_entropy_and_gradient(y, batch, share, samples, logits, gradient,
 
 
 @strict
-def loss_and_gradient(loss, y, batch, step, share, samples, room):
+def loss_and_gradient(
+    loss: Loss, y: np.ndarray, batch: Batch, step: int, share: float, samples: int, room: Room
+) -> tuple[float, int]:
     """Write the gradient of a batch's mean loss to ``room.gradient``; return the sum of losses and the correct rows.
 
     Parameters

@@ -4,6 +4,8 @@ The gradient of a layer is applied as soon as it is computed, while it is still 
 all gradients exists.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 
@@ -54,7 +56,7 @@ class Descent(NamedTuple):
 
 
 @strict
-def pull_at(descent, step, theta):
+def pull_at(descent: Descent, step: int, theta: np.ndarray) -> float:
     """Return the factor of ``w - anchor`` in the gradient of this step."""
     if descent.norm_pull == 0 or step % descent.epoch_steps == 0:
         return descent.pull
@@ -68,7 +70,7 @@ def pull_at(descent, step, theta):
 
 
 @strict
-def adapt(w, g, descent, step):
+def adapt(w: np.ndarray, g: np.ndarray, descent: Descent, step: int) -> None:
     """Take a step of Adam with the gradients `g` of all weights, which `descend` wrote to the velocity."""
     real, t, first, second = w.dtype.type, step + 1, descent.first, descent.second
     new, square = real(1.0 - _FIRST), real(1.0 - _SECOND)
@@ -80,7 +82,17 @@ def adapt(w, g, descent, step):
 
 
 @strict
-def descend(theta, velocity, start, gradient, at, count, descent, step, pull):
+def descend(
+    theta: np.ndarray,
+    velocity: np.ndarray,
+    start: int,
+    gradient: np.ndarray,
+    at: int,
+    count: int,
+    descent: Descent,
+    step: int,
+    pull: float,
+) -> None:
     """Move ``theta[start : start + count]`` against ``gradient[at : at + count]``, which is overwritten."""
     w = theta[start : start + count]
     v = velocity[start : start + count]

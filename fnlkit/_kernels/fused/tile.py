@@ -13,7 +13,11 @@ All arrays are one-dimensional and contiguous.  Positions count elements.  Bound
 that all positions are valid.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
@@ -44,7 +48,7 @@ class _Part(CompilerBase):
     numba optimizes every function and translates it to machine code, although a part is never called alone.
     """
 
-    def define_pipelines(self):
+    def define_pipelines(self) -> list[Any]:
         library = self.state.targetctx.codegen().create_library(self.state.func_id.func_qualname)
         library.enable_object_caching()
         library._optimize_final_module = lambda: None
@@ -53,7 +57,7 @@ class _Part(CompilerBase):
         return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
 
 
-def strict(function):
+def strict(function: Callable[..., Any]) -> Any:
     """Compile `function` without fastmath, as a part of the kernels that call it: sums are evaluated in source order.
 
     It cannot be called from Python.  The code that converts arguments would take half of the compilation.
@@ -62,7 +66,7 @@ def strict(function):
     return njit(nogil=True, error_model="numpy", **part)(function)
 
 
-def strict_kernel(function, module):
+def strict_kernel(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     """Compile `function`, which was defined in another function, like a kernel of `module` but without fastmath."""
     function.__module__, function.__qualname__ = module, function.__name__
     compiled = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
@@ -79,25 +83,25 @@ class _Emitter:
         self.vector = ir.VectorType(self.scalar, LANES)
         self.align = self.scalar.get_abi_size(context.target_data)
 
-    def data(self, kind, value):
+    def data(self, kind: Any, value: Any) -> Any:
         return self.context.make_array(kind)(self.context, self.builder, value).data
 
-    def load(self, data, at):
+    def load(self, data: Any, at: Any) -> Any:
         pointer = self.builder.bitcast(self.builder.gep(data, [at]), self.vector.as_pointer())
         return self.builder.load(pointer, align=self.align)
 
-    def store(self, value, data, at):
+    def store(self, value: Any, data: Any, at: Any) -> None:
         pointer = self.builder.bitcast(self.builder.gep(data, [at]), self.vector.as_pointer())
         self.builder.store(value, pointer, align=self.align)
 
-    def spread(self, data, at):
+    def spread(self, data: Any, at: Any) -> Any:
         """Return a vector with the number at position `at` in all lanes."""
         number = self.builder.load(self.builder.gep(data, [at]))
         single = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(single, ir.Constant(self.vector, ir.Undefined), zeros)
 
-    def add_product(self, a, b, total):
+    def add_product(self, a: Any, b: Any, total: Any) -> Any:
         """Return a * b + total with a single rounding.
 
         llvmlite's `fma` accepts only scalars, so the LLVM intrinsic is called by name.
@@ -107,10 +111,10 @@ class _Emitter:
         fma = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.fma.v{LANES}{width}")
         return self.builder.call(fma, (a, b, total))
 
-    def zero(self):
+    def zero(self) -> Any:
         return ir.Constant(self.vector, [0.0] * LANES)
 
-    def sum_lanes(self, value):
+    def sum_lanes(self, value: Any) -> Any:
         """Return the sum of the lanes, added by halves, always in the same order."""
         width = LANES
         while width > 1:
@@ -124,7 +128,7 @@ class _Emitter:
             value = self.builder.fadd(low, high)
         return self.builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
-    def loop(self, count, carried):
+    def loop(self, count: Any, carried: Sequence[Any]) -> tuple[tuple[Any, ...], Any, list[Any]]:
         """Open a counted loop with `carried` vectors in registers; return the loop, its index and the vectors inside."""
         builder = self.builder
         before = builder.block
@@ -144,7 +148,7 @@ class _Emitter:
         builder.position_at_end(body)
         return (head, done, index, inside), index, list(inside)
 
-    def close(self, opened, results):
+    def close(self, opened: tuple[Any, ...], results: Sequence[Any]) -> list[Any]:
         head, done, index, inside = opened
         builder = self.builder
         after = builder.block
@@ -156,7 +160,7 @@ class _Emitter:
         return inside
 
 
-def tile_product(scalars, vectors):
+def tile_product(scalars: Sequence[Sequence[int]], vectors: Sequence[Sequence[int]]) -> Callable[..., Any]:
     """Return a compiled function for one block of a matrix product with all accumulators in registers.
 
     Parameters
@@ -176,11 +180,26 @@ def tile_product(scalars, vectors):
     rows, columns = len(scalars[0]), len(vectors[0])
 
     @intrinsic
-    def product(typingctx, c, c_at, c_row, a, a_at, b, b_at, outer, inner, a_outer, a_inner, b_outer, b_inner):
+    def product(
+        typingctx: Any,
+        c: Any,
+        c_at: Any,
+        c_row: Any,
+        a: Any,
+        a_at: Any,
+        b: Any,
+        b_at: Any,
+        outer: Any,
+        inner: Any,
+        a_outer: Any,
+        a_inner: Any,
+        b_outer: Any,
+        b_inner: Any,
+    ) -> Any:
         size = types.intp
         signature = types.void(c, size, size, a, size, b, *[size] * 7)
 
-        def codegen(context, builder, signature, args):
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             emit = _Emitter(context, builder, signature.args[0].dtype)
             c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 5))
             c_at, c_row, a_at, b_at = (args[i] for i in (1, 2, 4, 6))
@@ -209,7 +228,7 @@ def tile_product(scalars, vectors):
     return product
 
 
-def dot_products(rows, columns):
+def dot_products(rows: int, columns: int) -> Callable[..., Any]:
     """Return a compiled function for a block of dot products of rows that are contiguous in memory.
 
     Returns
@@ -220,11 +239,23 @@ def dot_products(rows, columns):
     """
 
     @intrinsic
-    def dots(typingctx, c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, vectors):
+    def dots(
+        typingctx: Any,
+        c: Any,
+        c_at: Any,
+        c_row: Any,
+        a: Any,
+        a_at: Any,
+        a_row: Any,
+        b: Any,
+        b_at: Any,
+        b_row: Any,
+        vectors: Any,
+    ) -> Any:
         size = types.intp
         signature = types.void(c, size, size, a, size, size, b, size, size, size)
 
-        def codegen(context, builder, signature, args):
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             emit = _Emitter(context, builder, signature.args[0].dtype)
             c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 6))
             c_at, c_row, a_at, a_row, b_at, b_row = (args[i] for i in (1, 2, 4, 5, 7, 8))
@@ -249,7 +280,7 @@ def dot_products(rows, columns):
     return dots
 
 
-def patch_sum(rows, columns):
+def patch_sum(rows: int, columns: int) -> Callable[..., Any]:
     """Return a compiled function that adds weighted patches of `rows` runs of `columns` vectors each.
 
     Returns
@@ -261,11 +292,22 @@ def patch_sum(rows, columns):
     """
 
     @intrinsic
-    def accumulate(typingctx, target, at, target_stride, weights, places, first, count, source, source_stride):
+    def accumulate(
+        typingctx: Any,
+        target: Any,
+        at: Any,
+        target_stride: Any,
+        weights: Any,
+        places: Any,
+        first: Any,
+        count: Any,
+        source: Any,
+        source_stride: Any,
+    ) -> Any:
         size = types.intp
         signature = types.void(target, size, size, weights, places, size, size, source, size)
 
-        def codegen(context, builder, signature, args):
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             emit = _Emitter(context, builder, signature.args[0].dtype)
             target_data, weight_data, place_data, source_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 4, 7))
             at, target_stride, first, count, source_stride = (args[i] for i in (1, 2, 5, 6, 8))

@@ -5,7 +5,10 @@ has an empty front.  All activations of a batch in the linear layers are in one 
 array with the same layout.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +23,20 @@ from fnlkit._kernels.fused.dense import (
     scratch_for,
 )
 from fnlkit._kernels.fused.head import follow_centroids, follow_teacher, head_room, nearest_centroids
-from fnlkit._kernels.fused.input import choose, empty_batch, load_batch, load_sample, mix_batch, spoil, unmix_batch
+from fnlkit._kernels.fused.input import (
+    Augment,
+    Samples,
+    choose,
+    empty_batch,
+    load_batch,
+    load_sample,
+    mix_batch,
+    spoil,
+    unmix_batch,
+)
 from fnlkit._kernels.fused.loss import cross_entropy_and_gradient, loss_and_gradient, mixed_cross_entropy_and_gradient
-from fnlkit._kernels.fused.losses.fields import EMBEDDING, loss_room, needs_server, needs_unmixed
-from fnlkit._kernels.fused.step import adapt, pull_at
+from fnlkit._kernels.fused.losses.fields import EMBEDDING, Loss, loss_room, needs_server, needs_unmixed
+from fnlkit._kernels.fused.step import Descent, adapt, pull_at
 from fnlkit._kernels.fused.tile import strict, strict_kernel
 
 
@@ -52,7 +65,7 @@ class Linear(NamedTuple):
 
 
 @strict
-def linear_layers(widths, first, batch, head, real):
+def linear_layers(widths: np.ndarray, first: int, batch: int, head: int, real: Any) -> Linear:
     """Return the Linear of layers with weights from position `first` on, for batches of `batch` and a head of `head` units."""
     weights_at, values_at = np.zeros(widths.size, np.int64), np.zeros(widths.size + 1, np.int64)
     weights_at[0], need = first, scratch_for(widths[widths.size - 2], head)
@@ -66,7 +79,7 @@ def linear_layers(widths, first, batch, head, real):
 
 
 @strict
-def linear_forward(theta, linear, samples):
+def linear_forward(theta: np.ndarray, linear: Linear, samples: int) -> None:
     """Run all layers; the input is at the front of ``linear.values``, the logits are at the end."""
     widths, values, last = linear.widths, linear.values, linear.widths.size - 1
     for layer in range(last):
@@ -77,7 +90,17 @@ def linear_forward(theta, linear, samples):
 
 
 @strict
-def linear_backward(theta, velocity, linear, layers, inputs, count, descent, step, pull):
+def linear_backward(
+    theta: np.ndarray,
+    velocity: np.ndarray,
+    linear: Linear,
+    layers: Iterable[int],
+    inputs: bool,
+    count: int,
+    descent: Descent,
+    step: int,
+    pull: float,
+) -> None:
     """Update some layers, last first, from the gradients of the outputs.
 
     Computes the gradient of the input of the first layer of the network if `inputs` is true.
@@ -93,7 +116,9 @@ def linear_backward(theta, velocity, linear, layers, inputs, count, descent, ste
         dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
 
 
-def local_training(module, make, front_forward, front_backward, inputs):
+def local_training(
+    module: str, make: Callable[..., Any], front_forward: Callable[..., Any], front_backward: Callable[..., Any], inputs: bool
+) -> Callable[..., Any]:
     """Return the kernel for the local training of a network, or of two networks with a common loss.
 
     The kernel is a single compiled function of `module`: each further level of calls would compile everything once more.
@@ -123,7 +148,7 @@ def local_training(module, make, front_forward, front_backward, inputs):
     """
 
     @strict
-    def predict(theta, fronts, count, out):
+    def predict(theta: np.ndarray, fronts: Any, count: int, out: np.ndarray) -> None:
         """Write the logits (N, B, C) of a batch."""
         for k in range(out.shape[0]):
             front = fronts[k]
@@ -131,7 +156,19 @@ def local_training(module, make, front_forward, front_backward, inputs):
             linear_forward(theta[k], front.linear, count)
             _copy_logits(front.linear, count, out[k])
 
-    def fit(theta, velocity, net, samples, y, order, descents, loss, augment, epoch_loss, epoch_correct):
+    def fit(
+        theta: np.ndarray,
+        velocity: np.ndarray,
+        net: Any,
+        samples: Samples,
+        y: np.ndarray,
+        order: np.ndarray,
+        descents: Any,
+        loss: Loss,
+        augment: Augment,
+        epoch_loss: np.ndarray,
+        epoch_correct: np.ndarray,
+    ) -> None:
         real, networks = theta.dtype, theta.shape[0]
         fronts, images, frame = make(net, samples, order.shape[1], loss.teacher.shape[1], networks, real)
         first = fronts[0].linear
@@ -197,14 +234,27 @@ def local_training(module, make, front_forward, front_backward, inputs):
     return strict_kernel(fit, module)
 
 
-def plain_training(module, make, front_forward, front_backward, inputs):
+def plain_training(
+    module: str, make: Callable[..., Any], front_forward: Callable[..., Any], front_backward: Callable[..., Any], inputs: bool
+) -> Callable[..., Any]:
     """Return the kernel for the cross entropy of one network; arguments as in `local_training`.
 
     ``fit_plain(theta, velocity, net, samples, y, order, descent, augment, epoch_loss, epoch_correct)`` writes the same bytes as
     the kernel of all losses, which takes three times as long to compile.
     """
 
-    def fit_plain(theta, velocity, net, samples, y, order, descent, augment, epoch_loss, epoch_correct):
+    def fit_plain(
+        theta: np.ndarray,
+        velocity: np.ndarray,
+        net: Any,
+        samples: Samples,
+        y: np.ndarray,
+        order: np.ndarray,
+        descent: Descent,
+        augment: Augment,
+        epoch_loss: np.ndarray,
+        epoch_correct: np.ndarray,
+    ) -> None:
         real, room = theta.dtype, order.shape[1]
         fronts, images, frame = make(net, samples, room, 0, 1, real)
         front, w, v = fronts[0], theta[0], velocity[0]
@@ -256,14 +306,14 @@ def _copy_gradient(gradient, count, linear):
             linear.deltas[at + b * pitch_for(classes) + j] = gradient[b, j]
 
 
-def prediction(module, make, front_forward, block):
+def prediction(module: str, make: Callable[..., Any], front_forward: Callable[..., Any], block: int) -> Callable[..., Any]:
     """Return the kernel ``predict(theta, net, samples, augment, layer, out)`` of `module`.
 
     It writes the output (n, width) of a linear layer for all samples, `block` samples at a time; the last layer's outputs are
     the logits.  `theta` has SPARE numbers after the last weight.
     """
 
-    def predict(theta, net, samples, augment, layer, out):
+    def predict(theta: np.ndarray, net: Any, samples: Samples, augment: Augment, layer: int, out: np.ndarray) -> None:
         fronts, images, frame = make(net, samples, block, 0, 1, theta.dtype)
         front = fronts[0]
         poison, linear = np.empty(block, theta.dtype), front.linear

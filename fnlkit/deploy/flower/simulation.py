@@ -101,8 +101,7 @@ class Simulation:
         if self.address:
             self._join()
         logging.getLogger("flwr").setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
-        given: queue.Queue[Any] = queue.Queue()
-        self._stop, self._error = threading.Event(), None
+        self._stop, given, self._error = threading.Event(), queue.Queue(), None
         self._thread = threading.Thread(target=self._runs, args=(given,), name="fnlkit-flower", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS

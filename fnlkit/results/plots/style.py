@@ -157,12 +157,12 @@ def data_set(name: str) -> str:
     return shown.data_set(name)
 
 
-def short(names: Sequence[str], length: int = 14) -> list[Any]:
+def short(names: Sequence[str], length: int = 14) -> list[str]:
     """Return names, truncated if they would fill the figure."""
     return [name if len(name) <= length else f"{name[: length - 1]}…" for name in names]
 
 
-def classes_of(meta: dict[str, Any], classes: int) -> list[Any]:
+def classes_of(meta: dict[str, Any], classes: int) -> list[str]:
     """Return the truncated names of the classes."""
     return short(class_names(meta, classes))
 

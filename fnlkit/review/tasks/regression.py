@@ -3,18 +3,11 @@
 The robust baseline divides residuals by their median absolute deviation (MAD) per site.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.estimators.federated import ClientSession
-
 
 # Residuals, in standard deviations of the targets of all sites, are counted in bins of equal width of arsinh(residual / FINE).
 FINE, STEP, BINS = 0.02, 0.05, 200
@@ -32,12 +25,12 @@ SENDS = {
 _CENTERS = FINE * np.sinh(np.arange(-BINS, BINS + 1) * STEP)
 
 
-def quality(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def quality(targets, predictions):
     """Return cleanlab's quality exp(-|target - prediction|) of targets (n,), as ``method="residual"`` computes it."""
     return np.exp(-np.abs(np.asarray(predictions) - np.asarray(targets)))
 
 
-def robust(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def robust(targets, predictions):
     """Return |residual - median| / (1.4826 MAD) of targets (n,); 0 if the MAD is 0 and the residual is the median."""
     residual = np.asarray(targets, np.float64) - predictions
     away = np.abs(residual - np.median(residual))
@@ -45,26 +38,20 @@ def robust(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     return np.divide(away, scale, out=np.where(away > 0, np.inf, 0.0), where=scale > 0)
 
 
-def bin_residuals(residuals: np.ndarray) -> np.ndarray:
+def bin_residuals(residuals):
     """Return the counts (2 BINS + 1,) of residuals (n,) by bin."""
     place = np.clip(np.rint(np.arcsinh(residuals / FINE) / STEP), -BINS, BINS).astype(np.int64) + BINS
     return np.bincount(place, minlength=2 * BINS + 1)
 
 
-def center_and_scale(counts: np.ndarray) -> tuple[float, float]:
+def center_and_scale(counts):
     """Return (median, 1.4826 MAD) of counted residuals, up to the width of a bin."""
     middle = np.repeat(_CENTERS, counts)
-    center = float(np.median(middle))
+    center = np.median(middle)
     return center, max(MAD * float(np.median(np.abs(middle - center))), FINE * STEP)
 
 
-def mixture(
-    counts: np.ndarray,
-    center: float,
-    scale: float,
-    share: float = 0.1,
-    iterations: int = ITERATIONS,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mixture(counts, center, scale, share=0.1, iterations=ITERATIONS):
     """Return (share of the wide component, scale, wide scale) from counts (..., bins), by expectation maximization.
 
     The wide scale is at least `WIDE` times the scale, which stays between 0.5 and 1.2 of its first value.
@@ -82,7 +69,7 @@ def mixture(
     return share, narrow, wide
 
 
-def posterior(squares: np.ndarray, share: np.ndarray, narrow: np.ndarray, wide: np.ndarray) -> np.ndarray:
+def posterior(squares, share, narrow, wide):
     """Return the probability of the wide component from squared residuals."""
     odds = np.log(np.maximum(share, 1e-12)) - np.log(np.maximum(1 - share, 1e-12)) + np.log(narrow / wide)
     odds = odds + squares / 2 * (1 / narrow**2 - 1 / wide**2)
@@ -90,7 +77,7 @@ def posterior(squares: np.ndarray, share: np.ndarray, narrow: np.ndarray, wide: 
 
 
 # ---- at the client
-def count_residuals(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def count_residuals(client, model, received):
     """Keep the predictions of the chosen model; reply counts of residuals, and sums for a line through the predictions."""
     predicted = client.rows["task/predicted"][:, max(0, int(received["chosen"])), 0].numpy()
     targets = client.rows["input/target"][:, 0].numpy()
@@ -104,7 +91,7 @@ def count_residuals(client: "Client", model: "LocalModel", received: dict[str, t
     }
 
 
-def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def judge(client, model, received):
     """Keep issue scores, flags, predictions and qualities; reply the number of flags."""
     predicted, targets = client.rows["task/prediction"].numpy(), client.rows["input/target"][:, 0].numpy()
     center, share, narrow, wide, known = received["fitted"].tolist()
@@ -124,9 +111,7 @@ def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tenso
     return {"flagged": torch.tensor(int(flagged.sum()))}
 
 
-def estimate(
-    session: "ClientSession", chosen: np.ndarray, spread: float, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def estimate(session, chosen, spread, seed):
     """Return (level, low, high (N, 1)), wrong, totals (N, 1) and the lines (N, 2) through the predictions of the others.
 
     Parameters
@@ -152,7 +137,7 @@ def estimate(
     return levels, flagged[:, None], counts.sum(1)[:, None], lines(told["calibration"].numpy(), counts.sum(1))
 
 
-def lines(sums: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def lines(sums, numbers):
     """Return (slope, shift) (N, 2) of scaled targets on predictions from their sums; slope: ratio of standard deviations."""
     p, y, pp, py, yy = (sums / numbers[:, None]).T
     slope = np.sqrt(np.maximum(yy - y * y, 0) / np.maximum(pp - p * p, 1e-12)) * np.sign(py - p * y)

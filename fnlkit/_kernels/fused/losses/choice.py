@@ -1,16 +1,22 @@
 """Choice of samples in a batch, and labels and factors of their label terms."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit._kernels.fused.losses.fields import EXCHANGED
+from fnlkit._kernels.fused.losses.fields import EXCHANGED, Loss, Room
 from fnlkit._kernels.fused.losses.softmax import largest
 from fnlkit._kernels.fused.tile import strict
 
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+
 
 @strict
-def choose(loss, y, batch, samples, classes, room):
+def choose(loss: Loss, y: np.ndarray, batch: Batch, samples: int, classes: int, room: Room) -> None:
     """Write the factor of each sample's loss for each network to ``room.chosen``."""
     networks, choice = room.logits.shape[0], loss.choice
     eligible = np.ones(samples, np.bool_)
@@ -42,7 +48,9 @@ def choose(loss, y, batch, samples, classes, room):
 
 
 @strict
-def mark(loss, y, own, batch, samples, share, classes, room):
+def mark(
+    loss: Loss, y: np.ndarray, own: np.ndarray, batch: Batch, samples: int, share: float, classes: int, room: Room
+) -> None:
     """Write the label and the factor of the label term of each sample to ``room.marks`` and ``room.factor``.
 
     `own` are the logits of the local model before mixup.

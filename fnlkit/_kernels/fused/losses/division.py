@@ -1,15 +1,22 @@
 """Labels of two networks that divide each other's samples, as in DivideMix."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
 
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+    from fnlkit._kernels.fused.losses.fields import Loss, Room
+
 
 @strict
-def divide(loss, batch, samples, classes, room):
+def divide(loss: Loss, batch: Batch, samples: int, classes: int, room: Room) -> None:
     """Write the targets `soft` and the labeled samples `sure` of both networks, before mixup."""
     part, views = loss.division, loss.division.views
     single = samples // views
@@ -58,7 +65,7 @@ def _add_squares(soft, p, factor, classes, slope):
 
 
 @strict
-def add_division(loss, batch, samples, share, classes, k, room):
+def add_division(loss: Loss, batch: Batch, samples: int, share: float, classes: int, k: int, room: Room) -> float:
     """Write the targets of network k for mixed samples, and the slopes of the squared errors; return the sum of both terms."""
     total, labeled = 0.0, 0.0
     for b in range(samples):

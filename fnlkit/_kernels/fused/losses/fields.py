@@ -1,10 +1,16 @@
 """Parameters of a loss, and memory for a batch, in the form of the kernels."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fnlkit._kernels.fused.tile import strict
+
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+
 
 CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT, EMBEDDING, LAYER, VIEWS, REWEIGHTED = range(10)
 ALL, SMALLEST, EXCHANGED = range(3)
@@ -262,7 +268,7 @@ class Room(NamedTuple):
 
 
 @strict
-def loss_room(networks, batch, classes):
+def loss_room(networks: int, batch: int, classes: int) -> Room:
     """Return the Room of batches of a size."""
     shape = networks, batch, classes
     return Room(
@@ -274,13 +280,13 @@ def loss_room(networks, batch, classes):
 
 
 @strict
-def needs_server(loss):
+def needs_server(loss: Loss) -> bool:
     """Return True if the loss needs predictions of the round's initial model on each batch."""
     return loss.kind == DISTILL or (loss.kind == MIXTURE and loss.server.shape[0] > 0) or loss.terms.teach != 0
 
 
 @strict
-def needs_unmixed(loss, batch):
+def needs_unmixed(loss: Loss, batch: Batch) -> bool:
     """Return True if the loss needs predictions of both models on each batch before mixup."""
     read = loss.kind == MIXTURE or loss.choice.agree.shape[0] > 0 or loss.division.clean.shape[0] > 0
     return read and batch.raw.shape[0] > 0

@@ -1,14 +1,30 @@
 """Label term: the target of a sample and the value, for each kind of loss."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, REWEIGHTED
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
 
+if TYPE_CHECKING:
+    import numpy as np
+
 
 @strict
-def add_class(label, share, weight, smoothing, bounded, power, log_p, classes, target):
+def add_class(
+    label: int,
+    share: float,
+    weight: float,
+    smoothing: float,
+    bounded: float,
+    power: float,
+    log_p: np.ndarray,
+    classes: int,
+    target: np.ndarray,
+) -> float:
     """Add the target of a label of kind 0 to `target`; return the loss.
 
     `weight` is the factor of the cross entropy, `share` that of the bounded term.
@@ -27,7 +43,7 @@ def add_class(label, share, weight, smoothing, bounded, power, log_p, classes, t
 
 
 @strict
-def add_soft(soft, weight, log_p, classes, target):
+def add_soft(soft: np.ndarray, weight: float, log_p: np.ndarray, classes: int, target: np.ndarray) -> float:
     """Add `weight` times a soft label to `target`; return `weight` times the cross entropy."""
     value = 0.0
     for j in range(classes):
@@ -37,7 +53,21 @@ def add_soft(soft, weight, log_p, classes, target):
 
 
 @strict
-def add_label(kind, strength, floor, matrix, prior, label, other, weight, log_p, p, classes, target, scratch):
+def add_label(
+    kind: int,
+    strength: float,
+    floor: float,
+    matrix: np.ndarray,
+    prior: np.ndarray,
+    label: int,
+    other: int,
+    weight: float,
+    log_p: np.ndarray,
+    p: np.ndarray,
+    classes: int,
+    target: np.ndarray,
+    scratch: np.ndarray,
+) -> float:
     """Add `weight` times the target of a label of kinds 1, 2, 7 and 9 to `target`; return `weight` times the loss."""
     value = 0.0
     if kind == FORWARD or kind == REWEIGHTED:

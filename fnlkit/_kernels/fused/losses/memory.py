@@ -1,15 +1,21 @@
 """Labels that a client learns during training: past predictions, refurbished labels and label logits."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit._kernels.fused.losses.softmax import largest
 from fnlkit._kernels.fused.tile import strict
 
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.losses.fields import Memory
+
 
 @strict
-def recall(memory, row, label, p, classes, soft):
+def recall(memory: Memory, row: int, label: int, p: np.ndarray, classes: int, soft: np.ndarray) -> None:
     """Write the mean of the sample's last predictions, or its label, to `soft`; then record the prediction p."""
     history = memory.history
     length, seen = history.shape[1], memory.seen[row]
@@ -26,7 +32,7 @@ def recall(memory, row, label, p, classes, soft):
 
 
 @strict
-def refurbish(memory, row, guess, classes, counts):
+def refurbish(memory: Memory, row: int, guess: int, classes: int, counts: np.ndarray) -> None:
     """Record a predicted class; fix the label of the sample if its predictions are certain."""
     guesses = memory.guesses
     length = guesses.shape[1]
@@ -47,7 +53,17 @@ def refurbish(memory, row, guess, classes, counts):
 
 
 @strict
-def learn(memory, reverse, row, label, log_p, p, classes, log_s, target_gradient):
+def learn(
+    memory: Memory,
+    reverse: float,
+    row: int,
+    label: int,
+    log_p: np.ndarray,
+    p: np.ndarray,
+    classes: int,
+    log_s: np.ndarray,
+    target_gradient: np.ndarray,
+) -> float:
     """Add the gradient of `reverse` KL(p || s) to `target_gradient`, then take a step of the label logits; return the term."""
     learned = memory.learned
     highest = -np.inf

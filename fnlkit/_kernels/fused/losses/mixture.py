@@ -1,11 +1,18 @@
 """Label mixture: averages of predictions, and the regularizer towards their mean (ELR, FLR)."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
+
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+    from fnlkit._kernels.fused.losses.fields import Loss
 
 
 @strict
@@ -39,7 +46,9 @@ def _remember(averages, seen, rates, row, now, theirs, classes, out):
 
 
 @strict
-def mixture_targets(loss, local, server, batch, samples, classes, out):
+def mixture_targets(
+    loss: Loss, local: np.ndarray, server: np.ndarray, batch: Batch, samples: int, classes: int, out: np.ndarray
+) -> None:
     """Write t (samples, C) of a batch from the logits of the local model and of the server's model before mixup."""
     log_p, now, theirs = np.empty(classes), np.empty(classes), np.empty(classes)
     averages, rates = (loss.local, loss.server), (loss.alpha, loss.beta, loss.gamma)
@@ -53,7 +62,17 @@ def mixture_targets(loss, local, server, batch, samples, classes, out):
 
 
 @strict
-def add_mixture(strength, clamp, floor, own, other, share, p, classes, target):
+def add_mixture(
+    strength: float,
+    clamp: float,
+    floor: float,
+    own: np.ndarray,
+    other: np.ndarray,
+    share: float,
+    p: np.ndarray,
+    classes: int,
+    target: np.ndarray,
+) -> float:
     """Add the regularizer's target for t = share own + (1 - share) other; return the regularizer."""
     along = 0.0
     for j in range(classes):

@@ -1,5 +1,7 @@
 """Terms that are added to the label term: teachers, entropy, and the balance of classes."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -9,7 +11,16 @@ from fnlkit._kernels.fused.tile import strict
 
 
 @strict
-def add_divergence(strength, heat, backwards, logits, server, classes, samples, gradient):
+def add_divergence(
+    strength: float,
+    heat: float,
+    backwards: bool,
+    logits: np.ndarray,
+    server: np.ndarray,
+    classes: int,
+    samples: int,
+    gradient: np.ndarray,
+) -> float:
     """Add the gradient of the divergence from the teacher to `gradient`; return the divergence term."""
     student, teacher = np.empty(classes), np.empty(classes)
     log_softmax(logits, classes, heat, student)
@@ -30,7 +41,9 @@ def add_divergence(strength, heat, backwards, logits, server, classes, samples, 
 
 
 @strict
-def add_taught(teach, heat, server, log_p, classes, target, teacher):
+def add_taught(
+    teach: float, heat: float, server: np.ndarray, log_p: np.ndarray, classes: int, target: np.ndarray, teacher: np.ndarray
+) -> float:
     """Add the target of teach KL(teacher || p); return the term."""
     log_softmax(server, classes, heat, teacher)
     value = 0.0
@@ -42,7 +55,7 @@ def add_taught(teach, heat, server, log_p, classes, target, teacher):
 
 
 @strict
-def add_entropy(strength, log_p, p, classes, slope):
+def add_entropy(strength: float, log_p: np.ndarray, p: np.ndarray, classes: int, slope: np.ndarray) -> float:
     """Add the gradient of strength H(p) to `slope`; return the term."""
     entropy = 0.0
     for j in range(classes):
@@ -53,7 +66,7 @@ def add_entropy(strength, log_p, p, classes, slope):
 
 
 @strict
-def add_balance(strength, p, samples, classes, gradient):
+def add_balance(strength: float, p: np.ndarray, samples: int, classes: int, gradient: np.ndarray) -> float:
     """Add the gradient of strength KL(1/C || mean p) of a batch to `gradient`; return the sum over samples of the term."""
     mean, value = np.zeros(classes), -math.log(classes)
     for b in range(samples):

@@ -1,5 +1,7 @@
 """Softmax of the logits of a sample."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -8,7 +10,7 @@ from fnlkit._kernels.fused.tile import strict
 
 
 @strict
-def log_softmax(logits, classes, temperature, out):
+def log_softmax(logits: np.ndarray, classes: int, temperature: float, out: np.ndarray) -> None:
     """Write ``log softmax(logits / temperature)``."""
     highest = logits[0]
     for j in range(1, classes):
@@ -23,7 +25,7 @@ def log_softmax(logits, classes, temperature, out):
 
 
 @strict
-def predict(offset, logits, classes, log_p, p):
+def predict(offset: np.ndarray, logits: np.ndarray, classes: int, log_p: np.ndarray, p: np.ndarray) -> None:
     """Write log p and p of a sample, with the offset of the logits."""
     if offset.shape[0] == 0:
         highest, total = logits[0], 0.0
@@ -54,7 +56,7 @@ def predict(offset, logits, classes, log_p, p):
 
 
 @strict
-def largest(values, classes):
+def largest(values: np.ndarray, classes: int) -> int:
     """Return the first position of the largest number; NaN is the largest, as in PyTorch."""
     best = 0
     for j in range(1, classes):

@@ -1,11 +1,18 @@
 """Loss of two views of each sample: cross entropy of their sharpened mean, their divergence, and entropy (FedLSR)."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
+
+if TYPE_CHECKING:
+    from fnlkit._kernels.fused.input import Batch
+    from fnlkit._kernels.fused.losses.fields import Loss, Room
 
 
 @strict
@@ -64,7 +71,7 @@ def _apart(strength, factor, double, held, classes, slope, scratch):
 
 
 @strict
-def add_views(loss, y, batch, step, samples, classes, room):
+def add_views(loss: Loss, y: np.ndarray, batch: Batch, step: int, samples: int, classes: int, room: Room) -> float:
     """Write the gradient of a batch whose second half has the second views of the first half; return the sum of losses."""
     single, share, total = samples // 2, loss.share[step], 0.0
     least = math.log(loss.clamp) if loss.clamp > 0 else -np.inf
