@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -443,8 +443,16 @@ class Federation:
         files.write(self.to_artifact(), target)
 
 
-def must_support(federation: Federation, tasks: Collection[str] = PLAIN) -> Federation:
-    """Return the federation; raise InputError unless its task is one of `tasks`."""
+class _HasTask(Protocol):
+    @property
+    def task(self) -> str: ...
+
+
+L = TypeVar("L", bound=_HasTask)
+
+
+def must_support(federation: L, tasks: Collection[str] = PLAIN) -> L:
+    """Return the federation or data set; raise InputError unless its task is one of `tasks`."""
     if federation.task not in tasks:
         raise InputError(
             f"the labels are for the task {federation.task}, which this command does not support; audit, review, correct and "

@@ -52,7 +52,9 @@ def moments(x: np.ndarray) -> Moments:
     return Moments(len(x), total, ((x - total / len(x)) ** 2).sum(0))
 
 
-def reply_moments(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def reply_moments(
+    client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
+) -> "dict[str, torch.Tensor]":
     """Reply the Moments of the client's vectors over the known values, without features of fewer than `FEWEST` values.
 
     A missing value is NaN.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fnlkit.artifacts import files, large
+from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
@@ -93,7 +94,7 @@ def with_features(dataset: Dataset, path: Path) -> Dataset:
     )
 
 
-def with_vectors(dataset: Dataset, vectors: np.ndarray) -> Dataset:
+def with_vectors(dataset: Dataset, vectors: np.ndarray | Rows) -> Dataset:
     """Return the data set with vectors (n, d) of the training samples instead of its samples, and without test samples.
 
     Labels and the checksum of the original samples are unchanged. Networks standardize the vectors.

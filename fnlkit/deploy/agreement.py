@@ -3,10 +3,12 @@
 It covers the project's settings and the conversion of a site's samples to the samples of the task.
 """
 
+import os
 import re
 import tomllib
 from collections import Counter
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +18,16 @@ from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
 from fnlkit.datasets.loading import load
-from fnlkit.datasets.manifest import is_manifest, open_manifest
+from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
 from fnlkit.errors import InputError, nearest
 from fnlkit.experiment.settings import Settings
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Settings that only the server uses, and the selection of one of the agreed tasks. A site does not compare them.
 FREE = (
@@ -62,7 +68,7 @@ class NotAgreed(Withheld):
         self.setting = setting
 
 
-def read_agreed_config(path, config):
+def read_agreed_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration that a site agreed to, after comparing the run with it.
 
     Parameters
@@ -92,7 +98,7 @@ def read_agreed_config(path, config):
     return {**config, **own} | {name: config[name] for name in ("task", "scale") if name in config}
 
 
-def config_of(path):
+def config_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the configuration in a project's pyproject.toml.
 
     Raises
@@ -116,7 +122,7 @@ def config_of(path):
 
 
 @large.discard_on_error()
-def samples_like(text, task):
+def samples_like(text: str, task) -> "Dataset":
     """Return the Dataset of a site or of the server.
 
     If the task describes a table, the Dataset has the columns of the task.
@@ -156,7 +162,7 @@ def samples_like(text, task):
     return load(text, of_site=True)
 
 
-def table_like(text, columns):
+def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
     """Return the Manifest of a site's table with the agreed names of columns.
 
     A column name can end with a unit in brackets, as in ``age [years]``.  If only the project or only the site states a unit,
@@ -199,7 +205,7 @@ def _base_and_unit(name):
     return (match[1].strip(), match[2].strip()) if match else (name.strip(), "")
 
 
-def load_for_task(text, task, *, leave_out="", memory=""):
+def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> "Dataset":
     """Return the Dataset of a site with the classes of the task, matched by name.
 
     Parameters
@@ -270,7 +276,7 @@ def load_for_task(text, task, *, leave_out="", memory=""):
     )
 
 
-def load_for_display(text, task, *, leave_out, memory):
+def load_for_display(text: str, task, *, leave_out: str, memory: str) -> "Dataset":
     """Return the Dataset of a site for a page that people read: as `load_for_task`, with images instead of their features.
 
     The checksum is that of the features, with which runs compare the labels.
@@ -311,7 +317,7 @@ def _must_have_levels(table, columns):
             table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); {both}")
 
 
-def columns_of(value):
+def columns_of(value: Any) -> list[dict[str, Any]] | None:
     """Return the checked column descriptions of a project's table.
 
     The format is described in fnlkit.datasets.columns.learn.

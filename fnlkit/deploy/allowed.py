@@ -10,6 +10,7 @@ import importlib
 import inspect
 import pkgutil
 from functools import cache
+from typing import Any
 
 PACKAGES = (
     "fnlkit.client.drift",
@@ -31,7 +32,7 @@ PENALTY = ("features", "batch")
 
 
 @cache
-def functions():
+def functions() -> frozenset[tuple[Any, Any]]:
     """Return the frozenset of (module, name) of all functions that a server may name."""
     return frozenset(
         (module.__name__, name)
@@ -55,7 +56,7 @@ def _runs_on_clients(found, module, name):
     return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM, PENALTY)
 
 
-def may_be_named(module, name):
+def may_be_named(module: object, name: object) -> bool:
     """Return whether a server can run the function `name` of `module` at a site.
 
     Parameters

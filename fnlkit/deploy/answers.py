@@ -6,13 +6,15 @@ the work itself.  Here the processes are forked from one that imports this modul
 
 import multiprocessing
 import os
+from collections.abc import Sequence
+from multiprocessing import forkserver
 
 from fnlkit.deploy.flower import disable_telemetry
 
 _MODULE = "fnlkit.deploy.answering"
 
 
-def superexec(arguments):
+def superexec(arguments: Sequence[str]) -> None:
     """Run Flower's `flower-superexec` with these arguments, and fork a process for each message.
 
     Parameters
@@ -25,15 +27,15 @@ def superexec(arguments):
     os.environ["PYTHONSAFEPATH"] = "1"  # no module is taken from the folder of the site
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_MODULE])
-    multiprocessing.forkserver.ensure_running()
+    forkserver.ensure_running()
 
-    def launch(words):
+    def launch(words: list[str]) -> None:
         context.Process(target=answer, args=(words,), daemon=True).start()
 
     api.superexec(arguments, launch)
 
 
-def answer(words):
+def answer(words: list[str]) -> None:
     """Answer a message as the command line `words` (flwr-clientapp and options) does."""
     disable_telemetry()
     from fnlkit.deploy.flower import api

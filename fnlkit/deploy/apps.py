@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.failure import failure, log_failures
 from fnlkit.deploy import leaving
@@ -16,12 +18,16 @@ from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.time_limit import cpu_limit
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+
 disable_telemetry()
 # Errors with which a site refuses a request; the ledger contains their reason.
 _REFUSALS = (Undeclared, Withheld, secret.Refused)
 
 
-def server_app(conduct):
+def server_app(conduct: Callable[..., None]) -> Any:
     """Return a ServerApp that trains.
 
     Parameters
@@ -34,13 +40,13 @@ def server_app(conduct):
     app = ServerApp()
 
     @app.main()
-    def main(grid, context):
+    def main(grid: Any, context: Any) -> None:
         conduct(grid, dict(context.run_config))
 
     return app
 
 
-def client_app(open_site):
+def client_app(open_site: Callable[..., Any]) -> Any:
     """Return the ClientApp of a site.
 
     Parameters
@@ -52,7 +58,7 @@ def client_app(open_site):
 
     opened = lru_cache(maxsize=1)(lambda config, node: open_site(dict(config), dict(node)))
 
-    def site(context):
+    def site(context: Any) -> Any:
         try:
             return opened(tuple(sorted(context.run_config.items())), tuple(sorted(context.node_config.items())))
         except Withheld:
@@ -68,7 +74,7 @@ def client_app(open_site):
             with log_failures():
                 return respond(message, context, super().__call__)
 
-    def respond(message, context, call_next):
+    def respond(message: Any, context: Any, call_next: Callable[..., Any]) -> Any:
         declared, about = None, {"run": "", "round": None}
         try:
             desk, declared, _ = site(context)
@@ -91,11 +97,11 @@ def client_app(open_site):
     app = Outlet()
 
     @app.query()
-    def hello(message, context):
+    def hello(message: Any, context: Any) -> Any:
         return Message(wire.encode({}), reply_to=message)
 
     @app.train()
-    def visit(message, context):
+    def visit(message: Any, context: Any) -> Any:
         desk, declared, folder = site(context)
         asked = check_request(wire.decode(message.content), clients=declared.numbers, network=desk.network)
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
@@ -157,7 +163,7 @@ def _compute_update(found, asked):
 def _mask_reply(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a step of secure aggregation."""
 
-    def update():
+    def update() -> "tuple[np.ndarray, int]":
         asked = wire.decode(message.content)
         ((_, found),) = declared.reply(wire.decode(call_next(message, context).content), run)["replies"]
         if isinstance(found, tuple):

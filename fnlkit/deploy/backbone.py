@@ -3,16 +3,24 @@
 import hashlib
 import os
 from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.components.spec import bind, find, own_names, parse
+from fnlkit.components.spec import Spec, bind, find, own_names, parse
 from fnlkit.datasets.embed import BACKBONES, View, embed, embed_parts
 from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.datasets.dataset import Dataset
+
 
 _PACKAGES = {
     "torchvision": "torchvision",
@@ -22,7 +30,7 @@ _PACKAGES = {
 }
 
 
-def definition(data, text):
+def definition(data: "Dataset", text: str) -> tuple[str, Any, str, str]:
     """Return (spec, width, checksum, version) of a backbone for images.
 
     Parameters
@@ -43,7 +51,7 @@ def definition(data, text):
     return str(spec), embed(few, spec, device="cpu").shape[1], checksum_of(data, spec), version_of(spec)
 
 
-def common(text):
+def common(text: str) -> Spec:
     """Return the Spec of a backbone that computes the same features at each site.
 
     Raises
@@ -52,7 +60,9 @@ def common(text):
         If it is a user's file, is fitted on samples, or reads weights from a path.
     """
     spec = parse(text, "`backbone`")
-    if own_names(spec) or (find(spec, BACKBONES, "backbone") and own_names(spec)):  # `find` imports a package's backbone
+    if not own_names(spec):
+        find(spec, BACKBONES, "backbone")  # imports a package's backbone
+    if own_names(spec):
         raise InputError(f"`backbone`: {spec.name} is a component of your own, which no site has; name one of fnlkit")
     if spec.name == "pca":
         raise InputError("`backbone` pca: is fitted on the samples of one place; name a network such as efficientnet-lite0")
@@ -62,11 +72,11 @@ def common(text):
     return spec
 
 
-def checksum_of(data, spec):
+def checksum_of(data: "Dataset", spec: str | Spec) -> str:
     """Return the SHA-256 over names and values of the weights of a backbone."""
     total = hashlib.sha256()
 
-    def forward(module, *how, **settings):
+    def forward(module: "torch.nn.Module", *how, **settings) -> np.ndarray:
         for name, values in sorted(module.state_dict().items()):
             values = np.ascontiguousarray(values.numpy())
             total.update(f"\0{name} {values.dtype} {values.shape}\0".encode())
@@ -79,7 +89,7 @@ def checksum_of(data, spec):
     return total.hexdigest()
 
 
-def version_of(spec):
+def version_of(spec: str | Spec) -> str:
     """Return name and version of the package that defines a backbone."""
     package = _PACKAGES.get(parse(spec, "`backbone`").name, "fnlkit")
     try:
@@ -88,7 +98,7 @@ def version_of(spec):
         return f"{package} of unknown version"
 
 
-def with_backbone(data, task, memory, source):
+def with_backbone(data: "Dataset", task, memory: str, source: str) -> "Dataset":
     """Return the data set of a site with features of the project's backbone, computed once and stored in `memory`.
 
     Parameters
@@ -125,4 +135,4 @@ def with_backbone(data, task, memory, source):
         meta = {"dataset": data.name, "checksum": data.checksum, "backbone": task.backbone, "provenance": [made]}
         saving.private_folder(memory)
         files.write(files.Artifact("fnlkit.embeddings/1", arrays, meta), path)
-    return with_features(data, path)
+    return with_features(data, Path(path))

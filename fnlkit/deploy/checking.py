@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,16 +18,21 @@ from fnlkit.deploy.agreement import config_of, load_for_task, samples_like, tabl
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import Plan
 
+if TYPE_CHECKING:
+    from fnlkit.deploy.terms import Task
+    from fnlkit.experiment.settings import Settings
+
+
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
 
 
-def read_agreed_task(path, task=None):
+def read_agreed_task(path: str | os.PathLike[str], task: str | None = None) -> "tuple[Settings, Task]":
     """Return (Settings, Task) of a site's copy of the project, for one of the agreed tasks."""
     config = config_of(path)
     return terms.read_config(config if task is None else config | {"task": task})
 
 
-def describe_data(text, path):
+def describe_data(text: str, path: str) -> dict[str, Any]:
     """Return a description of a site's data, which is read but not sent.
 
     Parameters
@@ -103,7 +111,7 @@ def _constant(data):
     return int((low == high).sum())
 
 
-def leaving_of(text, path, leave_out="", memory=""):
+def leaving_of(text: str, path: str, leave_out: str = "", memory: str = "") -> list[dict[str, Any]]:
     """Return the data that would leave a site, after checking that its samples fit the project.
 
     Parameters
@@ -141,14 +149,14 @@ def leaving_of(text, path, leave_out="", memory=""):
             if reply not in permitted:
                 continue
             sent = declared.get(reply)
-            known = [most.get(side, side) for side in sides]
+            known = [most.get(side, side) if isinstance(side, str) else side for side in sides]
             count = None if any(isinstance(side, str) for side in known) else _BYTES[kind] * math.prod(known)
             what, when = ("weights of the model", "each round") if sent is None else (sent.what, sent.when)
             rows.append({"task": name, "name": reply, "shape": list(sides), "bytes": count, "what": what, "when": when})
     return rows
 
 
-def requests_of(path):
+def requests_of(path: str) -> list[gate_table.Row]:
     """Return the Rows of all agreed tasks, fnlkit.deploy.gate_table.Row, that a site answers.
 
     Parameters
@@ -157,14 +165,14 @@ def requests_of(path):
         The site's copy of the project's pyproject.toml.
     """
     _, first = read_agreed_task(path)
-    rows = []
+    rows: list[gate_table.Row] = []
     for name in first.judging.tasks:
         settings, task = read_agreed_task(path, name)
         rows += gate_table.table(Plan.of(settings), task)
     return rows
 
 
-def set_keys(folder, found):
+def set_keys(folder: Path, found: dict[str, str]) -> None:
     """Write the fingerprints of sites' keys into a project's pyproject.toml; other sites keep theirs.
 
     Parameters

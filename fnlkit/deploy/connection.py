@@ -2,6 +2,7 @@
 
 import datetime
 import http.client
+import os
 import ssl
 import time
 from email.utils import parsedate_to_datetime
@@ -17,7 +18,7 @@ _COARSE = 2
 _SECONDS = 10
 
 
-def test(address, authority):
+def test(address: str, authority: str | os.PathLike[str]) -> None:
     """Open a TLS connection to the server, compare the clocks, and close the connection.
 
     Parameters

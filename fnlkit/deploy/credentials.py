@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from typing import Any
 
 from fnlkit.errors import InputError
 
@@ -55,7 +56,7 @@ def _pem(certificate=None, key=None):
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def of_server(host):
+def of_server(host: str) -> dict[str, bytes]:
     """Return {file: bytes} of a certificate authority and of a server's certificate for a host name or address.
 
     The files are ca.crt, ca.key, server.crt and server.key. Only ca.crt is given to sites.
@@ -68,7 +69,7 @@ def of_server(host):
     return {"ca.crt": _pem(authority), "ca.key": _pem(key=ca_key), "server.crt": _pem(own), "server.key": _pem(key=key)}
 
 
-def renew(ca_key, certificate):
+def renew(ca_key: bytes, certificate: bytes) -> dict[str, Any]:
     """Return {file: bytes} of new certificates: ca.crt with the same key, and server.crt and server.key for the same hosts.
 
     Parameters
@@ -85,7 +86,7 @@ def renew(ca_key, certificate):
     return {"ca.crt": _pem(authority), "server.crt": _pem(own), "server.key": _pem(key=key)}
 
 
-def of_site(name):
+def of_site(name: str) -> dict[str, Any]:
     """Return {file: bytes} of a site: its key pair (NAME.key, NAME.key.pub) and a certificate for the processes of the site.
 
     The files own.crt and own.key secure the connections between the processes of the site.  Only NAME.key.pub leaves the site.

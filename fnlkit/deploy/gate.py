@@ -8,8 +8,10 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,9 +20,15 @@ from filelock import FileLock
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.deploy.gate_limits import NotInTable, must_fit, short
-from fnlkit.deploy.gate_table import name_of, parts_of, table
+from fnlkit.deploy.gate_table import Row, name_of, parts_of, table
 from fnlkit.engines.travel import unpack
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
+    from fnlkit.deploy.terms import Task
+    from fnlkit.experiment.plan import Plan
+
 
 # Seconds of CPU time of a request, unless the sites agreed to a longer timeout.
 MOST_SECONDS = 3600
@@ -46,21 +54,21 @@ class Gate:
         Largest CPU time of a request.
     """
 
-    rows: dict
+    rows: dict[str, Row]
     path: str
     agreement: str
     seconds: float = MOST_SECONDS
 
     @property
-    def task(self):
+    def task(self) -> str:
         """Name of the task."""
         return next(iter(self.rows.values())).task
 
-    def may_be_named(self, module, name):
+    def may_be_named(self, module: str, name: str) -> bool:
         """Return whether a message can name a function: a step of the table, a loss or a gradient term."""
         return isinstance(module, str) and isinstance(name, str) and f"{module}:{name}" in self.rows
 
-    def admit(self, request, remembered=lambda: ""):
+    def admit(self, request: dict[str, Any], remembered: Callable[..., Any] = lambda: "") -> frozenset[Any]:
         """Count a request and return the names of its replies, or refuse it before anything is computed.
 
         Parameters
@@ -116,7 +124,7 @@ class Gate:
             )
         counts[f"{key} {digest}"] = counts.get(f"{key} {digest}", 0) + 1
 
-    def counted(self):
+    def counted(self) -> dict[str, dict[str, int]]:
         """Return the recorded requests, {SHA-256 of the agreement: {"task step": number}}.
 
         For a row with `different`, "task step DIGEST" has the number of equal requests.
@@ -132,7 +140,9 @@ class Gate:
         raise NotInTable(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file, or delete it")
 
 
-def gate_of(plan, task, *, agreed, memory, timeout):
+def gate_of(
+    plan: "Plan", task: "Task", *, agreed: str | os.PathLike[str], memory: str | os.PathLike[str], timeout: float
+) -> Gate:
     """Return the Gate of a site.
 
     Parameters
@@ -153,7 +163,7 @@ def gate_of(plan, task, *, agreed, memory, timeout):
     return Gate({row.step: row for row in table(plan, task)}, path, agreement, seconds)
 
 
-def must_be_small(content, network):
+def must_be_small(content: Any, network: "Network") -> None:
     """Raise NotInTable if the records of a request exceed the size that a site reads.
 
     Parameters

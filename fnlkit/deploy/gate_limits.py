@@ -5,9 +5,10 @@ The limits follow from the site's copy of the project and from constants of this
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,10 +40,10 @@ class Limit:
     """
 
     words: str
-    fits: Callable = field(compare=False)
+    fits: Callable[..., bool] = field(compare=False)
 
 
-def short(name):
+def short(name: str) -> str:
     """Return the name of a step for a person."""
     return name.rpartition(":")[2].replace("_", " ")
 
@@ -113,7 +114,7 @@ SCHEDULED = {
 }
 
 
-def as_agreed(step, arguments):
+def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
     """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
 
     Parameters
@@ -137,7 +138,7 @@ def _up_to(most):
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
-def equal_to(*values):
+def equal_to(*values) -> Limit:
     words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
     return Limit(
         f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values)
@@ -151,7 +152,7 @@ LIMITS = {
 }
 
 
-def must_fit(row, step, received):
+def must_fit(row, step: Any, received: dict[str, Any]) -> None:
     """Raise NotInTable if a parameter or an array of a step exceeds the limits of the row."""
     values = vars(step) if isinstance(step, Fit) else getattr(step, "keywords", {})
     if getattr(step, "args", ()):

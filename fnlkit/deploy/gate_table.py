@@ -4,8 +4,10 @@ A row permits a step in a task.  `fnlkit.deploy.gate` refuses a request that no 
 """
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.client import measuring, testing
 from fnlkit.client.inputs import Augment
@@ -19,9 +21,13 @@ from fnlkit.deploy.gate_limits import LIMITS, TRAINING, Limit, as_agreed, equal_
 from fnlkit.estimators import DETECTORS
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
-from fnlkit.experiment.plan import BoundMethod
+from fnlkit.experiment.plan import BoundMethod, Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.review import shifts
+
+if TYPE_CHECKING:
+    from fnlkit.deploy.terms import Task
+
 
 # Titles of the columns of `Row.cells`.
 TITLES = ("task", "step", "replies", "requests at most", "limits")
@@ -66,16 +72,16 @@ class Row:
 
     task: str
     step: str
-    replies: tuple
+    replies: tuple[str, ...]
     requests: int
     fewest: int = 0
-    bound: dict = field(default_factory=dict)
-    received: dict = field(default_factory=dict)
+    bound: dict[str, Any] = field(default_factory=dict)
+    received: dict[str, Any] = field(default_factory=dict)
     different: int = 0
     noise: str = ""
 
     @property
-    def limits(self):
+    def limits(self) -> str:
         """The limits as text."""
         texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
         texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
@@ -83,12 +89,12 @@ class Row:
         return "; ".join([*texts, *([self.noise] if self.noise else [])])
 
     @property
-    def cells(self):
+    def cells(self) -> tuple[str, str, str, str, str]:
         """The row as texts: task, step, replies, requests, limits."""
         return self.task, short(self.step), ", ".join(self.replies), f"{self.requests:,}", self.limits
 
 
-def table(plan, task):
+def table(plan: Plan, task: "Task") -> Iterator[Row]:
     """Return the Rows of a task.
 
     Parameters
@@ -101,13 +107,13 @@ def table(plan, task):
             scale.TASK: _of_scale}[task.name](plan, task)  # fmt: skip
 
 
-def name_of(step):
+def name_of(step: Any) -> str:
     """Return the name of a step in the table."""
     function = getattr(step, "func", step)
     return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
 
 
-def parts_of(step):
+def parts_of(step: Any) -> list[Any]:
     """Return a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
     if not isinstance(step, Fit):
         return [step]
@@ -130,7 +136,7 @@ def _of_training(plan, task):
 
 
 def _of_audit(plan, task):
-    def row(name, *sent, **more):
+    def row(name: str, *sent, **more) -> Row:
         return Row("audit", f"fnlkit.{name}", sent, RUNS, **more)
 
     changes = [change.packed for change in shifts.possible(task.kind, task.shape)]
@@ -208,7 +214,7 @@ def _training(task, sent, requests, epochs, settings, rate, decays=()):
 
 
 # ---- steps of components
-def components(plan):
+def components(plan: Plan) -> Iterator[Any]:
     """Yield the agreed components that run code at a site."""
     for each in plan.method.stages:
         yield each
@@ -223,7 +229,7 @@ def _losses():
     return reachable(Fit.loss)
 
 
-def reachable(*parts):
+def reachable(*parts) -> set[Any]:
     """Return the set of steps, losses and gradient terms, "module:function", that the code of components names.
 
     Functions of `fnlkit.deploy.allowed.PACKAGES` are followed through the names in their code.

@@ -10,8 +10,10 @@ import os
 import platform
 import shlex
 import tomllib
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +27,10 @@ from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
 
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
+
 FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
 _MAX_BYTES, _MOST_SITES = 2**14, 10**6
@@ -32,7 +38,7 @@ _PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
 
 
-def parts(address, names, agreed):
+def parts(address: np.ndarray, names: Sequence[str], agreed: bytes) -> dict[str, Any]:
     """Return {path: bytes} of the coordinator's folder and of the folder of each site.
 
     Parameters
@@ -59,11 +65,11 @@ def parts(address, names, agreed):
     return out
 
 
-def to_toml(values):
+def to_toml(values: Mapping[str, Any]) -> str:
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
-def read_site(folder):
+def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the settings in a site's folder as a dict, with absolute paths.
 
     Raises
@@ -101,7 +107,7 @@ def read_site(folder):
     return site | {"folder": str(folder)}
 
 
-def locate_site(project, name=""):
+def locate_site(project: str | os.PathLike[str], name: str = "") -> dict[str, Any]:
     """Return the settings of a site as `read_site` does, from its folder or from the project's pyproject.toml.
 
     Without a folder, the site's memory is ``memory-NAME`` in the folder of the file.
@@ -123,7 +129,7 @@ def locate_site(project, name=""):
         return site
     names = config_of(project).get("names")
     try:
-        names = json.loads(names)
+        names = json.loads(names or "")
         number = names.index(name)
     except (ValueError, TypeError, AttributeError):
         listed = ", ".join(map(str, names[:12])) if isinstance(names, list) else "none"
@@ -153,7 +159,7 @@ def _check_links(folder, names):
             raise InputError(f"{display_path(part)}: is no program of fnlkit; remove it, because the site would run it")
 
 
-def list_private_files(site):
+def list_private_files(site: dict[str, Any]) -> list[Any]:
     """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
 
     Features in `memory` are not listed: `fnlkit site check` stores these features before the site joins.
@@ -171,7 +177,7 @@ def list_private_files(site):
     return found + [path for path in kept if not path.name.startswith("features-")]
 
 
-def join(folder, data, leave_out=""):
+def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list[Path]:
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
     An existing key is kept, because the coordinator may have registered it. The certificate for the processes of the site is
@@ -228,7 +234,7 @@ def join(folder, data, leave_out=""):
     return [folder / name for name in out]
 
 
-def mode_of(name):
+def mode_of(name: str) -> int:
     """Return the permissions of a file of a project or site, by the name of the file."""
     if name.endswith(".key"):
         return 0o600
@@ -246,7 +252,7 @@ def _user():
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
-def make_demo(folder, dataset, names, seed=0):
+def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequence[str], seed: int = 0) -> None:
     """Write the data of each site of a demonstration, join the sites, and write the command that starts all processes.
 
     Samples are dealt out at random. The labels of site k are wrong with probability k / (2 N): the next class instead of the
@@ -275,7 +281,7 @@ def make_demo(folder, dataset, names, seed=0):
             Sheet([*(column["name"] for column in dataset.table), "label"], rows).write(str(path))
         else:
             np.savez_compressed(path, x=np.asarray(dataset.x_train[held]), y=labels, class_names=classes)
-        join(path.parent, path)
+        join(path.parent, str(path))
     more = " ".join(f"sites/{name}/{name}.key.pub" for name in names)
     starts = "\n".join(f"sites/{name}/start.sh > sites/{name}/log.txt 2>&1 &" for name in names)
     saving.write_bytes([_DEMO.format(keys=more, starts=starts).encode()], str(folder / "demo.sh"), mode=0o755)

@@ -5,6 +5,7 @@ The files have the names of `fnlkit.deploy.labels` and are in the folder `test` 
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,15 +15,19 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import run_estimator
 from fnlkit.estimators.apply import add_judgment
 
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
+
 FOLDER = "test"
 
 
-def folder_of(memory):
+def folder_of(memory: str) -> str:
     """Return the path of the folder with the files of test samples."""
     return os.path.join(memory, FOLDER)
 
 
-def held_out_part(data):
+def held_out_part(data: "Dataset") -> "Dataset":
     """Return the Dataset whose training samples are the test samples of a site.
 
     Raises
@@ -47,7 +52,7 @@ def held_out_part(data):
     )
 
 
-def judge_held_out(memory, data, name, probabilities):
+def judge_held_out(memory: str, data: "Dataset", name: str, probabilities: np.ndarray) -> None:
     """Write the judgment of each test sample by confident learning.
 
     Parameters
@@ -69,7 +74,7 @@ def judge_held_out(memory, data, name, probabilities):
     add_judgment(federation, arrays, facts=facts).write(os.path.join(folder, labels.JUDGED))
 
 
-def held_out_labels(memory, data, name):
+def held_out_labels(memory: str, data: "Dataset", name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (positions, labels) of the test samples that runs use.
 
     Parameters

@@ -1,6 +1,7 @@
 """Names and addresses of a project: both become file names, arguments of commands and lines of shell scripts."""
 
 import re
+from collections.abc import Sequence
 
 from fnlkit.errors import InputError
 
@@ -12,12 +13,12 @@ _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.
 _TAKEN = ("own", "ca")
 
 
-def is_name(text):
+def is_name(text: str) -> bool:
     """Return whether `text` is a valid name of a site."""
     return isinstance(text, str) and bool(_NAME.fullmatch(text)) and text.lower() not in _TAKEN
 
 
-def check_names(names, count):
+def check_names(names: Sequence[str], count: int) -> None:
     """Raise InputError unless `names` are `count` valid names that differ in more than upper and lower case."""
     for name in names:
         if not is_name(name):
@@ -29,12 +30,12 @@ def check_names(names, count):
         raise InputError(f"`name`: expected {count} different names; upper and lower case are the same on some machines")
 
 
-def is_loopback(host):
+def is_loopback(host: str) -> bool:
     """Return whether a host name or IPv4 address reaches this machine only."""
     return host.lower() == "localhost" or bool(re.fullmatch(r"127(\.[0-9]{1,3}){3}", host))
 
 
-def parse_address(text, option="`address`", *, default=PORT):
+def parse_address(text: str, option: str = "`address`", *, default: int | None = PORT) -> tuple[str, int]:
     """Return (host, port) of an address HOST or HOST:PORT.
 
     Parameters
@@ -54,4 +55,4 @@ def parse_address(text, option="`address`", *, default=PORT):
     valid = _HOST.fullmatch(host) and (not colon or re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
     if not valid or not (port or default):
         raise InputError(f"{option} {text!r}: expected a host and a port, such as server.example.org:{PORT}")
-    return host, int(port or default)
+    return host, int(port or default or 0)

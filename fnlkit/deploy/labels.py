@@ -6,25 +6,31 @@ reviewed labels and omits dropped samples. Reviews accumulate, and a copy of eac
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.errors import InputError
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.suspects import find_reviewed
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+
 
 JUDGED, REVIEWED = "judged.npz", "reviewed.npz"
 # Labels and scores from which the last review was exported.
 EXPORTED = "exported.npz"
 
 
-def labels_of(folder, data, name):
+def labels_of(folder: str, data: Dataset, name: str) -> Federation:
     """Return the Federation of a site's samples: one client with the reviewed labels, or with the labels as received.
 
     Parameters
@@ -55,7 +61,7 @@ def labels_of(folder, data, name):
     return federation
 
 
-def fresh(data, name):
+def fresh(data: Dataset, name: str) -> Federation:
     """Return the Federation of a site's samples with the labels as received."""
     size = len(data.y_train)
     meta = {"dataset_checksum": data.checksum, "client_names": [name], "class_names": list(map(str, data.class_names))}
@@ -65,7 +71,7 @@ def fresh(data, name):
                       extra=extra, meta=meta)  # fmt: skip
 
 
-def keep_judgment(folder, federation, client):
+def keep_judgment(folder: str, federation: Federation, client: "Client") -> None:
     """Write the judgment of each sample that a client holds to judged.npz; do nothing if there is none.
 
     An estimate does not search for copies or outliers; the results of an earlier audit of the same data remain.
@@ -113,7 +119,7 @@ def _read_earlier_findings(folder, federation):
     return {name: before.extra[PREFIX + name] for name in names if PREFIX + name in before.extra}
 
 
-def to_review(folder, data, name):
+def to_review(folder: str, data: Dataset, name: str) -> "Federation":
     """Return the Federation to review: the labels of `labels_of` with the scores of the last audit or estimate.
 
     Parameters
@@ -135,12 +141,12 @@ def to_review(folder, data, name):
     return add_judgment(labels_of(folder, data, name), arrays, facts=scored.meta.get("estimate"))
 
 
-def store_export(folder, federation):
+def store_export(folder: str, federation: Federation) -> None:
     """Keep the Federation from which a review is exported."""
     federation.write(os.path.join(folder, EXPORTED))
 
 
-def review_imported(folder, current, change):
+def review_imported(folder: str, current: Federation, change: Callable[..., Any]) -> Federation:
     """Return the Federation after an import of decisions that omits no earlier decision.
 
     A table is imported into the labels and scores of its export, so that it can be imported again after a change, and after
@@ -180,7 +186,7 @@ def _keeps(current, found):
     return not fewer and bool(find_reviewed(found)[find_reviewed(current)].all())
 
 
-def store_review(folder, federation, text=None, ending=".csv"):
+def store_review(folder: str, federation: Federation, text: str | None = None, ending: str = ".csv") -> None:
     """Write the federation of a review to reviewed.npz, without the judgment of the labels before the review.
 
     Parameters

@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,17 +61,17 @@ class Declared:
 
     client: int
     samples: int
-    arrays: dict
+    arrays: dict[str, tuple[str, tuple[int | str, ...]]]
     secret: Terms | None = None
     releases: Releases = Releases()
     gate: object = None
-    numbers: tuple = ()
+    numbers: Sequence[int] = ()
 
     def __post_init__(self):
         if not self.numbers:
             object.__setattr__(self, "numbers", (self.client,))
 
-    def reply(self, said, run=""):
+    def reply(self, said: Any, run: str = "") -> dict[str, list[list[Any]]]:
         """Return the checked value of a reply to a visit.
 
         Raises
@@ -102,18 +104,18 @@ class Declared:
             raise Undeclared(f"{name!r} is {found} {sides}, declared {dtype} {tuple(shape)}")
         return value.to(getattr(torch, dtype))
 
-    def hello(self):
+    def hello(self) -> dict[str, Any]:
         """Return the introduction of a site: client number, number of samples and version of fnlkit."""
         return {"client": self.client, "samples": self.samples, "version": metadata.version("fnlkit")}
 
 
-def failure(code, name):
+def failure(code: str, name: str) -> tuple[str, str, str, str]:
     """Return a failure in the form that can be sent: a code and a name of a class or a setting, no message."""
     code, name = str(code), str(name)
     return ("failure", code if code in CODES else "failed", name if _CLASS.fullmatch(name) else "Exception", "")
 
 
-def enter(path, *, run, round, said):
+def enter(path: str, *, run: str, round: int | None, said: dict[str, Any]) -> None:
     """Write a reply to the ledger of a site before it is sent, and flush it to the disk.
 
     Each line is a JSON object that describes a message: names with types, shapes, bytes and a SHA-256 of the content, or the
@@ -155,7 +157,7 @@ def _end_at_a_line(descriptor):
         os.ftruncate(descriptor, size - len(torn))
 
 
-def read_ledger(path):
+def read_ledger(path: str) -> list[dict[str, Any]]:
     """Return the lines of a site's ledger as dicts, [] if there is no ledger.
 
     An incomplete last line is ignored, because its message was never sent.

@@ -6,6 +6,8 @@ was made with the site's own first file.  Both files and each refusal are entere
 
 import json
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,17 +16,32 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.deploy import labels, mail_noise
-from fnlkit.deploy.mail_files import HEADS, JUDGED, SUMS, digest_of, enter, make_artifact, must_agree, read_mail_file, refuse
+from fnlkit.deploy.mail_files import (
+    HEADS,
+    JUDGED,
+    SUMS,
+    Site,
+    digest_of,
+    enter,
+    make_artifact,
+    must_agree,
+    read_mail_file,
+    refuse,
+)
 from fnlkit.errors import InputError
 from fnlkit.review import private, quick, report, shifts, summaries
 from fnlkit.review.rounding import AWAY, STEP
 from fnlkit.review.shifts import LEAST
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.files import Artifact
+
+
 RECORD = "mail.json"
 
 
 # ---- at the site
-def summarize(site, epsilon=None, delta=None):
+def summarize(site: Site, epsilon: float | None = None, delta: float | None = None) -> "tuple[Artifact, list[str]]":
     """Return (Artifact, lines of text) of a site's first file, and enter it in the ledger.
 
     Parameters
@@ -66,7 +83,7 @@ def summarize(site, epsilon=None, delta=None):
     return artifact, list(contents(artifact))
 
 
-def contents(artifact):
+def contents(artifact: "Artifact") -> Iterator[str]:
     """Yield lines that state the contents of a first file."""
     arrays, about = artifact.arrays, artifact.meta
     counts, size = arrays["counts"], arrays["sums"].shape[1]
@@ -90,7 +107,7 @@ def contents(artifact):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
-def describe_second(artifact):
+def describe_second(artifact: "Artifact") -> Iterator[str]:
     """Yield lines that state the contents of a second file."""
     arrays, about = artifact.arrays, artifact.meta
     yield f"Second file of {about['site']} for an audit from sums. It contains only:"
@@ -110,7 +127,7 @@ def describe_second(artifact):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
-def judge(site, path):
+def judge(site: Site, path: str | os.PathLike[str]) -> "tuple[Artifact, list[str]]":
     """Return (Artifact, lines of text) of a site's second file, after a check of the message; enter it in the ledger.
 
     The scores of the samples stay in the site's folder `memory`, for `fnlkit site review`.
@@ -215,9 +232,9 @@ def _keep(site, known):
 
 
 # ---- the coordinator
-def heads(firsts, about):
+def heads(firsts: "dict[str, Artifact]", about: dict[str, Any]) -> "Artifact":
     """Return the Artifact of the message to the sites."""
-    scaled = tuple(map(np.array, about["scale"])) if about["scale"][0] else None
+    scaled = (np.array(about["scale"][0]), np.array(about["scale"][1])) if about["scale"][0] else None
     parts = [one.arrays for one in firsts.values()]
     if noise := _noise_of(about):
         arrays = private.make_head(parts, **noise, scale=scaled)
@@ -234,7 +251,7 @@ def _noise_of(about):
     return {name: about[name] for name in ("epsilon", "delta") if name in about}
 
 
-def result(firsts, seconds, about):
+def result(firsts: "dict[str, Artifact]", seconds: "dict[str, Artifact]", about: dict[str, Any]) -> dict[str, Any]:
     """Return the results of an audit from the files of all sites, as plain values for JSON.
 
     Raises
@@ -261,9 +278,9 @@ def result(firsts, seconds, about):
             raise InputError(f"the second file of {name}: {reason}; {name} has to write the file again")
     changes, names = shifts.possible(about["kind"], about["shape"]), list(firsts)
     parts = [one.arrays for one in firsts.values()], [seconds[name].arrays for name in names]
-    how = {"changes": changes, "classes": about["classes"], "names": names, "columns": about["columns"]}
+    how: dict[str, Any] = {"changes": changes, "classes": about["classes"], "names": names, "columns": about["columns"]}
     if noise:
-        rows, T, _ = private.conclude(*parts, **noise, **how)
+        rows, T, _ = private.conclude(parts[0], parts[1], **noise, **how)
     else:
         rows, T = summaries.conclude(parts[0], message.arrays, parts[1], **how)
     sends = private.SENDS if noise else quick.SENDS

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.client.client import Client
@@ -20,6 +23,13 @@ from fnlkit.deploy.releases import Withheld
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
 from fnlkit.review import private, shifts, summaries
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from fnlkit.artifacts.files import Artifact
+    from fnlkit.review.shifts import Change
+
 
 SUMS, HEADS, JUDGED = "fnlkit.sums/1", "fnlkit.heads/1", "fnlkit.judged/1"
 LEDGER = "left.jsonl"
@@ -60,26 +70,26 @@ class Site:
     """
 
     client: Client
-    federation: object
-    about: dict
+    federation: Federation
+    about: dict[str, Any]
     name: str
     memory: str
     number: int
-    budget: tuple | None = None
+    budget: tuple[float, float] | None = None
 
     @property
-    def scale(self):
+    def scale(self) -> tuple[Any, Any] | None:
         """(mean (d,), std (d,)) of the columns of a table, or None."""
         mean, std = map(np.array, self.about["scale"])
         return (mean, std) if len(mean) else None
 
     @property
-    def changes(self):
+    def changes(self) -> "list[Change]":
         return shifts.possible(self.about["kind"], self.about["shape"])
 
 
 # ---- at the site
-def open_site(text, project, *, name="", scaled=None, leave_out=""):
+def open_site(text: str, project: str, *, name: str = "", scaled: str | None = None, leave_out: str = "") -> Site:
     """Return the Site of a data set.
 
     Parameters
@@ -161,18 +171,18 @@ def _scale_text(path):
     raise InputError(f"`scale` {display_path(path)}: is no result of `fnlkit sites run DIR --task scale`")
 
 
-def make_artifact(kind, arrays, site, command, **more):
+def make_artifact(kind: str, arrays: dict[str, np.ndarray], site: Site, command: str, **more) -> "Artifact":
     meta = site.about | {"site": site.name} | more
     return files.Artifact(kind, {name: np.asarray(values) for name, values in arrays.items()},
                           with_record(meta, provenance(command)))  # fmt: skip
 
 
-def find_common_entries(artifact):
+def find_common_entries(artifact: "Artifact") -> tuple[Any, ...]:
     """Return the names of the entries that all files of an audit share; files with noise have more entries."""
     return (*_ABOUT, *(name for name in ("epsilon", "delta") if name in artifact.meta))
 
 
-def digest_of(artifact):
+def digest_of(artifact: "Artifact") -> str:
     """Return a SHA-256 over the arrays and the entries that files of an audit share."""
     total = hashlib.sha256(
         json.dumps(
@@ -186,13 +196,13 @@ def digest_of(artifact):
     return total.hexdigest()
 
 
-def enter(site, arrays, run):
+def enter(site: Site, arrays: dict[str, np.ndarray], run: str) -> None:
     sent = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
     said = {"replies": [[site.number, sent]]}
     leaving.enter(os.path.join(site.memory, LEDGER), run=run, round=None, said=said)
 
 
-def refuse(site, reason):
+def refuse(site: Site, reason: str) -> "NoReturn":
     """Enter a refusal in the ledger and raise it."""
     said = {"failure": [Refused.code, Refused.__name__], "refused": reason}
     leaving.enter(os.path.join(site.memory, LEDGER), run="mail", round=None, said=said)
@@ -200,7 +210,7 @@ def refuse(site, reason):
 
 
 # ---- received files
-def read_mail_file(path, *kinds):
+def read_mail_file(path: str | os.PathLike[str], *kinds) -> "Artifact":
     found = files.read(path, kinds=[kind.rpartition("/")[0] for kind in kinds], max_bytes=_MAX_BYTES)
     noisy = "epsilon" in found.meta
     needed = {SUMS: _NOISY_FIRST if noisy else _FIRST, JUDGED: _NOISY_SECOND if noisy else _SECOND}.get(found.kind)
@@ -236,7 +246,7 @@ def _must_have_budget(found, path):
         raise InputError(f"{display_path(path)}: epsilon and delta are unusable ({error}); write the file again") from None
 
 
-def must_agree(found, about, path, other):
+def must_agree(found: "Artifact", about: dict[str, Any], path: str | os.PathLike[str], other: str) -> None:
     """Raise InputError if an entry that all files share differs from the entry of another file."""
     words = {"project": "another project", "features": "another version of the features", "classes": "other classes",
              "scale": "another scale"}  # fmt: skip
@@ -247,7 +257,7 @@ def must_agree(found, about, path, other):
             raise InputError(f"{display_path(path)}: has {what} than {other}; all sites need the same project file")
 
 
-def read_all(paths):
+def read_all(paths: Iterable[str]) -> "tuple[dict[str, Artifact], dict[str, Artifact], dict[str, Any]]":
     """Return ({site: first file}, {site: second file}, shared entries) of files of sites, in the order of the project.
 
     Raises
@@ -255,10 +265,12 @@ def read_all(paths):
     InputError
         If a file does not fit the others, occurs twice, or has sums that no data have.
     """
-    found, about, first_path = {SUMS: {}, JUDGED: {}}, None, None
+    found: dict[str, dict[str, Artifact]] = {SUMS: {}, JUDGED: {}}
+    about: dict[str, Any] = {}
+    first_path = ""
     for path in paths:
         one = read_mail_file(path, SUMS, JUDGED)
-        if about is None:
+        if not about:
             about, first_path = {name: one.meta[name] for name in find_common_entries(one)}, path
         must_agree(one, about, path, display_path(first_path))
         name = one.meta["site"]
@@ -282,7 +294,7 @@ def read_all(paths):
             raise InputError(
                 f"the files have different shapes of {', '.join(names)}; all sites need the same version of fnlkit"
             )
-    return *order, about
+    return order[0], order[1], about
 
 
 def _impossible(arrays, about):

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock
@@ -16,16 +18,22 @@ from filelock import FileLock
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.deploy import labels, leaving
-from fnlkit.deploy.mail_files import JUDGED, LEDGER, SUMS, digest_of, enter, make_artifact, must_agree, refuse
+from fnlkit.deploy.mail_files import JUDGED, LEDGER, SUMS, Site, digest_of, enter, make_artifact, must_agree, refuse
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.review import private, summaries
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.files import Artifact
+
 
 KIND, RECORD = "fnlkit.sums-releases/1", "released-sums.json"
 FIRST, SECOND = "noisy-1.npz", "noisy-2.npz"
 
 
-def summarize_with_noise(site, epsilon, delta, draws=None):
+def summarize_with_noise(
+    site: Site, epsilon: float, delta: float | None, draws: np.random.Generator | None = None
+) -> "tuple[Artifact, list[str]]":
     """Return (Artifact, lines of text) of a site's first file with noise, after charging both files to the budget.
 
     Parameters
@@ -76,7 +84,7 @@ def summarize_with_noise(site, epsilon, delta, draws=None):
     return artifact, list(contents(artifact))
 
 
-def contents(artifact):
+def contents(artifact: "Artifact") -> Iterator[str]:
     """Yield lines that state the contents and the privacy cost of a first file with noise."""
     arrays, about, privacy = artifact.arrays, artifact.meta, artifact.meta["privacy"]
     most, away, m = privacy["sensitivity"], privacy["deviation"], arrays["sums"].shape[1]
@@ -96,7 +104,7 @@ def contents(artifact):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
-def describe_second(artifact, size):
+def describe_second(artifact: "Artifact", size: int) -> Iterator[str]:
     """Yield lines that state the contents of a second file with noise, of a classifier of `size` features."""
     arrays, about = artifact.arrays, artifact.meta
     away = private.noise_of(about["epsilon"], about["delta"], size)
@@ -107,7 +115,9 @@ def describe_second(artifact, size):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
-def judge_with_noise(site, message, path, draws=None):
+def judge_with_noise(
+    site: Site, message: "Artifact", path: str | os.PathLike[str], draws: Any = None
+) -> "tuple[Artifact, list[str]]":
     """Return (Artifact, lines of text) of a site's second file with noise; its cost was charged with the first file.
 
     Parameters
@@ -193,7 +203,7 @@ def _read_stored(site, name, digest):
     raise InputError(f"{display_path(path)}: is missing or changed, and new noise would be another release; restore the file")
 
 
-def read_releases(memory):
+def read_releases(memory: str) -> list[dict[str, Any]]:
     """Return the releases of sums with noise of a site's folder, [] if there are none.
 
     Raises

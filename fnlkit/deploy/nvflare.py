@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.controller_spec import Task
 from nvflare.apis.executor import Executor
@@ -34,7 +35,7 @@ class SiteAudit(Executor):
     project. If a site refuses, the reason is logged at the site and is not sent.
     """
 
-    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
         """Return the site's file as a Shareable, or a reply with the code of a failure."""
         if task_name not in (SUMMARIZE, JUDGE):
             return make_reply(ReturnCode.TASK_UNKNOWN)
@@ -66,13 +67,13 @@ class Audit(Controller):
         super().__init__()
         self.timeout = timeout
 
-    def start_controller(self, fl_ctx):
+    def start_controller(self, fl_ctx: Any) -> None:
         """Do nothing: all work is in `control_flow`."""
 
-    def stop_controller(self, fl_ctx):
+    def stop_controller(self, fl_ctx: Any) -> None:
         """Do nothing: all work is in `control_flow`."""
 
-    def control_flow(self, abort_signal, fl_ctx):
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run the audit. The files of all sites and the result are in the folder ``fnlkit`` of the job at the server."""
         folder = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())) / "fnlkit"
         try:
@@ -94,7 +95,7 @@ class Audit(Controller):
         """Return {site: path of the file} of the sites that answered a task."""
         paths = {}
 
-        def keep(client_task, fl_ctx):
+        def keep(client_task: Any, fl_ctx: Any) -> None:
             reply, site = client_task.result, client_task.client.name
             try:
                 if (code := reply.get_return_code()) != ReturnCode.OK:

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from fnlkit.deploy.labels import keep_judgment, labels_of
 from fnlkit.deploy.leaving import Declared
 from fnlkit.deploy.releases import Releases, digest
 from fnlkit.deploy.replies import declared_arrays, replies_of
-from fnlkit.deploy.terms import read_config
+from fnlkit.deploy.terms import Task, read_config
 from fnlkit.errors import InputError
 from fnlkit.estimators.inputs import MOST_PIXELS
 from fnlkit.experiment.network import build_network
@@ -32,8 +33,11 @@ from fnlkit.experiment.plan import Plan
 from fnlkit.review.designs import last_counts
 from fnlkit.server.protection import Secret
 
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
 
-def open_site(config, node):
+
+def open_site(config: dict[str, Any], node: dict[str, Any]) -> tuple[NodeObjects, Declared, Any]:
     """Return (NodeObjects, Declared, folder) of the site on which this process runs.
 
     Parameters
@@ -136,7 +140,7 @@ def _releases(plan, task, given, node):
     return Releases(os.path.join(node["memory"], "released.json"), digest(given), names, limit)
 
 
-def network_of(plan, task, shape):
+def network_of(plan: Plan, task: Task, shape: tuple[int, ...]) -> "Network":
     """Return the Network of a task with initial weights.
 
     Parameters
@@ -147,5 +151,10 @@ def network_of(plan, task, shape):
         Shape of a network's input.
     """
     settings = plan.settings
-    about = {"input_shape": shape, "classes": len(task.classes), "kind": task.kind, "pair": "pair" in plan.needs}
+    about: dict[str, Any] = {
+        "input_shape": shape,
+        "classes": len(task.classes),
+        "kind": task.kind,
+        "pair": "pair" in plan.needs,
+    }
     return build_network(settings.model, **about, seed=settings.seed, precision=settings.precision)

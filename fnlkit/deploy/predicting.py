@@ -1,7 +1,8 @@
 """Predictions of a run for the samples of a site, which need not have taken part; everything stays at the site."""
 
+import os
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,11 +36,11 @@ class Predicted(NamedTuple):
     """
 
     sheet: Sheet
-    scores: dict
+    scores: dict[str, Any]
     probabilities: np.ndarray
 
 
-def predict_site(path, source, site):
+def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]) -> Predicted:
     """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
 
     Parameters

@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
@@ -17,10 +19,23 @@ from fnlkit.deploy.backbone import definition
 from fnlkit.deploy.handover import mode_of
 from fnlkit.deploy.identity import check_names
 from fnlkit.deploy.sites import digest_of
-from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites, with_agreed_tasks
+from fnlkit.deploy.terms import (
+    MOST_SAMPLES,
+    STANDARD,
+    Judging,
+    Task,
+    deployable,
+    must_be_judging,
+    must_be_of_sites,
+    with_agreed_tasks,
+)
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
 from fnlkit.review.private import sigma_of
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 PACKAGE = "fnlkit_sites"
 FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the extra `flower` of pyproject.toml
@@ -28,9 +43,25 @@ PUBLISHER = "fnlkit"
 PRIVATE = ("server_data", "output", "run")  # used by the server only: passed to `flwr run`, never written to a file
 
 
-def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, max_samples=MOST_SAMPLES, keys=(), names=(),
-                  name="train", judging=STANDARD, backbone="", scaling="project", sums=None, publisher=PUBLISHER,
-                  more=None):  # fmt: skip
+def write_project(
+    folder: str | os.PathLike[str],
+    dataset: "Dataset",
+    settings: Settings,
+    *,
+    sites: int,
+    wait: float = 600,
+    timeout: float = 600,
+    max_samples: int = MOST_SAMPLES,
+    keys: Sequence[Path] = (),
+    names: Sequence[str] = (),
+    name: str = "train",
+    judging: Judging = STANDARD,
+    backbone: str = "",
+    scaling: str = "project",
+    sums: tuple[float, float] | None = None,
+    publisher: str = PUBLISHER,
+    more: Callable[..., Any] | None = None,
+) -> list[Path]:
     """Write a Flower project to a new or empty folder and return the paths of its files.
 
     Parameters
@@ -150,12 +181,12 @@ def _scale(dataset, settings):
     return tuple(tuple(values.tolist()) for values in pool_moments([moments(dataset.x_train)]))
 
 
-def backbone_of(dataset):
+def backbone_of(dataset: "Dataset") -> str:
     """Return the spec of the backbone of a data set of features; empty if the samples are no features."""
     return "" if dataset.features is None else str(dataset.features["backbone"])
 
 
-def fingerprint_of(path):
+def fingerprint_of(path: str | os.PathLike[str]) -> str:
     """Return the fingerprint of a public key in a file written by `ssh-keygen`."""
     words = files.read_text(path).split()
     try:

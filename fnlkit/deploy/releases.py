@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +53,10 @@ class Releases:
 
     path: str = ""
     labels: str = ""
-    names: dict = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)
     limit: float | None = None
 
-    def replace_released(self, arrays, *, run):
+    def replace_released(self, arrays: dict[str, torch.Tensor], *, run: str) -> dict[str, Any]:
         """Return the arrays of a reply that can be sent.
 
         If labels were released before, the arrays of the first release are sent again.
@@ -126,7 +127,7 @@ class Releases:
         raise LabelsWithheld(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file")
 
 
-def digest(labels):
+def digest(labels: np.ndarray | torch.Tensor) -> str:
     """Return the SHA-256 of labels (n,) int64 in their order."""
     return hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()
 

@@ -9,16 +9,24 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit import engines
 from fnlkit.artifacts import files
-from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
+from fnlkit.artifacts.exchange import Exchange, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
-from fnlkit.server.clients import Replies, gather
+from fnlkit.server.admission import TooManyLost
+from fnlkit.server.clients import Clients, Replies, gather
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.client.client_list import ClientList
+
 
 KIND = "fnlkit.steps/1"
 
@@ -42,16 +50,16 @@ class View:
         return getattr(self.sites, name)
 
     @property
-    def sizes(self):
+    def sizes(self) -> dict[int, int]:
         return {j: self.sites.sizes[k] for j, k in enumerate(self.ids)}
 
-    def report_failure(self, client, failure):
+    def report_failure(self, client: int, failure: Any) -> None:
         self.sites.report_failure(self.ids[client], failure)
 
-    def disk_freed(self, client, since):
+    def disk_freed(self, client: int, since: float) -> bool:
         return self.sites.disk_freed(self.ids[client], since)
 
-    def groups(self, ids, members):
+    def groups(self, ids: Sequence[int], members: Any) -> dict[int, list[int]]:
         return {self.nodes[self.ids[i]]: [j] for j, i in enumerate(ids) if self.ids[i] in self.nodes}
 
 
@@ -86,7 +94,7 @@ class Remote:
         self.offsets = np.concatenate([[0], np.cumsum([sites.sizes[k] for k in self.present])])
         self.steps, self._count, self._journals, self.view = [], 0, {}, None
 
-    def list_lost_sites(self, error):
+    def list_lost_sites(self, error: TooManyLost) -> dict[int, str]:
         """Return {site: reason} of a `TooManyLost` of the last session."""
         return {self.view.ids[client]: reason for client, reason in error.reasons.items()}
 
@@ -98,7 +106,7 @@ class Remote:
         return self.folder / f"session-{self._count}"
 
     # ---- called by fnlkit.estimators
-    def training(self, federation, title):
+    def training(self, federation: "Federation", title: str) -> tuple[dict[str, Any], Any]:
         """Return the keywords of an Experiment over a part of the sites, and the function that saves the run.
 
         Parameters
@@ -112,7 +120,7 @@ class Remote:
         run, began = Run.read(path) if os.path.exists(path) else None, time.monotonic()
         fresh = not (run and run.finished)
 
-        def save(run):
+        def save(run: Run) -> None:
             run.write(path)
             if run.finished:
                 self._step(title, time.monotonic() - began if fresh else None, run.traffic)
@@ -120,7 +128,7 @@ class Remote:
         flower = {"engine": "flower", "runtime": self.view, "client_timeout": self.timeout, "device": "cpu"}
         return flower | {"resume": run}, save
 
-    def session(self, members, network, trained, *, seed, min_replies):
+    def session(self, members: "ClientList", network: Any, trained: Any, *, seed: int, min_replies: float) -> Clients:
         """Return a session with all sites, or with the sites that keep the state of a training.
 
         Parameters
@@ -144,7 +152,7 @@ class Remote:
         self._journals[id(clients)] = _Journal(f"{path}.npz", self.view)
         return clients
 
-    def asked(self, clients, ask):
+    def asked(self, clients: Clients, ask: Any) -> Replies:
         """Return the Replies of a step: from the journal if the step is finished, otherwise from the sites.
 
         Parameters
@@ -191,14 +199,14 @@ class _Journal:
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: is no journal of steps ({type(error).__name__}); delete it and run again") from None
 
-    def next(self):
+    def next(self) -> tuple[Any, Any] | None:
         """Return the next (Exchange, Traffic) of the file, or None after the last one."""
         if self._at >= len(self.log):
             return None
         self._at += 1
         return self.log[self._at - 1], self.traffic[self._at - 1]
 
-    def add(self, exchange, traffic):
+    def add(self, exchange: Exchange, traffic: Traffic) -> None:
         self.log.append(exchange)
         self.traffic.append(traffic)
         self._at = len(self.log)

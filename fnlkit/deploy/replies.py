@@ -1,14 +1,20 @@
 """Replies that a site can send in a task: names, types and shapes."""
 
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fnlkit.client import scaling, testing
 from fnlkit.deploy import scale
-from fnlkit.deploy.terms import estimator_of
+from fnlkit.deploy.terms import Task, estimator_of
 from fnlkit.review import shifts
 
+if TYPE_CHECKING:
+    from fnlkit.components.declarations import Sent
+    from fnlkit.experiment.plan import Plan
 
-def replies_of(task, plan):
+
+def replies_of(task: Task, plan: "Plan") -> "Mapping[str, Sent]":
     """Return {name: Sent} of all replies of the task of a run beyond ``weights``.
 
     Parameters
@@ -24,13 +30,13 @@ def replies_of(task, plan):
     if task.name == "audit":
         from fnlkit.review.site import SENDS
 
-        return {name: sent for name, sent in SENDS.items() if task.judging.per_sample or "n" not in sent.shape}
+        return {name: sent for name, sent in SENDS.items() if task.judging.per_sample or "n" not in (sent.shape or ())}
     if task.name == "evaluate":
         return testing.SENDS
     return estimator_of(task.judging.estimator)[1]
 
 
-def open_sides(task):
+def open_sides(task: Task) -> dict[str, int]:
     """Return the largest number of each side of a reply that no declaration fixes."""
     image = task.kind == "image"
     columns = 1 if image else min(math.prod(task.shape), shifts.MOST_COLUMNS)
@@ -40,7 +46,9 @@ def open_sides(task):
     return {"columns": columns, "features": means, "changes": changes, "tried": shifts.TRIED, "groups": len(task.classes) + 1}
 
 
-def declared_arrays(replies, *, classes, samples, width, size, dtype):
+def declared_arrays(
+    replies: "Mapping[str, Sent]", *, classes: int, samples: int, width: int, size: int, dtype: str
+) -> dict[str, tuple[str, tuple[int | str, ...]]]:
     """Return {name: (type, shape)} of all arrays that a site can send.
 
     Parameters
@@ -52,7 +60,7 @@ def declared_arrays(replies, *, classes, samples, width, size, dtype):
     dtype : str
         Type of the weights.
     """
-    out = {"weights": (dtype, (size,))}
+    out: dict[str, tuple[str, tuple[int | str, ...]]] = {"weights": (dtype, (size,))}
     known = {"classes": classes, "samples": samples, "width": width, "size": size}
     for name, sent in replies.items():
         out.setdefault(name, (sent.dtype, sent.sides(**known)))

@@ -5,7 +5,9 @@ of the scale and not to the numbers.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ TASK = "scale"  # the task that computes the scale
 FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
 
 
-def of_replies(replies, task):
+def of_replies(replies: Any, task) -> dict[str, Any]:
     """Return the result of the task scale.
 
     Parameters
@@ -54,7 +56,7 @@ def of_replies(replies, task):
     return {"rows": rows, "scale": text}
 
 
-def implausible(replies):
+def implausible(replies: Any) -> dict[Any, str]:
     """Return {key: reason} of sites with values of another order of magnitude than the values of the other sites.
 
     The sum of a single site enters the scale of all sites. A feature is compared if at least three sites have it: the mean and
@@ -93,7 +95,7 @@ def _numbers(columns):
     return out
 
 
-def add_scale(task, text):
+def add_scale(task, text: str):
     """Return the Task with a scale of `of_replies`.
 
     Raises
@@ -110,7 +112,7 @@ def add_scale(task, text):
     return replace(task, mean=tuple(mean), std=tuple(std), columns=fill_columns(task.columns, fills), has_scale=True)
 
 
-def fill_columns(columns, fills):
+def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
     """Return the columns of a table with these values for missing numbers, in their order."""
     fills = iter(fills)
     return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
@@ -121,7 +123,7 @@ def remove_fills(task):
     return replace(task, columns=fill_columns(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
 
 
-def must_have_scale(task):
+def must_have_scale(task) -> None:
     """Raise InputError if a task requires the scale of the sites and has none."""
     if task.scaling == "sites" and task.name != TASK and not task.has_scale:
         raise InputError(

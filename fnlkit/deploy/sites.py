@@ -3,13 +3,19 @@
 import base64
 import hashlib
 import time
+from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.shown import plain
 from fnlkit.client.failure import CODES, Failure
 from fnlkit.deploy.flower import wire
 from fnlkit.deploy.flower.engine import LATE, exchange
 from fnlkit.errors import WorkStopped
+
+if TYPE_CHECKING:
+    pass
+
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
 _HELLO_SECONDS, _PATIENT_SECONDS = 60, 300
@@ -78,7 +84,7 @@ class Sites:
         self._owners, self._say, self._said, self.faults = {key: k for k, key in enumerate(keys) if key}, say, set(), {}
         self.refused, self.silent, self._on_refused, self._awaited, self._keys = {}, {}, on_refused, set(), {}
 
-    def gather(self, least=None):
+    def gather(self, least: int | None = None) -> list[Any]:
         """Wait until every client has a node, and return the numbers of the clients.
 
         Parameters
@@ -111,7 +117,7 @@ class Sites:
                 )
             time.sleep(2)
 
-    def cause(self, client):
+    def cause(self, client: int) -> str:
         """Return why a client has no node: a refusal, a missing answer, or no connection."""
         return self.refused.get(client) or self.silent.get(client) or "did not connect"
 
@@ -130,7 +136,7 @@ class Sites:
     def _join_names(self, clients):
         return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
 
-    def wait_for_return(self, clients):
+    def wait_for_return(self, clients: Any) -> set[int]:
         """Wait until these clients have nodes again, and return the clients that have."""
         deadline = time.monotonic() + self.wait
         while True:
@@ -139,11 +145,11 @@ class Sites:
                 return set(clients) & set(self.nodes)
             time.sleep(2)
 
-    def report_failure(self, client, failure):
+    def report_failure(self, client: int, failure: Any) -> None:
         """Write the failure of a visit to the log, as soon as the site reports it."""
         self._say(f"{self.names[client]}: {plain(str(failure))}; the log at the site has the reason")
 
-    def disk_freed(self, client, since):
+    def disk_freed(self, client: int, since: float) -> bool:
         """Wait until a site whose disk is full answers again; return whether it does before `wait` seconds are over.
 
         Parameters
@@ -165,7 +171,7 @@ class Sites:
                 return True
         return False
 
-    def start(self, seconds=_HELLO_SECONDS):
+    def start(self, seconds: float = _HELLO_SECONDS) -> None:
         """Request client number and size from new nodes, and remove nodes that disconnected."""
         self._keys = there = {node.node_id: node.public_key for node in self.grid.get_nodes()}
         self.nodes = {client: node for client, node in self.nodes.items() if node in there}
@@ -240,11 +246,11 @@ class Sites:
             self._said.add((node, text))
             self._say(text)
 
-    def failed(self, node, reply):
+    def failed(self, node: int, reply: Any) -> None:
         """Write an error that Flower returned instead of a reply to the log."""
         self._fault(node, f"{self._name(node)}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
 
-    def report_silent(self, nodes, seconds):
+    def report_silent(self, nodes: Collection[int], seconds: float) -> None:
         """Write a line to the log for nodes without a reply for `silent_seconds`, once for each node."""
         for node in set(nodes) - self._awaited if seconds > self.silent_seconds else ():
             self._awaited.add(node)
@@ -256,29 +262,29 @@ class Sites:
         client = clients.get(node, self._owners.get(fingerprint(self._keys.get(node, b""))))
         return f"node {node}" if client is None else self.names[client]
 
-    def alive(self):
+    def alive(self) -> bool:
         return True
 
-    def groups(self, ids, members):
+    def groups(self, ids: Sequence[int], members: Any) -> dict[int, list[int]]:
         return {self.nodes[i]: [j] for j, i in enumerate(ids) if i in self.nodes}
 
-    def renew(self, late):
+    def renew(self, late: Any) -> None:
         self.start()
 
-    def failure(self, seconds):
+    def failure(self, seconds: float | None) -> Failure:
         return Failure("silent", "") if seconds is None else Failure("late", f"{seconds:g}")
 
-    def hand_over(self, clients, ids, base):
+    def hand_over(self, clients: Any, ids: Sequence[int], base: Mapping[int, int]) -> None:
         """Do nothing, because the memory of clients stays at the sites."""
 
-    def take_back(self, clients, ids, round):
+    def take_back(self, clients: Any, ids: Sequence[int], round: int) -> None:
         """Do nothing, because the memory of clients stays at the sites."""
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing, because sites keep running without the server."""
 
 
-def fingerprint(key):
+def fingerprint(key: bytes) -> str:
     """Return the fingerprint of a public key as `ssh-keygen -l` prints it, ``SHA256:...``.
 
     Parameters
@@ -295,7 +301,7 @@ def fingerprint(key):
     return digest_of(line.split()[1])
 
 
-def digest_of(encoded):
+def digest_of(encoded: str | bytes) -> str:
     """Return ``SHA256:...`` of the Base64 part of a public key's line in OpenSSH format."""
     digest = hashlib.sha256(base64.b64decode(encoded, validate=True)).digest()
     return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"

@@ -6,7 +6,9 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +32,13 @@ from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
 
+if TYPE_CHECKING:
+    from fnlkit.client.testing import Ranges
+    from fnlkit.deploy.sites import Sites
+    from fnlkit.deploy.terms import Task
+    from fnlkit.experiment.settings import Settings
+
+
 KIND = "fnlkit.sites/1"
 # A site whose reply is missing this many times is lost, although it connects again.
 MOST_TRIES = 3
@@ -39,7 +48,7 @@ _MOST_EVENTS = 1000
 _SILENT = ("did not reply", "did not answer")
 
 
-def conduct(grid, config):
+def conduct(grid: Any, config: dict[str, Any]) -> None:
     """Run the task of a project's configuration over the sites of a grid; called by the ServerApp.
 
     Training writes a run. The other tasks write a JSON file with the results by site, the covered sites and the lost sites. All
@@ -86,7 +95,9 @@ def _token(folder):
     return training.token(path, os.path.exists(path) or None)
 
 
-def over(sites, task, settings, config, folder, report):
+def over(
+    sites: "Sites", task: "Task", settings: "Settings", config: dict[str, Any], folder: Any, report: Any
+) -> dict[str, Any]:
     """Return the result of a task over the sites of a grid.
 
     A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task starts again
@@ -107,7 +118,7 @@ def over(sites, task, settings, config, folder, report):
     least = max(fewest, math.ceil(settings.min_replies * task.sites))
     present = sites.gather(least)
     lost = {k: sites.cause(k) for k in range(task.sites) if k not in present}
-    tries = Counter()
+    tries: Counter[int] = Counter()
     while True:
         report.about(sites, present, lost)
         remote = Remote(sites, present, folder=folder, timeout=float(config["timeout"]), on_step=report.step)
@@ -133,12 +144,12 @@ def over(sites, task, settings, config, folder, report):
                     f"lost: {named}; start these sites, then run the same command"
                 ) from None
             continue
-        about = {"kind": KIND, "task": task.name, "covers": [task.names[k] for k in present]}
+        about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [task.names[k] for k in present]}
         about["lost"] = {task.names[k]: reason for k, reason in sorted(lost.items())}
         return about | found | {"steps": remote.steps}
 
 
-def placeholders(task, sizes, names):
+def placeholders(task: "Task", sizes: Sequence[int], names: Sequence[str]) -> tuple[Federation, Dataset]:
     """Return (Federation, Dataset) with the numbers of samples of sites and no values.
 
     Parameters
@@ -173,7 +184,7 @@ def _parts(remote, task):
     return placeholders(task, sizes, [task.names[k] for k in remote.present])
 
 
-def warm_up(task, settings):
+def warm_up(task: "Task", settings: "Settings") -> dict[str, Any]:
     """Return the settings of the models of an audit or estimate, as in `fnlkit.estimators.estimate`.
 
     All sites must reply in each round. A simulation with these settings gives equal results.
@@ -240,14 +251,14 @@ def _run_scale(remote, task, settings, config, report):
     return scale.of_replies(session.ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task)
 
 
-def input_shape(task):
+def input_shape(task: "Task") -> tuple[int, ...]:
     """Return the shape of a network's input for samples of the task."""
     if task.kind != "image":
         return task.shape
     return (task.shape[2], *task.shape[:2])
 
 
-def scores(counts, names):
+def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
     """Return the agreement of a model with the labels of each site.
 
     A number that is known as a range counts as the middle of the range, and the interval contains both ends.  `agreement` and
@@ -273,7 +284,7 @@ def scores(counts, names):
     return {"sites": rows, "samples": total, "agreement": float(1 - middle.sum() / total) if total else None}
 
 
-def words(found):
+def words(found: dict[str, Any]) -> Iterator[str]:
     """Return lines with the result of a task, for the server's log."""
     covers = f"{len(found['covers'])} sites: {', '.join(found['covers'])}"
     yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
@@ -316,7 +327,7 @@ class progress:
         self.state["reason"] = "" if error is None or stopped else _reason(error)
         self._write()
 
-    def about(self, sites, present, lost=None):
+    def about(self, sites: Any, present: Any, lost: Any = None) -> None:
         """Record the samples of each site, and the lost sites."""
         self.state["state"] = "running"
         about = {k: {"samples": sites.sizes[k], "version": sites.versions[k]} for k in present}
@@ -324,30 +335,30 @@ class progress:
         self.state["lost"] = {self.task.names[k]: reason for k, reason in (lost or {}).items()}
         self._write()
 
-    def refused(self, refused, silent):
+    def refused(self, refused: dict[int, str], silent: dict[int, str]) -> None:
         """Record the sites that refuse or are refused, and the sites that gave no answer in time, {client: cause} each."""
         for name, causes in (("refused", refused), ("silent", silent)):
             self.state[name] = {self.task.names[k]: cause for k, cause in sorted(causes.items())}
         self._write()
 
-    def event(self, text):
+    def event(self, text: str) -> None:
         """Print and record a line, for example about a site that refuses or fails."""
         print(text, flush=True)
         self.state["events"] = [*self.state["events"], [time.time(), text[:1000]]][-_MOST_EVENTS:]
         self._write()
 
-    def step(self, text):
+    def step(self, text: str) -> None:
         """Print and record a line about a step."""
         self.event(text)
         self.state |= {"step": text, "done": 0, "total": 0}
         self._write()
 
-    def row(self, row):
+    def row(self, row: dict[str, Any]) -> None:
         """Record a round of the task train."""
         self.state |= {"step": f"round {row['round']}", "done": 0, "total": 0}
         self._write()
 
-    def progress(self, done, total, title):
+    def progress(self, done: int, total: int, title: str) -> None:
         """Record the finished visits of a training."""
         self.state |= {"step": title, "done": int(done), "total": int(total)}
         self._write()

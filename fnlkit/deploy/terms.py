@@ -8,7 +8,9 @@ training label.
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from fnlkit.client.losses.correction import names_a_file
 from fnlkit.components.declarations import declaration, resolve
@@ -58,7 +60,7 @@ class Judging:
         these tasks are neither masked nor randomized.
     """
 
-    tasks: tuple = TASKS
+    tasks: tuple[str, ...] = TASKS
     estimator: str = "em"
     folds: int = 5
     audit_rounds: int = 25
@@ -107,14 +109,14 @@ class Task:
 
     sites: int
     kind: str
-    shape: tuple
-    classes: tuple
-    mean: tuple = ()
-    std: tuple = ()
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     most: int = MOST_SAMPLES
-    columns: list | None = None
-    keys: tuple = ()
-    names: tuple = ()
+    columns: list[dict[str, Any]] | None = None
+    keys: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     backbone: str = ""
     backbone_checksum: str = ""
     backbone_version: str = ""
@@ -124,7 +126,7 @@ class Task:
     judging: Judging = STANDARD
 
 
-def deployable(settings, task):
+def deployable(settings: Settings, task: Task) -> Settings:
     """Return the settings in a form that a deployment supports.
 
     Raises
@@ -167,7 +169,7 @@ def deployable(settings, task):
     return replace(settings, standardize="none")
 
 
-def read_config(config):
+def read_config(config: dict[str, Any]) -> tuple[Settings, Task]:
     """Return (Settings, Task) of a project's configuration.
 
     The configuration can only name components of fnlkit.
@@ -239,7 +241,7 @@ def read_config(config):
     return settings, replace(task, judging=with_agreed_tasks(judging, settings, task))
 
 
-def with_agreed_tasks(judging, settings, task):
+def with_agreed_tasks(judging: Judging, settings: Settings, task: Task) -> Judging:
     """Return the Judging with only the tasks that sites agree to.
 
     If the training hides updates (secure aggregation) or label counts (randomized labels), replies of the other tasks would
@@ -292,7 +294,7 @@ def _parse_list(text, kind):
     return tuple(values)
 
 
-def must_be_of_sites(keys, sites):
+def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
     """Raise InputError unless the number of keys is zero or the number of sites; a later key can be empty for now."""
     known = [key for key in keys if key]
     if keys and (len(keys) != sites or len(set(known)) < len(known)):
@@ -301,15 +303,15 @@ def must_be_of_sites(keys, sites):
         )
 
 
-def estimator_of(text):
+def estimator_of(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return (function, {name: Sent}) of an estimator's spec."""
     spec = parse(text, "`estimator`")
     part = find(spec, ESTIMATORS, "estimator")
     bind(spec, part, "estimator")
-    return part, dict(declaration(part).sends)
+    return part, dict(declaration(part).sends or {})
 
 
-def must_be_judging(judging, task):
+def must_be_judging(judging: Judging, task: Task) -> None:
     """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
     part, sends = estimator_of(judging.estimator)  # imports a component of an installed package, which `own_names` then finds
     if own := own_names(judging.estimator):

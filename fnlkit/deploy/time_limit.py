@@ -2,7 +2,9 @@
 
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fnlkit.deploy.releases import Withheld
 
@@ -17,7 +19,7 @@ class TooLong(Withheld):
 
 
 @contextmanager
-def cpu_limit(seconds, what):
+def cpu_limit(seconds: float, what: str) -> Iterator[Callable[..., Any]]:
     """Raise TooLong inside the context after this CPU time of all threads of the process, without the time of the system.
 
     The error is raised between two instructions of Python: an operation of torch that is running ends first.  Yields a function
@@ -40,14 +42,14 @@ def cpu_limit(seconds, what):
         )
     error, expired = TooLong(f"{what}: it needs more than the {seconds:,g} s of CPU time that this site permits"), []
 
-    def stop(number, frame):
+    def stop(number: int, frame: Any) -> None:
         expired.append(True)
         raise error
 
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
 
-    def check():
+    def check() -> None:
         if expired:
             raise error
 

@@ -4,9 +4,11 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.deploy.sites import Sites
-from fnlkit.deploy.terms import read_config
+from fnlkit.deploy.terms import Task, read_config
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
@@ -43,14 +45,14 @@ class Elsewhere(Rows):
 
 
 def conduct(
-    grid,
-    config,
+    grid: Any,
+    config: dict[str, Any],
     *,
-    on_sites=lambda sites, present: None,
-    on_round=lambda row: None,
-    on_refused=lambda refused, silent: None,
-    say=None,
-):
+    on_sites: Callable[..., object] = lambda sites, present: None,
+    on_round: Callable[..., object] = lambda row: None,
+    on_refused: Callable[..., object] = lambda refused, silent: None,
+    say: Callable[..., Any] | None = None,
+) -> None:
     """Train over the sites of a grid and write the run.
 
     The run is written after every round. If the output file already exists, the run is resumed.
@@ -86,7 +88,7 @@ def conduct(
         clients = experiment.clients
         printed, rejected = 0, len(clients.rejected)
 
-        def print_notes():
+        def print_notes() -> None:
             nonlocal printed, rejected
             for text in clients.notes[printed:]:
                 say(_with_names(text, task))
@@ -97,7 +99,7 @@ def conduct(
         print_notes()
         with metrics_file(metrics_path(output), experiment.history) as write:
 
-            def done(row):
+            def done(row: dict[str, Any]) -> None:
                 write(row)
                 print_notes()
                 on_round(row)
@@ -109,7 +111,15 @@ def conduct(
                 raise TooManyLost(f"{_with_names(error, task)}; start these sites, then run the same command") from None
 
 
-def sites_of(grid, task, config, *, run, say, on_refused):
+def sites_of(
+    grid: Any,
+    task: Task,
+    config: dict[str, Any],
+    *,
+    run: str,
+    say: Callable[[str], object],
+    on_refused: Callable[..., Any],
+) -> Sites:
     """Return the Sites of a run over the nodes of a grid."""
     if not task.keys:
         say("the project names no keys: any admitted SuperNode may claim a client's number (option `key` of fnlkit flower-app)")
@@ -127,7 +137,7 @@ def _say(text):
     print(text, flush=True)
 
 
-def token(path, resume):
+def token(path: str | os.PathLike[str], resume: "Run | None") -> str:
     """Return the identifier of a run that the sites use, or a new identifier for a new run."""
     if resume is not None and os.path.exists(path):
         return Path(path).read_text(encoding="ascii").strip()

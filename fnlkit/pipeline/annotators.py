@@ -99,8 +99,9 @@ def consensus(
         votes, annotators = own_votes(federation)
     source = source_of(votes)
     if is_path(votes):
-        votes, annotators = read_votes(source, federation)
+        votes, annotators = read_votes(str(source), federation)
     rows, of = rows_of(probabilities, "probabilities", federation)
     record = provenance("consensus", None, votes=source, method=method, probs=of)
-    out, sites = consensus(federation, votes, method, annotators=annotators, probabilities=rows, provenance=record)
+    table: Any = votes
+    out, sites = consensus(federation, table, method, annotators=annotators, probabilities=rows, provenance=record)
     return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)

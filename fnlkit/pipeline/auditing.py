@@ -47,7 +47,7 @@ class Audited:
 
     federation: Federation
     facts: dict[str, Any]
-    dataset: object = None
+    dataset: Dataset | None = None
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a row per site, noisiest first.
@@ -191,12 +191,13 @@ def audit(
         if given is not None:
             raise InputError("`quick` computes its own probabilities from sums; omit `probabilities`")
         return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
-    how = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
+    how: dict[str, Any] = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
     how["checkpoints"] = checkpoints
     found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
     flagged, sure = found.judgment.flagged, found.judgment.confidence
-    facts["suggestions"] = {"all": int(flagged.sum()), "confident": int((flagged & (sure >= CONFIDENT)).sum())}
+    confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
+    facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
     record = {
         "dataset": dataset_name(dataset),
         "embeddings": source,

@@ -4,13 +4,18 @@ The audit runs as federated steps (fnlkit.review.site). Models are trained on th
 judge the labels.  Replies of a site are declared in SENDS and metered. The list of suspicious samples stays on the site.
 """
 
+import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.stored import Rows
 from fnlkit.client.network import Model
 from fnlkit.datasets.features import with_vectors
 from fnlkit.errors import InputError, nearest
@@ -30,6 +35,11 @@ from fnlkit.review.records import SiteAudit
 from fnlkit.review.results import Names, Searched, describe_sites
 from fnlkit.review.reviews import read_guaranteed_reviews
 from fnlkit.review.verdict import OwnPredictions, Predictions, assess, judges
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 ASSUMPTIONS = (
     "most sites are nearly clean, and their errors are not shared: labels that are wrong in the same way at most "
@@ -72,11 +82,11 @@ class Audit:
     judgment: Judgment
     copy_of: np.ndarray
     far: np.ndarray
-    detected: dict
-    traffic: object
-    notes: list
+    detected: dict[str, np.ndarray]
+    traffic: Traffic
+    notes: list[str]
 
-    def arrays(self, federation):
+    def arrays(self, federation: "Federation") -> dict[str, Any]:
         """Return the results per sample, by name, over the whole training set (n,), and the estimates of clients.
 
         Parameters
@@ -93,9 +103,26 @@ class Audit:
         return self.judgment.arrays(whole) | {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far} | by
 
 
-def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors=DETECTORS, folds=5, prior=1.0, neighbors=5,
-          seed=0, warm_up=None, engine="auto", device="auto", across=True, sites=None, checkpoints=None, say=None,
-          progress=None):  # fmt: skip
+def audit(
+    federation: "Federation",
+    dataset: "Dataset | Callable[[], Dataset]",
+    *,
+    embeddings: np.ndarray | Rows | None = None,
+    probabilities: np.ndarray | Rows | None = None,
+    detectors: Sequence[str] = DETECTORS,
+    folds: int = 5,
+    prior: float = 1.0,
+    neighbors: int = 5,
+    seed: int = 0,
+    warm_up: dict[str, Any] | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    across: bool = True,
+    sites=None,
+    checkpoints: str | os.PathLike[str] | None = None,
+    say: Callable[..., Any] | None = None,
+    progress: Callable[..., Any] | None = None,
+) -> Audit:
     """Return the Audit of a federation's given labels; true labels are not needed.
 
     Parameters
@@ -246,7 +273,7 @@ def _say_duration(evidence, federation, models, say):
     say(f"{models} models of {settings.rounds} rounds take about {duration(seconds)}; comparing samples comes on top")
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """Return a time as text: seconds below 2 minutes, otherwise minutes or hours."""
     if seconds < 120:
         return f"{max(1, round(seconds))} s"

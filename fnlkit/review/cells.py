@@ -7,6 +7,8 @@ samples at a typical distance share a hash with a probability of at most 1 / (8 
 samples that are merely similar stay apart however many there are.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from scipy.special import ndtr
@@ -14,6 +16,10 @@ from scipy.special import ndtr
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
 from fnlkit.review.copies import blank, hash_rows, spaces_of
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 # Number of hashes per sample and of hashes that near copies share at least. With 16 projections, two samples at the distance of
 # near copies share enough in 9 of 10 cases; with 43, which 200,000 samples of 64 columns need, at a third of the distance.
@@ -36,7 +42,7 @@ SENDS = {
 }
 
 
-def cells_of(near, typical, samples):
+def cells_of(near: np.ndarray, typical: np.ndarray, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the widths of cells (S,) and the numbers of projections (S,) in S spaces; widths are 0 if no site knows one.
 
     Parameters
@@ -65,7 +71,7 @@ def _probability_of_shared_cell(ratio):
 
 
 # ---- at the site
-def reply_cells(client, model, received):
+def reply_cells(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Reply the salted hashes (n, HASHES) of each sample's cells.
 
     Receives `salt` (2,), `width` (S,) and `projections` (S,), the numbers of projections per hash.
@@ -94,7 +100,7 @@ def reply_cells(client, model, received):
 
 
 # ---- the server
-def count_near_copies(cells, fingerprints):
+def count_near_copies(cells: list[np.ndarray], fingerprints: list[np.ndarray]) -> list[dict[int, int]]:
     """Return for each client {other client: number of the client's samples with only a near copy at the other}.
 
     Parameters
@@ -111,7 +117,7 @@ def count_near_copies(cells, fingerprints):
     found = found[times >= SHARED]
     first, second = found // count, found % count
     near = np.unique(np.concatenate([first * len(cells) + owner[second], second * len(cells) + owner[first]]))
-    out = [{} for _ in cells]
+    out: list[dict[int, int]] = [{} for _ in cells]
     for sample, other in zip((near // len(cells)).tolist(), (near % len(cells)).tolist(), strict=True):
         if int(prints[sample]) not in held[other]:
             mine = out[int(owner[sample])]

@@ -4,20 +4,36 @@ Dawid, Skene. Maximum likelihood estimation of observer error-rates using the EM
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import files, paths
+from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets.manifest import ROLES, SPLITS
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 from fnlkit.review.suspects import find_reviewed
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
 METHODS = ("majority", "dawid-skene", "crowdlab")
 
 
-def consensus(federation, votes, method="dawid-skene", *, annotators=None, probabilities=None, provenance=None):
+def consensus(
+    federation: "Federation",
+    votes: ArrayLike,
+    method: str = "dawid-skene",
+    *,
+    annotators: Sequence[str] | None = None,
+    probabilities: "np.ndarray | Rows | None" = None,
+    provenance: dict[str, Any] | None = None,
+) -> "tuple[Federation, list[dict[str, Any]]]":
     """Return (federation, facts): given labels become the annotators' consensus at each site.
 
     The votes are saved in the federation.
@@ -94,17 +110,19 @@ def _add_consensus(federation, given, more, names, method, facts, provenance):
     return out
 
 
-def own_votes(federation):
+def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
     """Return (votes (n, A), names of the annotators) that the federation file contains, or raise InputError."""
     votes = federation.extra.get("votes")
     if votes is None:
         raise InputError("the federation contains no votes; name a table or npz of votes after it")
     names = federation.meta.get("annotators")
     right = isinstance(names, list) and len(names) == np.asarray(votes).shape[-1]
-    return votes, list(map(str, names)) if right else [str(a) for a in range(np.asarray(votes).shape[-1])]
+    return votes, list(map(str, names or ())) if right else [str(a) for a in range(np.asarray(votes).shape[-1])]
 
 
-def consensus_of_rows(federation, method="dawid-skene", *, provenance=None):
+def consensus_of_rows(
+    federation: "Federation", method: str = "dawid-skene", *, provenance: dict[str, Any] | None = None
+) -> "tuple[Federation, list[dict[str, Any]]]":
     """Return (federation, facts) as `consensus`, for a federation with a row per vote: all rows of a sample get one label.
 
     If each client is an annotator, the votes of all clients are combined.  Otherwise each site decides alone.
@@ -150,13 +168,15 @@ def _decide(votes, classes, method, probabilities):
     return _crowdlab(votes, classes, probabilities), None
 
 
-def shares(votes, classes):
+def shares(votes: np.ndarray, classes: int) -> np.ndarray:
     """Return the share of each class (m, C) among the votes (m, A) of a sample; each sample needs a vote."""
     counts = (votes[:, :, None] == np.arange(classes)).sum(1)
     return counts / counts.sum(1, keepdims=True)
 
 
-def dawid_skene(votes, classes, *, rounds=200, prior=0.1):
+def dawid_skene(
+    votes: np.ndarray, classes: int, *, rounds: int = 200, prior: float = 0.1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (posterior (m, C), error rates (A, C, C), class shares (C,)) by expectation maximization.
 
     Annotator a gives label l to a sample of class t with probability error[a, t, l], independently of the others.  The
@@ -209,7 +229,7 @@ def _crowdlab(votes, classes, probabilities):
     return out / out.sum(1, keepdims=True)
 
 
-def krippendorff(votes, classes):
+def krippendorff(votes: np.ndarray, classes: int) -> float | None:
     """Return Krippendorff's alpha of nominal labels: 1 for full agreement, 0 for agreement by chance.
 
     None if no votes can be compared.
@@ -228,7 +248,7 @@ def krippendorff(votes, classes):
     return 1.0 if not chance else float(1 - seen / chance)
 
 
-def fleiss(votes, classes):
+def fleiss(votes: np.ndarray, classes: int) -> float | None:
     """Return Fleiss's kappa (Fleiss 1971), or None if it is undefined.
 
     It requires the same number of votes for each sample, two or more.
@@ -242,7 +262,7 @@ def fleiss(votes, classes):
     return 1.0 if chance == 1 else float((seen - chance) / (1 - chance))
 
 
-def read_votes(path, federation):
+def read_votes(path: str, federation: "Federation"):
     """Return (votes (n, A), names of the annotators) of a file.
 
     Parameters

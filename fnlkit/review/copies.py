@@ -6,6 +6,7 @@ directly.  A site must not see samples of another site, so sites are compared by
 """
 
 import hashlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,11 +14,15 @@ import torch
 from fnlkit.components.declarations import Sent
 from fnlkit.review.nearby import exact, nearest, sample_positions
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
+
 # Smallest correlation between the values of two near copies that were found by an embedding.
 CORRELATION = 0.97
 # Images with longer sides (in pixels) are averaged to this size before the comparison.
 SIDE = 64
-ANY = {"low": -(2**63), "high": 2**63}  # hashes fill 64 bits
+ANY: dict[str, Any] = {"low": -(2**63), "high": 2**63}  # hashes fill 64 bits
 SENDS = {
     "fingerprints": Sent("a salted hash of each sample, to find copies", "once", ("n",), "int64", **ANY),
     "copies": Sent.counts("number of exact copies within the site", "once"),
@@ -32,7 +37,7 @@ CHANCE = 0.05
 SHARED = 0.02
 
 
-def near_and_typical(away, samples=None, among=None):
+def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:
     """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
 
     In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
@@ -61,7 +66,7 @@ def near_and_typical(away, samples=None, among=None):
 
 
 # ---- at the site
-def spaces_of(client):
+def spaces_of(client: "Client") -> list[np.ndarray]:
     """Return the compared spaces, a list of float32 (n, D): the embedding if there is one, then the values.
 
     Values that verify an embedding are centered and scaled to length 1 for each image or spectrogram, so that the squared
@@ -91,7 +96,9 @@ def _small(images):
     return images.numpy().reshape(len(images), -1).astype(np.float32)
 
 
-def find_copies(client, model, received, *, neighbors, across=True):
+def find_copies(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, neighbors: int, across: bool = True
+) -> dict[str, torch.Tensor]:
     """Reply fingerprints (if `across`), counts of copies and far samples, and distances of near copies; keep the samples.
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
@@ -159,12 +166,12 @@ def _has_shape(client):
     return client.x.ndim > 2
 
 
-def blank(client, values):
+def blank(client: "Client", values: np.ndarray) -> np.ndarray:
     """Return a mask (n,) of constant samples, which have no correlation."""
     return _has_shape(client) & ~values.any(1)
 
 
-def hash_rows(rows, salt):
+def hash_rows(rows: np.ndarray, salt: np.ndarray) -> np.ndarray:
     """Return a keyed hash (n,) int64 of each row of an array (n, ...)."""
     keyed, digests = hashlib.blake2b(digest_size=8, key=salt.tobytes()), []
     for row in rows:
@@ -175,10 +182,10 @@ def hash_rows(rows, salt):
 
 
 # ---- the server
-def count_copies(fingerprints):
+def count_copies(fingerprints: list[np.ndarray]) -> list[dict[int, int]]:
     """Return for each client {other client: number of the client's samples that the other also has}."""
     held = [set(part.tolist()) for part in fingerprints]
-    out = [{} for _ in held]
+    out: list[dict[int, int]] = [{} for _ in held]
     for a, mine in enumerate(held):
         for b, other in enumerate(held):
             if a != b and (number := len(mine & other)):
@@ -186,7 +193,7 @@ def count_copies(fingerprints):
     return out
 
 
-def separate(group, shared, sizes):
+def separate(group: np.ndarray, shared: list[dict[int, int]], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (groups (N,), mask (N,)): sites that share samples are in one group, which no other site joins.
 
     The model that judges a group is trained on the other sites, and so it has not learned the labels that a judged sample has

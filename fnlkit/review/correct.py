@@ -1,6 +1,7 @@
 """Correct labels automatically: relabel or drop samples with a high issue score, and record the changes."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +14,14 @@ from fnlkit.review.levels import differ
 from fnlkit.review.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
 from fnlkit.review.suspects import find_reviewed
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
 
 @check_arguments
-def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
+def correct(
+    federation: "Federation", *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> "tuple[Federation, dict[str, Any]]":
     """Return (federation, facts): relabel or drop flagged samples with a high issue score.
 
     Labels that a person decided do not change.  ``received`` contains the original labels.
@@ -64,7 +70,9 @@ def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
                   {"above": above, **facts}, provenance), facts  # fmt: skip
 
 
-def correct_listed(federation, *, drop=False, provenance=None):
+def correct_listed(
+    federation: "Federation", *, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> "tuple[Federation, dict[str, Any]]":
     """Return (federation, facts): relabel or drop exactly the labels of the lists with a guarantee.
 
     The guarantee is about the given labels: most of the listed labels are wrong.  It does not state that a suggested label is
@@ -95,7 +103,7 @@ def correct_listed(federation, *, drop=False, provenance=None):
             one.guarantee.q, one.guarantee.confidence, one.guarantee.reviews, one.guarantee.listed, one.sha256, one.when
         )
         for one in read_guaranteed_reviews(federation)
-        if one.guarantee.listed and one.sha256 not in done
+        if one.guarantee and one.guarantee.listed and one.sha256 not in done
     ]
     if not lists:
         raise InputError(

@@ -7,6 +7,7 @@ maximization; the ridge maximizes the likelihood of the judged labels.
 """
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +15,11 @@ import torch
 from fnlkit.components.declarations import Sent
 from fnlkit.methods.label_inference import PRIOR, gaussian_head, normalize_rows
 from fnlkit.review.site import points_of
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.estimators.federated import ClientSession
+
 
 # Candidate ridges, in units of the mean variance.
 RIDGES = (0.3, 1.0, 3.0, 10.0)
@@ -77,12 +83,12 @@ def _infer_across(client, model, received):
     return reply | {"fold_counts": counts, "class_features": torch.einsum("rnc,nk,nd->rkcd", q, mine, x)}
 
 
-def shrunk(counts, common, strength):
+def shrunk(counts: torch.Tensor, common: torch.Tensor, strength: float) -> "torch.Tensor":
     """Return T (..., C, C) of counts and `strength` samples of the common matrix per true class."""
     return normalize_rows(counts + strength * common)
 
 
-def by_fold(q, given, mine):
+def by_fold(q: torch.Tensor, given: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
     """Return inferred counts (ridges, folds, C, C) by true and given class."""
     return torch.einsum("rnz,ng,nk->rkzg", q, given, mine)
 
@@ -94,7 +100,7 @@ def _keep_best(client, model, received):
 
 
 # ---- the server
-def judge_at_clients(session, classes):
+def judge_at_clients(session: "ClientSession", classes: int) -> None:
     """Let all clients judge each label by the labels of other samples; the probabilities stay at the clients."""
     number, total, squares = session.ask(_describe_features)["feature_sums"].sum(0)
     center = total / number
@@ -118,7 +124,7 @@ def _without(moments, sums, counts, fold, ridge):
     return gaussian_head(moments[others].sum(0), sums[others].sum(0), counts[others].sum((0, 2)), ridge)
 
 
-def count_shared(federation):
+def count_shared(federation: "Federation") -> tuple[int, int]:
     """Return (number of samples that belong to several clients, number of samples)."""
     if "sample_of" not in federation.extra:
         return 0, len(federation.given)

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,12 @@ from fnlkit.review.decided import Decisions
 from fnlkit.review.designs import Design, candidates_of, make_guarantee
 from fnlkit.review.levels import by_class, differ, level, level_after_review
 from fnlkit.review.reviews import Review, read_reviews
-from fnlkit.review.suspects import PARTS, find_reviewed
+from fnlkit.review.suspects import PARTS, Selection, find_reviewed
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 COLUMNS = (
     "position",
@@ -38,7 +44,9 @@ DESIGN = "design"
 DECISIONS = ("keep", "drop", "relabel", "unsure")
 
 
-def decision_template(federation, dataset, client, selection, near=None):
+def decision_template(
+    federation: "Federation", dataset: "Dataset", client: int, selection: Selection, near: list[np.ndarray] | None = None
+) -> str:
     """Return the CSV template for decisions: one row per sample, ``decision`` and ``label`` empty.
 
     Parameters
@@ -64,7 +72,7 @@ def decision_template(federation, dataset, client, selection, near=None):
     return Sheet([*COLUMNS, DESIGN], [[*row, selection.design.text()] for row in rows]).csv()
 
 
-def read_decisions(text, federation, dataset, source="decisions"):
+def read_decisions(text: str, federation: "Federation", dataset: "Dataset", source: str = "decisions") -> Decisions:
     """Return the Decisions in the text of a CSV; rows without a decision are undecided.
 
     The column ``decision`` holds ``keep``, ``drop``, ``relabel`` or ``unsure``, and the column ``label`` the new class of
@@ -162,16 +170,16 @@ class _Imported:
             for position, before, _ in one.changed:
                 self.changed[position] = before
 
-    def has(self, position):
+    def has(self, position: int) -> bool:
         """Return whether an earlier import decided a sample."""
         return bool(self.mask[position])
 
-    def before(self, position):
+    def before(self, position: int) -> str:
         """Return the text of the label before the last decision."""
         label = np.asarray(self.changed.get(position, self.given[position]), self.given.dtype)
         return words(self.task, self.names, label[None])[0].strip()
 
-    def agrees(self, position, decision, label):
+    def agrees(self, position: int, decision: str, label: Any) -> bool:
         """Return whether a decision is the earlier one, or none."""
         if decision in ("", "unsure"):
             return True
@@ -260,7 +268,9 @@ def _class_of(text, classes):
     return exact.get(text, folded.get(text.lower()))
 
 
-def decide(federation, decisions, *, when, provenance=None):
+def decide(
+    federation: "Federation", decisions: Decisions, *, when: str, provenance: dict[str, Any] | None = None
+) -> "Federation":
     """Return a federation with the decided labels, the original labels and a record of the review.
 
     ``received`` contains the original labels. ``reviewed`` (n,) marks the labels that a person decided; no method and no
@@ -350,7 +360,7 @@ def _estimates_after(extra, client, after):
     return out
 
 
-def without_samples(federation, positions):
+def without_samples(federation: "Federation", positions: np.ndarray) -> "Federation":
     """Return the federation without some samples of its clients.
 
     Raises

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,13 +55,13 @@ class Design:
     given: int | None = None
     check: str = ""
 
-    def text(self):
+    def text(self) -> str:
         """Return the plan as text, which `read` reads."""
         values = {name: getattr(self, name) for name in _FIELDS}
         return " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
 
     @classmethod
-    def read(cls, text, source):
+    def read(cls, text: str, source: str) -> "Design":
         """Return the plan in a text.
 
         Raises
@@ -79,14 +80,14 @@ class Design:
             raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again")
         return out
 
-    def bounds(self):
+    def bounds(self) -> np.ndarray:
         """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix by its number of reviewed right labels."""
         if self.confidence is not None:
             return right_with_confidence(self.candidates, self.reviews, 1 - self.confidence).astype(float)
         return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
 
 
-def rank_samples(federation, client, given=None):
+def rank_samples(federation: Federation, client: int, given: int | None = None) -> np.ndarray:
     """Return the samples of a client, or of a class of this client, from which a list can be made, highest issue scores first.
 
     Reviewed samples, samples of earlier lists and held-out samples are omitted.
@@ -94,13 +95,25 @@ def rank_samples(federation, client, given=None):
     held = np.asarray(federation.clients[client])
     done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
     for record in read_guaranteed_reviews(federation):
-        done[record.guarantee.listed] = True
+        if record.guarantee:
+            done[record.guarantee.listed] = True
     held = held[~done[held]]
     held = held if given is None else held[np.asarray(federation.given)[held] == given]
     return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
 
 
-def plan_design(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
+def plan_design(
+    federation: Federation,
+    client: int,
+    reviews: int,
+    *,
+    q: float,
+    candidates: int | None = None,
+    confidence: float | None = None,
+    errors: float = 0.0,
+    random: int = 0,
+    given: int | None = None,
+) -> tuple[Design, np.ndarray]:
     """Return (Design, positions of the candidates in the order of the scores).
 
     Parameters
@@ -145,7 +158,7 @@ def _check(positions):
     return hashlib.sha256(np.asarray(positions, np.int64).tobytes()).hexdigest()[:12]
 
 
-def candidates_of(federation, client, design, source):
+def candidates_of(federation: Federation, client: int, design: Design, source: str) -> np.ndarray:
     """Return the positions of the candidates of a plan.
 
     Raises
@@ -178,8 +191,8 @@ def make_guarantee(
     """
     reviewed = np.isin(top, drawn)
     groups = federation.given[top] if federation.task in PLAIN else None
-    options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
-    found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
+    how: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
+    found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
     listed = top[found.listed]
     before = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
     this = ListTerms(len(listed), design.q, design.confidence)
@@ -204,13 +217,13 @@ def _groups(found, reviewed, wrong):
     return [kinds[part].sum(0).tolist() for part in np.array_split(found.order, GROUPS)]
 
 
-def last_counts(federation, client):
+def last_counts(federation: Federation, client: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (counts (GROUPS, 4), terms (2,)) of a client's last review with a guarantee, zeros if there is none.
 
     The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
     `LEAST` candidates; the last rows are then zero.
     """
-    lists = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
+    lists = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client and one.guarantee]
     if not lists:
         return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
     last = lists[-1]

@@ -3,6 +3,8 @@
 A column is compared only if it is a measurement: a mark of a missing value or a category has two values, and no unit.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fnlkit.review.records import ColumnDifference
@@ -16,7 +18,7 @@ CONSTANT = 0.1
 TWO_VALUES = 1e-6
 
 
-def reference(columns):
+def reference(columns: np.ndarray) -> np.ndarray:
     """Return the median over sites of (center, spread) of each column (2, d), from the replies `columns` (N, 5, d)."""
     center = np.median(columns[:, 3], 0)
     spread = np.median(_spread(columns), 0)
@@ -29,7 +31,7 @@ def _spread(columns):
     return np.where(ranges > 0, ranges, columns[:, 1])
 
 
-def find_measurements(columns):
+def find_measurements(columns: np.ndarray) -> np.ndarray:
     """Return the mask (d,) of columns that are measurements at most sites.
 
     There, the 10 % and 90 % quantiles differ, and the column has more than two values: a variable on [a, b] with mean m has
@@ -45,7 +47,7 @@ def find_measurements(columns):
     return ((high > low) & ~two).mean(0) > 0.5
 
 
-def differing_columns(columns, class_columns, counts):
+def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np.ndarray) -> tuple[list[list[Any]], np.ndarray]:
     """Return (the columns that differ at each site, fits (N, 2, d)); see `shifts.Compared`.
 
     A column differs if it differs overall, which wrong labels cannot cause, and within the given labels, which different
@@ -59,7 +61,7 @@ def differing_columns(columns, class_columns, counts):
     """
     sites, _, width = columns.shape
     fits = np.stack([np.ones((sites, width)), np.zeros((sites, width))], 1)
-    found = [[] for _ in range(sites)]
+    found: list[list[ColumnDifference]] = [[] for _ in range(sites)]
     if class_columns.shape[-1] != width or sites < 3:
         return found, fits
     known, compared = classes_to_describe(counts), find_measurements(columns)
@@ -98,7 +100,7 @@ def differing_columns(columns, class_columns, counts):
     return found, fits
 
 
-def suspects(found):
+def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:
     """Return the columns (MOST_SUSPECTS,) to describe one by one, of all sites in turn; -1 for an unused place."""
     longest = max(map(len, found), default=0)
     order = [rows[i].column for i in range(longest) for rows in found if i < len(rows)]
@@ -106,7 +108,9 @@ def suspects(found):
     return np.array(chosen + [-1] * (MOST_SUSPECTS - len(chosen)))
 
 
-def seen(found, fits, auc):
+def seen(
+    found: list[list[ColumnDifference]], fits: np.ndarray, auc: np.ndarray
+) -> tuple[list[list[ColumnDifference]], np.ndarray]:
     """Return `found` and `fits` without the columns of sites that the linear classifier does not recognize.
 
     Parameters

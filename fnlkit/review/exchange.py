@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
@@ -11,6 +12,11 @@ from fnlkit.errors import InputError
 from fnlkit.review.decisions import Decisions
 from fnlkit.review.suspects import find_reviewed
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
+
 # Label Studio puts this before the names of uploaded files.
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")
 # Entries of a Label Studio task that identify the sample; the first one that the task has decides.
@@ -18,12 +24,12 @@ KEYS = ("sample_id", "sample_path", "id")
 LONGEST = 4096  # characters of a path
 
 
-def is_export(path):
+def is_export(path: str) -> bool:
     """Return whether a path is an export of an annotation tool and not a table of decisions."""
     return str(path).lower().endswith((".json", ".xml"))
 
 
-def read_annotations(text, federation, dataset, source):
+def read_annotations(text: str, federation: "Federation", dataset: "Dataset", source: str) -> list[Decisions]:
     """Return a list of Decisions, one for each client with labeled samples.
 
     All samples of the export are treated as suspicious samples.  They are not a random sample, so the share of wrong labels
@@ -46,7 +52,9 @@ def read_annotations(text, federation, dataset, source):
     """
     rows = _label_studio(text, source) if source.lower().endswith(".json") else _cvat(text, source)
     names = {str(name).strip(): c for c, name in enumerate(dataset.class_names)}
-    find, labels, who = _finder(federation, source), {}, {}
+    find = _finder(federation, source)
+    labels: dict[Any, Any] = {}
+    who: dict[Any, Any] = {}
     for values, label, reviewer in rows:
         found = {position for value in values if (position := find(value)) is not None}
         if len(found) > 1:
@@ -93,7 +101,7 @@ def _finder(federation, source):
             known.setdefault(text, set()).add(position)
             short.setdefault(text.rsplit("/", 1)[-1], set()).add(position)
 
-    def find(value):
+    def find(value: str) -> int | None:
         if len(value) > LONGEST:
             return None
         value = unquote(value).replace("\\", "/")

@@ -147,7 +147,7 @@ def right_with_confidence(candidates: int, reviews: int, error: float) -> np.nda
         walk[j + 1] = _step(walk[j], numbers, reviews, candidates - j)
     below = np.cumsum(walk, 1)
 
-    def bound(level):
+    def bound(level: float) -> np.ndarray:
         rare = below <= level + 1e-15
         first = np.where(rare.any(0), rare.argmax(0), candidates + 1)  # so many right labels with at most c reviewed are rare
         return np.minimum(np.maximum.accumulate(first - 1 - numbers), candidates - reviews)

@@ -3,6 +3,8 @@
 The ranges use only the random draw of the reviewed samples. The ranges are valid for any noise and any scores.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fnlkit.artifacts.federation import PLAIN, Federation
@@ -14,7 +16,7 @@ from fnlkit.review.reviews import ClassShare, PairShare, Share
 MOST_ROWS = 40
 
 
-def differ(labels, others):
+def differ(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return a mask (n,) of labels (n, ...) that differ."""
     found = labels != others
     return found.any(1) if found.ndim == 2 else found
@@ -38,8 +40,10 @@ def level_after_review(federation: Federation, decisions: Decisions) -> Share:
     hits, unknown, drawn, sizes = _counts(federation, decisions)
     found, size = sum(hits), sum(sizes)
     total = max(1, len(federation.whole().clients[decisions.client]) - int((decisions.label < 0).sum()))
-    before = _range(hits, unknown, drawn, sizes)
-    after = {name: None if share is None else max(0.0, share * size - found) / total for name, share in before.items()}
+    before: dict[str, Any] = _range(hits, unknown, drawn, sizes)
+    after: dict[str, Any] = {
+        name: None if share is None else max(0.0, share * size - found) / total for name, share in before.items()
+    }
     return Share(**after)
 
 
@@ -80,7 +84,7 @@ def _counts(federation, decisions, given=None, true=None):
     """
     now, out = np.asarray(federation.given), ([], [], [], [])
 
-    def of_class(positions):
+    def of_class(positions: np.ndarray) -> np.ndarray:
         return positions if given is None else positions[now[positions] == given]
 
     property_ = differ(decisions.label, now[decisions.positions]) if true is None else decisions.label == true

@@ -1,5 +1,7 @@
 """Tables of a federation's samples for people: all suspects, and the labels after cleaning."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.artifacts.sheets import Sheet
@@ -9,8 +11,11 @@ from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.reviews import read_applied_lists, read_reviews
 from fnlkit.review.suspects import find_reviewed
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
 
-def suspects(federation, *, every=False):
+
+def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     """Return a Sheet of all flagged samples of all sites, highest issue score first.
 
     Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
@@ -71,7 +76,7 @@ def _more(federation, found, flagged, suggested, every):
     return out
 
 
-def list_labels(federation):
+def list_labels(federation: "Federation") -> Sheet:
     """Return a Sheet of all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,

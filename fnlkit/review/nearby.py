@@ -1,5 +1,7 @@
 """Nearest other samples of a site, in time that does not grow with the square of its size."""
 
+from typing import Any
+
 import numpy as np
 
 # Larger sites with more columns are searched by FAISS's inverted lists; in few columns, a tree is exact and fast.
@@ -8,7 +10,7 @@ EXACT, COLUMNS = 10_000, 15
 SAMPLED = 2_000
 
 
-def nearest(points, k):
+def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
     """Return distances (n, k) and positions (n, k) of the k nearest other samples, nearest first, and exact rows (m,).
 
     Up to `EXACT` samples or `COLUMNS` columns, all rows are exact.  Otherwise every n / `SAMPLED`-th row is exact, and other
@@ -36,13 +38,13 @@ def nearest(points, k):
     return away, found, rows
 
 
-def sample_positions(points):
+def sample_positions(points: np.ndarray) -> np.ndarray:
     """Return the positions whose neighbors are searched for exactly: all of a small site, else every n / `SAMPLED`-th."""
     small = len(points) <= EXACT or points.shape[1] <= COLUMNS
     return np.arange(len(points)) if small else np.linspace(0, len(points) - 1, SAMPLED).astype(np.int64)
 
 
-def exact(points, rows, k):
+def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
     from sklearn.neighbors import NearestNeighbors
 

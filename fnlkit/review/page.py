@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment
@@ -13,6 +14,12 @@ from fnlkit.datasets.columns import decode_row
 from fnlkit.datasets.targets import words
 from fnlkit.estimators.judgment import PREFIX
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+    from fnlkit.review.suspects import Selection
+
+
 SIDE = 128  # pixels of a thumbnail
 LARGE = 1024  # most pixels of a side of the enlarged picture of a sample under review
 DEEP = 512  # most pixels of a side of a picture of 16 bits, which the page shows with window and level
@@ -20,7 +27,9 @@ MOST_COPIES = 60  # pairs shown at the end of the page
 POINTS = 240  # of a drawn wave
 
 
-def page(federation, dataset, client, selection, near, title):
+def page(
+    federation: "Federation", dataset: "Dataset", client: int, selection: "Selection", near: list[np.ndarray], title: str
+) -> str:
     """Return the page as text.
 
     Parameters
@@ -44,7 +53,7 @@ def page(federation, dataset, client, selection, near, title):
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     sure, names = federation.extra.get(f"{PREFIX}confidence"), list(map(str, dataset.class_names))
 
-    def to_entry(position):
+    def to_entry(position: int) -> dict[str, Any]:
         sample = federation.ids_of([position])[0]
         given = words(federation.task, names, federation.given[[position]])[0]
         return {"sample": sample, "given": given, "view": view(dataset, position)}
@@ -89,7 +98,7 @@ def _promise(selection):
     }
 
 
-def copies_of(federation, client):
+def copies_of(federation: "Federation", client: int) -> list[tuple[int, int]]:
     """Return pairs of positions (original, copy) of a client's exact and near copies.
 
     Pairs with different labels come first. The list is empty if the federation was not audited.
@@ -103,7 +112,7 @@ def copies_of(federation, client):
     return [(int(of[j]), int(j)) for j in mine[np.argsort(alike, kind="stable")]]
 
 
-def view(dataset, position, large=False):
+def view(dataset: "Dataset", position: int, large: bool = False) -> dict[str, Any]:
     """Return the data from which the page draws a sample.
 
     Parameters
@@ -138,7 +147,7 @@ def view(dataset, position, large=False):
     return {"row": [[str(name), f"{float(value):.6g}"] for name, value in zip(names, sample, strict=True)]}
 
 
-def thumbnail(image):
+def thumbnail(image: np.ndarray) -> str:
     """Return an image (H, W, channels) as a PNG data URI with sides of at most SIDE pixels; small images are enlarged."""
     picture = _picture(image)
     scale = SIDE / max(picture.size)

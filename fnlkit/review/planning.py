@@ -105,7 +105,7 @@ def count_removed(p: np.ndarray, reviews: int, q: float) -> tuple[float, str]:
     return (certify, "certify") if listed.any() and certify > find else (find, "find")
 
 
-def divide(sites, budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[Row]:
+def divide(sites: list[tuple[np.ndarray, np.ndarray]], budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[Row]:
     """Return the Rows of a plan that removes most wrong labels, as expected.
 
     Parameters
@@ -206,7 +206,17 @@ def _rows(site, given, purpose, p, chances, listed):
     return out
 
 
-def expected_gain(points, given, suggested, p, treated, *, classes: int, rng, most: int = 4000) -> float:
+def expected_gain(
+    points: np.ndarray,
+    given: np.ndarray,
+    suggested: np.ndarray,
+    p: np.ndarray,
+    treated: np.ndarray,
+    *,
+    classes: int,
+    rng: np.random.Generator,
+    most: int = 4000,
+) -> float:
     """Return the expected gain of accuracy of logistic regression if the treated labels become right.
 
     One half of the samples trains with the given labels and with the corrected labels; the other half tests.  The true label is

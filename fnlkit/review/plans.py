@@ -1,5 +1,7 @@
 """Plan of the next reviews of a federation as a table for people."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.artifacts.sheets import Sheet
@@ -10,11 +12,18 @@ from fnlkit.review.designs import rank_samples
 from fnlkit.review.planning import calibrate, divide, expected_gain
 from fnlkit.review.suspects import points_of
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
+
 COLUMNS = ("site", "class", "purpose", "reviews", "expected_found", "expected_listed", "expected_wrong", "expected_wrong_after",
            "expected_gain")  # fmt: skip
 
 
-def plan(federation, dataset, budget, *, q=0.2, ranges=0.0, seed=0):
+def plan(
+    federation: "Federation", dataset: "Dataset", budget: int, *, q: float = 0.2, ranges: float = 0.0, seed: int = 0
+) -> Sheet:
     """Return a Sheet with the plan of `budget` reviews; see fnlkit.pipeline.plan_reviews.
 
     Parameters
@@ -56,7 +65,8 @@ def plan(federation, dataset, budget, *, q=0.2, ranges=0.0, seed=0):
             treated[one[: round(row.reviews + row.listed)]] = 1.0
     held = np.concatenate(federation.clients)
     points = points_of(dataset, held)
-    options = {"classes": federation.classes, "rng": stream(seed, "plan")}
-    gain = expected_gain(points, given[held], suggested[held], p[held], treated[held], **options)
+    labels = given[held], suggested[held]
+    rng = stream(seed, "plan")
+    gain = expected_gain(points, *labels, p[held], treated[held], classes=federation.classes, rng=rng)
     sums = [round(sum(getattr(row, name) for row in rows), 1) for name in ("reviews", "found", "listed")]
     return Sheet(list(COLUMNS), [*out, ["all", None, None, *sums, None, None, gain]])

@@ -8,7 +8,9 @@ real sites (fnlkit.deploy.mail_noise) differ only in the source of the draws.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +23,13 @@ from fnlkit.review import shifts, site, summaries
 from fnlkit.review.results import Names, describe_sites
 from fnlkit.review.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.review.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, OwnPredictions, Predictions
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.kernels.streams import HiddenStream
+    from fnlkit.review.records import SiteAudit
+    from fnlkit.review.shifts import Change
+
 
 DELTA = 1e-5
 # Shares of the budget of the tables; the last two are the second file.
@@ -45,7 +54,7 @@ RANGE = (
     "Range: 95 % interval of the share of wrong labels. It allows for the noise, for chance, and for classifiers that fit some "
     "clean sites worse than others. If mistakes of the classifiers cannot be told from wrong labels, no estimate is shown."
 )
-_NOISY = {"low": -1e30, "high": 1e30}
+_NOISY: dict[str, Any] = {"low": -1e30, "high": 1e30}
 SENDS = {
     "counts": Sent("numbers of samples by class, with noise", "first file", ("C",), **_NOISY),
     "sums": Sent("sums of clipped features by class, with noise", "first file", ("C", "m"), **_NOISY),
@@ -57,7 +66,7 @@ SENDS = {
 }
 
 
-def sigma_of(epsilon, delta):
+def sigma_of(epsilon: float, delta: float) -> float:
     """Return the standard deviation of the noise of one release with sensitivity 1.
 
     Raises
@@ -75,7 +84,7 @@ def sigma_of(epsilon, delta):
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
 
 
-def total_epsilon(releases, delta):
+def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> float:
     """Return the epsilon at `delta` of several releases together, each a pair (epsilon, delta) of `sigma_of`.
 
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
@@ -87,19 +96,19 @@ def total_epsilon(releases, delta):
     return float(dp_accounting.get_epsilon_gaussian(1 / math.sqrt(precision), delta)) if precision else 0.0
 
 
-def sensitivity_of(size):
+def sensitivity_of(size: int) -> dict[str, float]:
     """Return {table: largest L2 norm of the change if a record is added or removed}, for `size` features."""
     bound = BOUND * math.sqrt(size)
     return {name: {"sums": bound, "moments": bound**2}.get(name, 1.0) for name in SHARES}
 
 
-def noise_of(epsilon, delta, size):
+def noise_of(epsilon: float, delta: float, size: int) -> dict[str, float]:
     """Return {table: standard deviation of the noise}, for `size` features."""
     sigma, sensitivity = sigma_of(epsilon, delta), sensitivity_of(size)
     return {name: sigma * sensitivity[name] / math.sqrt(share) for name, share in SHARES.items()}
 
 
-def describe_mode(epsilon, delta, size):
+def describe_mode(epsilon: float, delta: float, size: int) -> str:
     """Return a text for the page of an audit: guarantee and noise of the counts, for `size` features."""
     noise = noise_of(epsilon, delta, size)
     return (
@@ -111,7 +120,7 @@ def describe_mode(epsilon, delta, size):
 
 
 # ---- at the site
-def frequencies(client):
+def frequencies(client: "Client") -> np.ndarray:
     """Return the FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
 
     They tell the classes of images apart better than as many random projections, and depend on no data.
@@ -125,7 +134,7 @@ def frequencies(client):
     return dctn(x, axes=(1, 2), norm="ortho").reshape(len(x), -1)[:, order[1 : FEATURES + 1]]
 
 
-def points_of(client, scale):
+def points_of(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
     """Return the clipped features (n, m) of a client's samples: frequencies of raw images, else as in audits from sums."""
     if client.inputs.image and "input/embedding" not in client.rows:
         points = CONTRAST * frequencies(client)
@@ -135,7 +144,9 @@ def points_of(client, scale):
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
 
-def summarize_with_noise(client, scale, *, epsilon, delta, draws):
+def summarize_with_noise(
+    client: "Client", scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
+) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file with noise.
 
     Parameters
@@ -164,7 +175,15 @@ def summarize_with_noise(client, scale, *, epsilon, delta, draws):
     return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
 
 
-def judge_with_noise(client, head, scale, *, epsilon, delta, draws):
+def judge_with_noise(
+    client: "Client",
+    head: dict[str, np.ndarray],
+    scale: tuple[np.ndarray, np.ndarray] | None,
+    *,
+    epsilon: float,
+    delta: float,
+    draws: "np.random.Generator | HiddenStream",
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 
     Returns
@@ -183,7 +202,7 @@ def judge_with_noise(client, head, scale, *, epsilon, delta, draws):
 
 
 # ---- the coordinator
-def impossible(first, classes, most, *, epsilon, delta):
+def impossible(first: dict[str, np.ndarray], classes: int, most: int, *, epsilon: float, delta: float) -> str:
     """Return why no data can have the sums of a first file with noise, as a text; "" if some can.
 
     Parameters
@@ -210,7 +229,7 @@ def impossible(first, classes, most, *, epsilon, delta):
     return "" if np.allclose(first["moments"], first["moments"].T) else "the second moments are not symmetric"
 
 
-def implausible(second, classes, most, size, *, epsilon, delta):
+def implausible(second: dict[str, np.ndarray], classes: int, most: int, size: int, *, epsilon: float, delta: float) -> str:
     """Return why no data can have a second file with noise, as a text; "" if some can.  See `impossible`."""
     noise = noise_of(epsilon, delta, size)
     for name, shape in {"agreement": (2,), "predicted": (classes, classes)}.items():
@@ -232,7 +251,7 @@ def _within(parts, noise):
     return by_class / counts[:, None], added / counts**2, (moments - between) / total, entry, total
 
 
-def discriminant(parts, noise):
+def discriminant(parts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
     """Return (coefficients (C, m), offsets (C,)) of linear discriminant analysis from sums with noise.
 
     The covariance is shrunken by the known share of the noise in it, and the noise of the means is subtracted from the
@@ -248,11 +267,11 @@ def discriminant(parts, noise):
     coefficients = means @ (vectors / values) @ vectors.T
     added = added + variance / np.maximum(counts, 1)
     offsets = np.log(np.maximum(counts, 1) / total) - 0.5 * ((coefficients * means).sum(1) - added * (1 / values).sum())
-    known = counts > max(summaries.LEAST, 2 * noise["counts"] * math.sqrt(len(parts)))
+    known = np.asarray(counts) > max(summaries.LEAST, 2 * noise["counts"] * math.sqrt(len(parts)))
     return np.where(known[:, None], coefficients, 0), np.where(known, offsets, -1e3)
 
 
-def different(firsts, noise):
+def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
     """Return (mask (N,) of sites whose features differ, AUC (N,) with which the means separate a site); none if most differ.
 
     The mean of a site is compared with the class means of the other sites, weighted by the class shares of the site.  Wrong
@@ -286,7 +305,9 @@ def different(firsts, noise):
     return found, np.where(found, np.maximum(auc, shifts.DIFFERENT), np.minimum(auc, shifts.DIFFERENT - 1e-3))
 
 
-def make_head(firsts, *, epsilon, delta, scale=None):
+def make_head(
+    firsts: list[dict[str, np.ndarray]], *, epsilon: float, delta: float, scale: tuple[np.ndarray, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
     """Return the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
 
     Noise makes classifiers differ: with a separate classifier for each site, from the sums of the other sites, some clean sites
@@ -306,7 +327,7 @@ def make_head(firsts, *, epsilon, delta, scale=None):
     return {"coefficients": coefficients, "offsets": offsets, **scaled}
 
 
-def assess(seconds, apart, noise):
+def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[str, float]) -> list[Assessment]:
     """Return the numbers of each site on which the report rests, as fnlkit.review.verdict.assess does.
 
     Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
@@ -358,7 +379,9 @@ def assess(seconds, apart, noise):
     return rows
 
 
-def expected_counts(firsts, seconds, noise):
+def expected_counts(
+    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], noise: dict[str, float]
+) -> np.ndarray:
     """Return expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
     tables = np.stack([second["predicted"] for second in seconds])
     out = []
@@ -373,7 +396,17 @@ def expected_counts(firsts, seconds, noise):
     return np.stack(out)
 
 
-def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, columns=None):
+def conclude(
+    firsts: list[dict[str, np.ndarray]],
+    seconds: list[dict[str, np.ndarray]],
+    *,
+    epsilon: float,
+    delta: float,
+    changes: "list[Change]",
+    classes: list[str],
+    names: list[str],
+    columns: list[str] | None = None,
+) -> "tuple[list[SiteAudit], np.ndarray, np.ndarray]":
     """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.review.summaries.conclude."""
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
     apart, auc = different(firsts, noise)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.scaling import Moments, pool_moments, reply_moments
 from fnlkit.components.declarations import Sent
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
@@ -23,11 +24,15 @@ from fnlkit.review import crowd, private, rounding, shifts, summaries
 from fnlkit.review.audit import Audit
 from fnlkit.review.records import SiteAudit
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
 MODE = (
     "Audit from sums (quick): linear classifiers from class sums and second moments of the other sites. It finds less than an "
     "audit with trained models where classes are not separated by a linear boundary, and it does not search for copies."
 )
-_LIMIT = {"low": -1e30, "high": 1e30}
+_LIMIT: dict[str, Any] = {"low": -1e30, "high": 1e30}
 SENDS = {
     "known": Sent.counts("numbers of known values by column", "once", ("d",)),
     "total": Sent("sums of the columns", "once", ("d",), **_LIMIT),
@@ -61,7 +66,7 @@ def digest(rows: list[SiteAudit]) -> str:
     return hashlib.sha256(json.dumps(to_json(rows), sort_keys=True).encode()).hexdigest()
 
 
-def traffic_of(*files):
+def traffic_of(*files) -> Traffic:
     """Return the Traffic of sites that send these arrays.
 
     Parameters
@@ -76,7 +81,17 @@ def traffic_of(*files):
     return out
 
 
-def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=None, delta=private.DELTA, suspects=True, seed=0):
+def quick_audit(
+    federation: "Federation",
+    dataset: Dataset,
+    *,
+    embeddings: np.ndarray | None = None,
+    scale: tuple[np.ndarray, np.ndarray] | None = None,
+    epsilon: float | None = None,
+    delta: float = private.DELTA,
+    suspects: bool = True,
+    seed: int = 0,
+) -> Audit:
     """Return the fnlkit.review.audit.Audit of a federation from sums of its sites.
 
     Parameters
@@ -108,7 +123,7 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     rows = None if embeddings is None else {"input/embedding": np.asarray(embeddings, np.float32)[whole.client_indices]}
     members = ClientList(x, whole.client_offsets, whole.client_indices, whole.given, whole.classes, Inputs(image), rows=rows)
     clients = [take(members, k) for k in range(len(members))]
-    moments = []
+    moments: list[dict[str, np.ndarray]] = []
     if embeddings is None and dataset.kind == "vector" and dataset.features is None and scale is None:
         moments = [{name: values.numpy() for name, values in reply_moments(c, None, {}).items()} for c in clients]
         scale = pool_moments(Moments(m["known"], m["total"], m["squares"]) for m in moments)
@@ -166,7 +181,7 @@ def _audit(clients, rows, T, ends, counts, heads, traffic):
     return Audit(rows, T, judgment, np.full(len(none), -1), none, {"em": kept["flagged"]}, traffic, [])
 
 
-def take(members, k):
+def take(members: ClientList, k: int) -> Client:
     """Return client k of a ClientList with its samples and rows in memory."""
     a, b = int(members.offsets[k]), int(members.offsets[k + 1])
     index = members.indices[a:b]

@@ -3,9 +3,10 @@
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment
@@ -15,13 +16,21 @@ from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import describe_traffic
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review import crowd
-from fnlkit.review.audit import ASSUMPTIONS
+from fnlkit.review.audit import ASSUMPTIONS, Audit
 from fnlkit.review.page import view
 from fnlkit.review.records import SiteAudit
 from fnlkit.review.results import AGREEING
 from fnlkit.review.site import SENDS
+from fnlkit.review.tasks.records import LabelAudit, TaskSite
 from fnlkit.review.verdict import UNKNOWN
 from fnlkit.review.wording import COMPARED
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Traffic
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.components.declarations import Sent
+    from fnlkit.datasets.dataset import Dataset
+
 
 # A class with more than this share of a site's samples is reported.
 LARGE = 0.5
@@ -41,7 +50,9 @@ BASIS = (
 )
 
 
-def facts(audit, federation, dataset, sends=SENDS | crowd.SENDS):
+def facts(
+    audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS | crowd.SENDS
+) -> dict[str, Any]:
     """Return the results of an audit as plain values for JSON.
 
     Parameters
@@ -58,7 +69,15 @@ def facts(audit, federation, dataset, sends=SENDS | crowd.SENDS):
     )
 
 
-def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
+def facts_of(
+    sites: list[SiteAudit],
+    dataset: str,
+    classes: list[str],
+    traffic: "Traffic",
+    sends: "dict[str, Sent]",
+    more: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return the results of an audit as plain values for JSON.
 
     Parameters
@@ -101,12 +120,12 @@ def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
     return [from_json(SiteAudit, row, f"site {k}") for k, row in enumerate(facts["sites"])]
 
 
-def needs_a_look(row):
+def needs_a_look(row: SiteAudit) -> bool:
     """Return whether a site has a finding other than the agreement of its labels with the models."""
     return row.finding not in AGREEING or row.inputs.differ or bool(row.only_here)
 
 
-def describe_shared_samples(federation):
+def describe_shared_samples(federation: "Federation") -> list[Any]:
     """Return a list with one sentence if clients share samples, otherwise an empty list."""
     number, samples = crowd.count_shared(federation)
     if not number:
@@ -118,7 +137,7 @@ def describe_shared_samples(federation):
     ]
 
 
-def look(sites):
+def look(sites: list[SiteAudit]) -> str:
     """Return a sentence with the number of sites that need a look, compared with the other sites."""
     odd = sum(map(needs_a_look, sites))
     if not odd:
@@ -126,7 +145,7 @@ def look(sites):
     return f"Compared with the other sites, {odd} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
 
 
-def following(sites, judged):
+def following(sites: Sequence[SiteAudit | TaskSite], judged: str) -> list[str]:
     """Return the commands to run next: a review of each noisy site, or training if there is none.
 
     Parameters
@@ -148,7 +167,7 @@ def following(sites, judged):
     ]
 
 
-def sentence(sites):
+def sentence(sites: list[SiteAudit]) -> str:
     """Return the audit in a few sentences; the first sentence states the reference of the comparison."""
     noisy = [row for row in sites if row.noisier]
     named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
@@ -164,12 +183,12 @@ def sentence(sites):
     return " ".join(out)
 
 
-def level(row):
+def level(row: SiteAudit | TaskSite | LabelAudit) -> str:
     """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
     return "-" if row.level is None else f"{100 * row.level:.1f} %"
 
 
-def ends(row):
+def ends(row: SiteAudit) -> str:
     """Return the range of the share of wrong labels as text; a dash if no model judges."""
     if row.judge is None:
         return "-"
@@ -177,28 +196,28 @@ def ends(row):
     return span if row.judge == "others" else f"{span} (own model)"
 
 
-def skill(row):
+def skill(row: SiteAudit) -> str:
     """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
     return "; ".join(
         f"{name} {one.kappa:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in row.skill.items()
     )  # fmt: skip
 
 
-def describe_confusions(row):
+def describe_confusions(row: SiteAudit) -> str:
     """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
     # Results of older versions have no mark.
     shown = [c for c in row.confused if (row.finding not in AGREEING if c.supported is None else c.supported)]
     return "; ".join(f"{c.true} given as {c.given} {100 * c.share:.0f} %" for c in shown) or "-"
 
 
-def chance(p):
+def chance(p: float | None) -> str:
     """Return a p-value as text: ``0.012``, ``< 0.001``, or a dash for None."""
     if p is None:
         return "-"
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def odd(row):
+def odd(row: SiteAudit) -> str:
     """Return the further findings about a site's data as text."""
     found = [f"{number} {word}" for number, word in (
         (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
@@ -215,7 +234,7 @@ def odd(row):
     return "; ".join(found) or "-"
 
 
-def matrix(row, classes):
+def matrix(row: SiteAudit, classes: list[str]) -> dict[str, Any] | None:
     """Return the confusions of a site as {"names": classes, "rows": shares of the true class}, or None if no model judged.
 
     Of many classes, those with the most confusions are taken.
@@ -234,7 +253,7 @@ def matrix(row, classes):
     return {"names": [classes[c] for c in taken], "rows": shares[np.ix_(taken, taken)].tolist()}
 
 
-def detectors(row):
+def detectors(row: SiteAudit) -> str:
     """Return how many samples each detector flags at a site, and on how many of them they agree, as text."""
     if len(row.detectors) < 2:
         return ""
@@ -243,7 +262,9 @@ def detectors(row):
     return f"Flagged by {each}; {sum(row.agreed[half:])} samples by at least {half} of {len(row.detectors)} detectors."
 
 
-def first_suspects(federation, dataset, sites, most=6):
+def first_suspects(
+    federation: "Federation", dataset: "Dataset", sites: list[SiteAudit], most: int = 6
+) -> dict[str, list[dict[str, Any]]]:
     """Return {site: views of the flagged samples with the highest scores} of the noisy sites.
 
     Parameters
@@ -269,7 +290,7 @@ def first_suspects(federation, dataset, sites, most=6):
     return {site: views for site, views in out.items() if views}
 
 
-def page(facts, judged="judged.npz", suspects=None):
+def page(facts: dict[str, Any], judged: str = "judged.npz", suspects: dict[str, Any] | None = None) -> str:
     """Return the audit as one HTML page that needs no network; all text from files is escaped.
 
     Parameters

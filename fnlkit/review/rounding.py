@@ -6,6 +6,7 @@ within 2 of r.  Sums of cells are rounded too, and are clipped so that they narr
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.kernels.scores import allot
 from fnlkit.review.shifts import LEAST
@@ -17,7 +18,7 @@ STEP, AWAY = LEAST, LEAST // 2
 ALLOWANCE = 1
 
 
-def round_counts(counts):
+def round_counts(counts: ArrayLike) -> np.ndarray:
     """Return counts rounded to the nearest multiples of STEP, as integers.
 
     Parameters
@@ -34,7 +35,7 @@ def round_counts(counts):
     return STEP * np.floor(np.asarray(counts, np.float64) / STEP + 0.5).astype(np.int64)
 
 
-def round_table(table, totals):
+def round_table(table: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (cells (C, C), wrong (C,)) of counts by predicted and given class: multiples of STEP.
 
     Cells on the diagonal are 0: they follow from the totals, the numbers of given labels.  `wrong` is the number of given
@@ -62,7 +63,7 @@ def round_table(table, totals):
     return cells, np.clip(round_counts(counts.sum(0)), *sums_of(cells))
 
 
-def sums_of(cells):
+def sums_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and the largest rounded sum (C,) of each column that narrows the window of no cell.
 
     Larger sums are sent as the largest one, and smaller sums as the smallest.
@@ -72,7 +73,7 @@ def sums_of(cells):
     return least, np.maximum(least, STEP * ((high - width + AWAY) // STEP))
 
 
-def bounds_of(cells):
+def bounds_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (low, high, width) (C,): least and largest sum of a column that rounded cells allow, and the widest window."""
     off = ~np.eye(len(cells), dtype=bool)
     low = np.where(off, np.maximum(cells - AWAY, 0), 0)
@@ -80,7 +81,7 @@ def bounds_of(cells):
     return low.sum(0), high.sum(0), (high - low).max(0, initial=0)
 
 
-def restore_table(cells, wrong, totals):
+def restore_table(cells: np.ndarray, wrong: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Return whole numbers (C, C) with sums `totals` by column that fit rounded counts.
 
     The sum `wrong` of a column is divided by the rounded cells.  If it is larger, the cells of 0 share the rest evenly.
@@ -110,7 +111,7 @@ def restore_table(cells, wrong, totals):
     return out + np.diag(totals - out.sum(0))
 
 
-def round_supported(supported, wrong, doubted):
+def round_supported(supported: int | np.ndarray, wrong: np.ndarray, doubted: np.ndarray) -> int:
     """Return a rounded number of labels that only the site's own model predicts, at most `wrong` - `doubted` (rounded sums).
 
     Of two classes, it is this difference: labels that the other model contradicts are either supported or doubted.

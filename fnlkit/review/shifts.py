@@ -6,7 +6,9 @@ a mixture of the other site's class means for some shares.  The distance to the 
 expressed as the area under the ROC curve (AUC) of the linear classifier that recognizes the site: 0.5 for equal inputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +16,11 @@ from scipy.special import ndtr
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
-from fnlkit.review.records import InputDifference
+from fnlkit.review.records import ColumnDifference, InputDifference
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 # Sites that a linear classifier recognizes with at least this AUC have different inputs.
 DIFFERENT = 0.75
@@ -43,7 +49,7 @@ MOST_SUSPECTS = 8
 TURNS = {"": "", "mirrored": "h", "upside down": "v", "rotated by 180 degrees": "hv", "rotated by 90 degrees": "r",
          "rotated by 270 degrees": "rhv"}  # fmt: skip
 TONES = {"": 0, "intensities look inverted": -1, "contrast or brightness differs": 1}
-LIMIT = {"low": -1e30, "high": 1e30}
+LIMIT: dict[str, Any] = {"low": -1e30, "high": 1e30}
 SENDS = {
     "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column, of 20 samples or more, each quantile a mean "
                     "of 5 values; images: of all pixels", "once", (5, "columns"), **LIMIT),
@@ -84,12 +90,12 @@ class Change:
         return bool(self.turn or self.tone)
 
     @property
-    def packed(self):
+    def packed(self) -> tuple[str, str]:
         """The change as (turn, tone), to send it in a message."""
         return self.turn, self.tone
 
     @property
-    def words(self):
+    def words(self) -> list[Any]:
         """The difference of the inputs that the change undoes, as a list of texts."""
         turn = f"images look {self.turn}" if self.turn else ""
         return [text for text in (self.tone if self.tone != "columns" else "", turn) if text]
@@ -113,35 +119,35 @@ class Compared:
         Mean and standard deviation of the pixels at the median site.
     """
 
-    changes: list
+    changes: list[Change]
     auc: np.ndarray
-    columns: list
+    columns: list[list[ColumnDifference]]
     fits: np.ndarray
     tone: np.ndarray = field(default_factory=lambda: np.array([0.0, 1.0]))
 
     @property
-    def differ(self):
+    def differ(self) -> np.ndarray:
         """Mask (N,) of sites with different inputs."""
         return (self.auc[:, 0] >= DIFFERENT) | np.array([bool(found) for found in self.columns])
 
     @property
-    def common(self):
+    def common(self) -> bool:
         """Whether most sites differ: then no site is the reference, and a difference can have any cause."""
         return bool(self.differ.sum() > (len(self.auc) - 1) / 2)
 
     @property
-    def apart(self):
+    def apart(self) -> np.ndarray:
         """Mask (N,) of sites that train no model, because their inputs differ from those of most sites."""
         return np.zeros(len(self.auc), bool) if self.common else self.differ
 
-    def candidates(self, k):
+    def candidates(self, k: int) -> list[int]:
         """Return the numbers of the changes to try at site k: first no change, then the best by AUC."""
         if self.columns[k]:
             return [0, len(self.changes) - 1]
         order = [int(t) for t in np.argsort(self.auc[k], kind="stable") if t and self.auc[k, t] < self.auc[k, 0] - 0.02]
         return [0, *order[: TRIED - 1]]
 
-    def choose(self, k, agreeing, samples):
+    def choose(self, k: int, agreeing: np.ndarray, samples: int) -> int:
         """Return the place among the candidates of site k with which the model of the other sites fits best.
 
         Without a difference of the inputs, a change must raise the agreement by a tenth of the samples.
@@ -161,7 +167,7 @@ class Compared:
         needed = -0.02 * samples if self.differ[k] else 0.1 * samples
         return best if agreeing[best] - agreeing[0] >= needed else 0
 
-    def after(self, chosen):
+    def after(self, chosen: np.ndarray) -> np.ndarray:
         """Return the AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
         found = self.auc[np.arange(len(self.auc)), chosen].copy()
         for k, columns in enumerate(self.columns):
@@ -209,24 +215,24 @@ class Encoded(Compared):
         As `auc`, of the embeddings.
     """
 
-    embedding_auc: np.ndarray = None
+    embedding_auc: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
-    def differ(self):
+    def differ(self) -> np.ndarray:
         """Mask (N,) of sites with different samples or embeddings."""
         return super().differ | (self.embedding_auc >= DIFFERENT)
 
     @property
-    def apart(self):
+    def apart(self) -> np.ndarray:
         """Mask (N,) of sites that train no model, because their embeddings differ from those of most sites."""
         different = self.embedding_auc >= DIFFERENT
         return different if different.sum() <= (len(different) - 1) / 2 else np.zeros(len(different), bool)
 
-    def candidates(self, k):
+    def candidates(self, k: int) -> list[int]:
         """Return [0]: embeddings are not changed."""
         return [0]
 
-    def after(self, chosen):
+    def after(self, chosen: np.ndarray) -> np.ndarray:
         """Return the AUC (N,) of the embeddings."""
         return self.embedding_auc
 
@@ -240,12 +246,14 @@ class Encoded(Compared):
 
 
 # ---- at the site
-def plain(x):
+def plain(x: torch.Tensor) -> torch.Tensor:
     """Return samples (n, ...) as float32, uint8 scaled to [0, 1]."""
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
-def describe_columns(client, model, received):
+def describe_columns(
+    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Reply statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
     labels = client.y.numpy()
     if client.x.ndim != 2 or client.x.shape[1] > MOST_COLUMNS:
@@ -264,7 +272,15 @@ def describe_columns(client, model, received):
     return {"columns": torch.from_numpy(found), "class_columns": torch.from_numpy(by_class)}
 
 
-def describe_inputs(client, model, received, *, changes, width, seed):
+def describe_inputs(
+    client: "Client",
+    model: "LocalModel | None",
+    received: dict[str, torch.Tensor],
+    *,
+    changes: list[tuple[str, str]],
+    width: int,
+    seed: int,
+) -> dict[str, torch.Tensor]:
     """Reply class means and covariances of a coarse description of the inputs under each change (turn, tone)."""
     labels, changes = client.y.numpy(), [Change(*each) for each in changes]
     features = _describe(client, received, changes)
@@ -283,14 +299,18 @@ def describe_inputs(client, model, received, *, changes, width, seed):
     return {"class_means": torch.from_numpy(means), "covariances": torch.from_numpy(covariances)}
 
 
-def describe_embeddings(client, model, received):
+def describe_embeddings(
+    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Reply the mean and standard deviation (2, D) of the embeddings."""
     points = client.rows["input/embedding"].numpy().astype(np.float64)
     moments = np.stack([points.mean(0), points.std(0)]) if len(points) >= LEAST else np.zeros((2, points.shape[1]))
     return {"embedding_moments": torch.from_numpy(moments)}
 
 
-def project_embeddings(client, model, received, *, width):
+def project_embeddings(
+    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor], *, width: int
+) -> dict[str, torch.Tensor]:
     """Reply class means and covariances of random projections of the embeddings."""
     labels = client.y.numpy()
     center, spread = (row.numpy() for row in received["embedding_center"])
@@ -317,7 +337,7 @@ def _classes_to_describe(labels):
     return np.flatnonzero(classes_to_describe(np.bincount(labels)))
 
 
-def classes_to_describe(counts):
+def classes_to_describe(counts: np.ndarray) -> np.ndarray:
     """Return the mask (..., C) of classes that a site with these numbers of samples describes.
 
     Each has at least LEAST samples.  If 1 to LEAST - 1 samples remain, the smallest of these classes is left out as well:
@@ -385,7 +405,7 @@ def _vector(x, center, spread, suspects=()):
     return np.concatenate([z, z**2], 1)
 
 
-def apply_change(client, x, change, received):
+def apply_change(client: "Client", x: torch.Tensor, change: Change, received: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return samples (n, ...) of a client after a change, scaled as by `plain`; `describe_inputs` came before."""
     x = plain(x)
     if not client.inputs.image:
@@ -413,7 +433,7 @@ def _turn(x, change):
 
 
 # ---- the server
-def possible(kind, shape):
+def possible(kind: str, shape: Sequence[int]) -> list[Change]:
     """Return the changes to compare for samples of a kind and a shape (H, W, channels), simplest first."""
     if kind != "image":
         return [Change(), Change(tone="columns")] if kind == "vector" else [Change()]
@@ -422,7 +442,7 @@ def possible(kind, shape):
     return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
 
 
-def fill_missing(statistics, counts, least=LEAST):
+def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST) -> np.ndarray:
     """Return statistics (N, ...) where sites with fewer than `least` samples, which send zeros, have the others' median.
 
     Parameters
@@ -438,7 +458,7 @@ def fill_missing(statistics, counts, least=LEAST):
     return out
 
 
-def compare_inputs(replies, counts, changes):
+def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: int) -> np.ndarray:
     """Return the AUC (N, changes) of each site's inputs under each change against the unchanged inputs of the others.
 
     Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.

@@ -1,8 +1,10 @@
 """Client steps of an audit; only their replies leave a site."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +19,10 @@ from fnlkit.methods.neighbor_votes import neighbors_for
 from fnlkit.review import cells, copies, shifts
 from fnlkit.review.designs import GROUPS
 from fnlkit.review.small_sites import hidden, hide_few
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 # A model of the site itself is trained on at most this many samples, with inputs reduced to this many principal components.
 MOST_SAMPLES, COMPONENTS = 4000, 40
@@ -50,14 +56,16 @@ SENDS = {
 }  # fmt: skip
 
 
-def describe(client, model, received):
+def describe(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Reply the number of samples of each given label (C,), and the counts of the last review with a guarantee."""
     counts, terms = client.last_review or (torch.zeros((GROUPS, 4), dtype=torch.int64), torch.zeros(2, dtype=torch.float64))
     labels = torch.bincount(client.y, minlength=client.classes)
     return {"class_counts": labels, "review_counts": counts, "review_terms": terms}
 
 
-def try_changes(client, model, received, *, changes):
+def try_changes(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, changes: list[tuple[str, str]]
+) -> "dict[str, torch.Tensor]":
     """Keep the received model's probabilities under each change (turn, tone); reply how many agree with the labels.
 
     With embeddings, the model judges by them. Unused places among the `tried` changes, which have the number -1, count as 0.
@@ -80,12 +88,12 @@ def try_changes(client, model, received, *, changes):
     return hide_few(client, {"agreeing": agreeing})
 
 
-def use_given_probabilities(client, model, received):
+def use_given_probabilities(client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]) -> None:
     """Judge labels by the given probabilities of the user's model instead of a received model."""
     client.rows["audit/tried"] = client.rows.pop("input/probabilities")[:, None]
 
 
-def choose_change(client, model, received):
+def choose_change(client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]) -> "dict[str, torch.Tensor]":
     """Keep the probabilities under the chosen change; reply the table of predictions.
 
     Classes that the model has not seen cannot be judged: their labels count as predicted. If the class shares of the site
@@ -105,7 +113,7 @@ def choose_change(client, model, received):
     return hide_few(client, reply)
 
 
-def adapt_probabilities(probabilities, trained_shares, steps=50):
+def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, steps: int = 50) -> np.ndarray:
     """Return probabilities (n, C) for the class shares of these samples, which are estimated from the probabilities.
 
     Parameters
@@ -125,7 +133,9 @@ def adapt_probabilities(probabilities, trained_shares, steps=50):
     return out
 
 
-def judge_within(client, model, received, *, seed):
+def judge_within(
+    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor], *, seed: int
+) -> "dict[str, torch.Tensor]":
     """Compare the site's labels with a cross-validated model of the site itself, and with the model of the others."""
     labels = client.y.numpy()
     p = within_probabilities(points_of(client), labels, client.classes, stream(seed, "within", client=client.id))
@@ -144,17 +154,19 @@ def judge_within(client, model, received, *, seed):
     return hide_few(client, reply)
 
 
-def judge_labels(client, model, received, *, prior, seed):
+def judge_labels(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, prior: float, seed: int
+) -> "dict[str, torch.Tensor]":
     """Reply the range of the number of wrong labels and the expected counts; keep the judgment of each sample."""
     return hide_few(client, em.judge_at_home(client, model, received, prior=prior, seed=seed))
 
 
-def use_own_model(client, model, received):
+def use_own_model(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> None:
     """Judge labels by the model of the site itself instead of the model of the other sites."""
     client.rows["estimate/probabilities"] = client.rows["audit/within"]
 
 
-def withhold(client, model, received):
+def withhold(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> None:
     """Flag no sample, because no model can judge the labels here; the scores remain as an order for a review.
 
     Each score is the mean of two scores: by the models of the other sites, and by the model of the site itself.
@@ -165,7 +177,9 @@ def withhold(client, model, received):
     client.rows["estimate/confidence"] = 1 - client.rows["estimate/issue"]
 
 
-def detect(client, model, received, *, detectors, seed):
+def detect(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, detectors: Sequence[str], seed: int
+) -> "dict[str, torch.Tensor]":
     """Keep which samples each detector flags; reply the counts of each detector and of their agreement.
 
     Parameters
@@ -174,8 +188,9 @@ def detect(client, model, received, *, detectors, seed):
         Names in fnlkit.estimators.DETECTORS; `em` comes first and has judged the labels before.
     """
     labels = client.y.numpy()
-    points = points_of(client) if {"knn", "aum"} & set(detectors) else None
-    if points is not None and "input/embedding" not in client.rows:
+    needed = bool({"knn", "aum"} & set(detectors))
+    points = points_of(client) if needed else np.zeros((len(labels), 0))
+    if needed and "input/embedding" not in client.rows:
         spread = points.std(0)
         points = (points - points.mean(0)) / np.where(spread > 1e-12, spread, 1.0)
     flags = [client.rows["estimate/flagged"].numpy()]
@@ -186,7 +201,7 @@ def detect(client, model, received, *, detectors, seed):
             found = confident_class(p, class_thresholds(p, labels))
             found = np.where(found < 0, labels, found)
         elif name == "knn" and len(labels) > 1:
-            k = min(int(neighbors_for([len(labels)], client.classes)[0]), len(labels) - 1)
+            k = min(int(neighbors_for(np.array([len(labels)]), client.classes)[0]), len(labels) - 1)
             draws = stream(seed, "knn", client=client.id)
             found, _ = knn_vote(points, labels, k=k, classes=client.classes, seed=draws)
         elif name == "aum":
@@ -200,12 +215,12 @@ def detect(client, model, received, *, detectors, seed):
     return hide_few(client, {"detected": torch.from_numpy(flags.sum(1)), "agreed": torch.from_numpy(agreed)})
 
 
-def points_of(client):
+def points_of(client: "Client") -> np.ndarray:
     """Return the inputs (n, D) of the model of the site itself: embeddings if available, otherwise values or small images."""
     if "input/embedding" in client.rows:
         return client.rows["input/embedding"].numpy().astype(np.float64)
     if client.inputs.image:
-        small = [min(side, SIDE) for side in client.x.shape[1:3]]
+        small = min(client.x.shape[1], SIDE), min(client.x.shape[2], SIDE)
         parts = [shifts.plain(part).movedim(-1, 1) for part in client.x.split(shifts.BLOCK)]
         x = torch.cat([torch.nn.functional.adaptive_avg_pool2d(part, small) for part in parts])
     elif client.x.ndim > 2:  # spectrograms: mean and deviation over time
@@ -215,7 +230,7 @@ def points_of(client):
     return x.reshape(len(x), -1).numpy().astype(np.float64)
 
 
-def within_probabilities(points, labels, classes, rng):
+def within_probabilities(points: np.ndarray, labels: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:
     """Return probabilities (n, C) of a model of these samples, each predicted without the sample itself.
 
     The model is logistic regression or a vote of neighbors, whichever predicts more labels.

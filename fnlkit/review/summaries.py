@@ -5,10 +5,13 @@ Sums of few samples reveal these samples.  A class with fewer than LEAST samples
 moments have at most a quarter as many dimensions as the site has samples.  The counts of the second file are multiples of 5.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, federated
@@ -16,7 +19,12 @@ from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import differing, rounding, shifts, site, statistics, verdict
 from fnlkit.review.results import Names, describe_sites
-from fnlkit.review.shifts import LEAST
+from fnlkit.review.shifts import LEAST, Change, Compared
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client
+    from fnlkit.review.records import ColumnDifference, SiteAudit
+
 
 # Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
 SIZES, PER_FEATURE = (8, 16, 32, 64, 128, 256), 4
@@ -41,7 +49,7 @@ LARGEST = 1e6  # of an entry of a head or of its message
 
 
 # ---- at the site
-def scale_of(mean, std):
+def scale_of(mean: ArrayLike, std: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return (mean, std) of columns, rounded so that sums in another order give the same scale.
 
     Parameters
@@ -52,7 +60,7 @@ def scale_of(mean, std):
     return np.round(np.asarray(mean, np.float64) / std, 3) * std, std
 
 
-def features(client, scale=None):
+def features(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
     """Return the features (n, D) of a client's samples, of which the first ones are a random rotation or projection.
 
     Columns of a table are standardized by `scale`.  Features of a backbone and sounds are standardized within each sample.
@@ -84,19 +92,19 @@ def features(client, scale=None):
     return first * np.minimum(1, bound / np.maximum(np.linalg.norm(first, axis=1, keepdims=True), 1e-12))
 
 
-def dimensions(samples, width):
+def dimensions(samples: int, width: int) -> int:
     """Return how many of `width` features a site with this many samples may send."""
     return max((size for size in {*SIZES, width} if size <= min(width, samples // PER_FEATURE)), default=0)
 
 
-def sums(points, labels, classes):
+def sums(points: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return counts (C,), class sums (C, D) and second moments (D, D) of features (n, D)."""
     by_class = np.zeros((classes, points.shape[1]))
     np.add.at(by_class, labels, points)
     return np.bincount(labels, minlength=classes), by_class, points.T @ points
 
 
-def large_classes(client):
+def large_classes(client: "Client") -> "tuple[Client, np.ndarray]":
     """Return (client with the classes of at least LEAST samples only, mask (n,) of these samples)."""
     counts = torch.bincount(client.y, minlength=client.classes)
     mask = (counts >= LEAST)[client.y]
@@ -106,7 +114,7 @@ def large_classes(client):
     ), mask.numpy()
 
 
-def summarize(client, scale=None):
+def summarize(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file.
 
     Parameters
@@ -134,7 +142,9 @@ def summarize(client, scale=None):
     return first | {"moments": (moments + moments.T) / 2} | described
 
 
-def judge(client, heads, number, *, changes, seed=0):
+def judge(
+    client: "Client", heads: dict[str, np.ndarray], number: int, *, changes: list[Change], seed: int = 0
+) -> dict[str, np.ndarray]:
     """Return the arrays of a site's second file, and keep the judgment of each sample as an audit does.
 
     Parameters
@@ -169,7 +179,7 @@ def judge(client, heads, number, *, changes, seed=0):
     chosen, p = _probabilities(client, head, told, changes, scale)
     client.rows["input/probabilities"] = torch.from_numpy(p)
     site.use_given_probabilities(client, None, {})
-    message = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
+    message: dict[str, Any] = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
     message["trained_shares"] = received["shares"][number]
     predicted = site.choose_change(client, None, message)["predicted"].numpy()
     own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
@@ -189,18 +199,19 @@ def judge(client, heads, number, *, changes, seed=0):
     return reply | described
 
 
-def keep_suspects(client, p, *, seed=0):
+def keep_suspects(client: "Client", p: np.ndarray, *, seed: int = 0) -> None:
     """Keep the judgment of each sample of a client, from probabilities (n, C) of a classifier of other sites."""
     whole, (client, mask) = client, large_classes(client)
     if not len(client.y):
-        return federated.keep_judgment(whole, np.zeros(len(mask)), np.zeros(len(mask), bool), whole.y.numpy().copy())
+        federated.keep_judgment(whole, np.zeros(len(mask)), np.zeros(len(mask), bool), whole.y.numpy().copy())
+        return
     client.rows["input/probabilities"] = torch.from_numpy(p[mask])
     site.use_given_probabilities(client, None, {})
-    message = {"chosen": 0, "known": torch.ones(client.classes, dtype=torch.bool), "adapt": False}
+    message: dict[str, Any] = {"chosen": 0, "known": torch.ones(client.classes, dtype=torch.bool), "adapt": False}
     message["trained_shares"] = torch.full((client.classes,), 1 / client.classes, dtype=torch.float64)
     predicted = site.choose_change(client, None, message)["predicted"].numpy()
     site.judge_within(client, None, {}, seed=seed)
-    return _keep(whole, client, mask, _estimate(client, seed), predicted)
+    _keep(whole, client, mask, _estimate(client, seed), predicted)
 
 
 def _keep(whole, client, mask, judged, predicted):
@@ -261,12 +272,12 @@ def _estimate(client, seed):
 
 
 # ---- the coordinator
-def bound_of(width):
+def bound_of(width: int) -> float:
     """Return the largest norm of the features of a sample."""
     return CLIP * np.sqrt(width)
 
 
-def impossible(first, classes, most):
+def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
     """Return why no data can have the sums of a first file, as a text; "" if some can.
 
     Parameters
@@ -311,7 +322,9 @@ def _within(first):
     return (first["moments"] - first["sums"].T @ (first["sums"] / n)) / max(1, int(first["counts"].sum()))
 
 
-def discriminant(counts, by_class, moments, shrinkage=SHRINKAGE):
+def discriminant(
+    counts: np.ndarray, by_class: np.ndarray, moments: np.ndarray, shrinkage: float = SHRINKAGE
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
 
     The covariance within the classes is (1 - s) S + s t I, where t is the mean variance.  A class without samples has a large
@@ -329,7 +342,7 @@ def discriminant(counts, by_class, moments, shrinkage=SHRINKAGE):
     return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)
 
 
-def different(firsts):
+def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
     """Return the mask (N,) of sites whose features differ from those of most sites, by the sums; none if most differ."""
     counts = np.stack([first["counts"] for first in firsts])
     sizes = np.array([first["sums"].shape[1] for first in firsts])
@@ -345,14 +358,14 @@ def different(firsts):
     return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
 
 
-def compare_columns(firsts):
+def compare_columns(firsts: list[dict[str, np.ndarray]]) -> "tuple[np.ndarray, list[list[ColumnDifference]], np.ndarray]":
     """Return (columns (N, 5, d), findings and fits of fnlkit.review.differing.differing_columns)."""
     counts = np.stack([first["counts"] for first in firsts])
     columns = shifts.fill_missing(np.stack([first["columns"] for first in firsts]), counts, shifts.LEAST_COLUMNS)
     return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
 
 
-def widen(center, scale):
+def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return center and spread (2, d) of columns with spreads that clip no value near the mean of the agreed scale.
 
     The description of the inputs clips values at 5 spreads from the center.  A narrow range could single out a sample of which
@@ -367,7 +380,7 @@ def widen(center, scale):
     return np.stack([center[0], np.maximum(center[1], needed)])
 
 
-def narrow(heads, number, client, scale):
+def narrow(heads: dict[str, np.ndarray], number: int, client: "Client", scale: tuple[np.ndarray, np.ndarray]) -> str:
     """Return why the description of the inputs by a message could single out samples, as a text; "" if it cannot.
 
     Parameters
@@ -393,7 +406,11 @@ def narrow(heads, number, client, scale):
     return ""
 
 
-def make_heads(firsts, scale=None, classify=discriminant):
+def make_heads(
+    firsts: list[dict[str, Any]],
+    scale: tuple[np.ndarray, np.ndarray] | None = None,
+    classify: Callable[..., tuple[np.ndarray, np.ndarray]] = discriminant,
+) -> dict[str, np.ndarray]:
     """Return the message to the sites: for each one a classifier from the sums of the others.
 
     Sites with other inputs than most sites enter no classifier but are judged.
@@ -456,7 +473,7 @@ def make_heads(firsts, scale=None, classify=discriminant):
     }
 
 
-def implausible(second, first):
+def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> str:
     """Return why no data with the sums of a first file can have a second file, as a text; "" if some can."""
     counts, classes = first["counts"], len(first["counts"])
     n, shapes = int(counts.sum()), {name: values.shape for name, values in second.items() if values.shape}
@@ -486,7 +503,9 @@ def implausible(second, first):
     return ""
 
 
-def compare_inputs(firsts, seconds, changes):
+def compare_inputs(
+    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], changes: list[Change]
+) -> Compared:
     """Return the fnlkit.review.shifts.Compared inputs of the sites."""
     counts = np.stack([first["counts"] for first in firsts])
     columns, found, fits = compare_columns(firsts)
@@ -497,12 +516,22 @@ def compare_inputs(firsts, seconds, changes):
     return shifts.Compared(changes, auc, found, fits, np.median(columns[:, :2, 0], 0))
 
 
-def range_of(seconds, expected):
+def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict[str, np.ndarray]:
     """Return the fnlkit.estimators.em.estimates_of second files of `judge` and restored counts by true and given class."""
-    return em.estimates_of(*(np.array([int(second[name]) for second in seconds]) for name in ("low", "high")), expected)
+    low, high = (np.array([int(second[name]) for second in seconds]) for name in ("low", "high"))
+    return em.estimates_of(low, high, expected)
 
 
-def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
+def conclude(
+    firsts: list[dict[str, Any]],
+    heads: dict[str, np.ndarray],
+    seconds: list[dict[str, Any]],
+    *,
+    changes: list[Change],
+    classes: list[str],
+    names: list[str],
+    columns: list[str] | None = None,
+) -> "tuple[list[SiteAudit], np.ndarray]":
     """Return (rows of the sites, T[true, given]) by the rules of an audit.
 
     Parameters

@@ -1,16 +1,21 @@
 """Select and order the samples of a site that a person should review."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN
+from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.components.parameters import Count, Share, check_arguments
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
 from fnlkit.review.designs import Design, plan_design
 from fnlkit.review.guarantees import draw_reviews
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
 
 # Smallest resemblance of a displayed neighbor: 1 for a copy, 0 on average for two random samples.
 ALIKE = 0.6
@@ -42,13 +47,13 @@ class Selection:
     design: Design | None = None
     candidates: np.ndarray | None = None
 
-    def part(self, i):
+    def part(self, i: int) -> str:
         """Return the word for the part of the review to which sample `i` belongs."""
         return PARTS[self.design is not None][0 if self.suspect[i] else 1]
 
 
 @check_arguments
-def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, seed=0):
+def choose(federation: Federation, client: int, *, budget: Count = 200, at_random: Share = 0.2, seed: int = 0) -> Selection:
     """Return the Selection of a client's samples: the highest issue scores and a random sample of the others.
 
     Samples with the highest scores reveal wrong labels fastest, but they do not show how many wrong labels are left. The
@@ -99,9 +104,18 @@ def _must_be_scored(federation, client):
 
 @check_arguments
 def choose_guaranteed(
-    federation, client, *, guarantee, budget: Count = 200, at_random: Share = 0.2, candidates=None, confidence=None, errors=0.0,
-    given=None, seed=0,
-):  # fmt: skip
+    federation: Federation,
+    client: int,
+    *,
+    guarantee: float,
+    budget: Count = 200,
+    at_random: Share = 0.2,
+    candidates: int | None = None,
+    confidence: float | None = None,
+    errors: float = 0.0,
+    given: int | None = None,
+    seed: int = 0,
+) -> Selection:
     """Return the Selection of a review with a guarantee: random candidates and random other samples.
 
     Parameters
@@ -126,7 +140,13 @@ def choose_guaranteed(
     held = np.asarray(federation.whole().clients[client])
     open_ones = held[~find_reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
-    options = {"q": guarantee, "candidates": candidates, "confidence": confidence, "errors": errors, "given": given}
+    options: dict[str, Any] = {
+        "q": guarantee,
+        "candidates": candidates,
+        "confidence": confidence,
+        "errors": errors,
+        "given": given,
+    }
     random_ones = round(at_random * budget)
     design, top = plan_design(federation, client, budget - random_ones, random=random_ones, **options)
     rest = open_ones[~np.isin(open_ones, top)]
@@ -139,12 +159,12 @@ def choose_guaranteed(
     return Selection(positions[order], np.isin(positions[order], top), len(rest), design, top)
 
 
-def find_reviewed(federation):
+def find_reviewed(federation: Federation) -> np.ndarray:
     """Return a mask (n,) of samples whose label a person decided."""
     return np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool)
 
 
-def client_of(federation, name):
+def client_of(federation: Federation, name: str) -> int:
     """Return the number of a client from its name or number.
 
     Raises
@@ -162,7 +182,7 @@ def client_of(federation, name):
     raise InputError(f"`client` {name}: no site has this name{nearest(name, names)}; the sites are {known}")
 
 
-def class_of(federation, name):
+def class_of(federation: Federation, name: str) -> int:
     """Return the number of a class from its name.
 
     Raises
@@ -177,13 +197,13 @@ def class_of(federation, name):
     return names.index(name)
 
 
-def points_of(dataset, held):
+def points_of(dataset: "Dataset", held: np.ndarray) -> np.ndarray:
     """Return only the samples at some positions (m, D), with features of vectors scaled to standard deviation 1."""
     x = np.asarray(dataset.x_train[held]).reshape(len(held), -1)
     return x / np.maximum(x.std(0), 1e-12) if dataset.kind == "vector" else x
 
 
-def neighbors_of(points, positions, held, count=3):
+def neighbors_of(points: np.ndarray, positions: np.ndarray, held: np.ndarray, count: int = 3) -> list[Any]:
     """Return the nearest similar samples of each position, as a list of arrays of at most `count` positions.
 
     Two samples are similar if their squared distance is at most 1 - `ALIKE` times the squared distance of two random samples

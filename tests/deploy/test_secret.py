@@ -115,7 +115,7 @@ def test_secure_mean_of_the_remaining_sites():
 
 
 def test_two_means_reveal_the_site_that_only_one_contains():
-    """A limit that docs/secure-aggregation.md states: the difference of two sums is the update of a site."""
+    """A limit that docs/deployment-settings.md states: the difference of two sums is the update of a site."""
     updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
     (whole, *_), (rest, *_) = five(updates, weights), five(updates, weights, (1,))
     found = (whole.numpy() * sum(weights) - rest.numpy() * (sum(weights) - 100)) / 100

@@ -179,7 +179,7 @@ def test_hashes_reveal_nothing_without_the_salt(parts):
 def test_many_samples_are_not_near_copies_of_each_other(columns):
     """However many samples other sites hold, chance makes no copies of them, and planted ones are found."""
     rng = np.random.default_rng(7)
-    parts = list(rng.normal(size=(SITES, 1500, columns)).astype(np.float32))
+    parts = list(rng.normal(size=(SITES, 1000, columns)).astype(np.float32))
     said, exact, near = found(parts)
     assert exact == near == [{}] * SITES
     step = rng.normal(size=(40, columns)) * float(said[0]["near_distance"][0]) / 8 / columns**0.5

@@ -85,7 +85,8 @@ def superexec(arguments: Sequence[str], launch: Callable[[list[str]], Any]) -> N
     def popen(words: Sequence[str], **how: Any) -> Any:
         return launch(list(words)) if words[0] == _CLIENTAPP else start(words, **how)
 
-    subprocess_executor.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess_executor.subprocess.DEVNULL)
+    only: Any = SimpleNamespace(Popen=popen, DEVNULL=subprocess_executor.subprocess.DEVNULL)
+    subprocess_executor.subprocess = only
     sys.argv = ["flower-superexec", *arguments]
     try:
         flower_superexec()

@@ -101,7 +101,8 @@ class Simulation:
         if self.address:
             self._join()
         logging.getLogger("flwr").setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
-        self._stop, given, self._error = threading.Event(), queue.Queue(), None
+        given: queue.Queue[Any] = queue.Queue()
+        self._stop, self._error = threading.Event(), None
         self._thread = threading.Thread(target=self._runs, args=(given,), name="fnlkit-flower", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS

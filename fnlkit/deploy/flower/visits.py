@@ -40,8 +40,8 @@ class NodeObjects:
     """
 
     network: Network
-    clients: Mapping[int, Client]
-    notebook: Callable[[int], Notebook]
+    clients: Any
+    notebook: Callable[[int], Notebook] | None
     allowed: Callable[[str, str], bool] | None = None
     accept: Callable[[int, dict[str, torch.Tensor]], object] | None = None
     keep: Callable[[Client], object] | None = None

@@ -5,8 +5,10 @@ cross-validated model of the site itself judges.  If neither model predicts the 
 flagged.  Only the sums and counts of `SENDS` leave a site.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +26,11 @@ from fnlkit.review.tasks import confidence, model, regression
 from fnlkit.review.tasks.records import LabelAudit, LabelSkill, PresentLabelAudit, TaskSite
 from fnlkit.review.tasks.tokens import sentence_quality
 from fnlkit.review.verdict import AGREES, WITHIN, WRONG
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
 
 LINKS = {"multilabel": "sigmoid", "regression": "identity", "tokens": "softmax"}
 SENDS = {**model.SENDS, **confidence.SENDS, **regression.SENDS}
@@ -46,18 +53,26 @@ class Exchange:
     """Traffic and declared replies of an audit."""
 
     seed: int
-    sends: dict
+    sends: dict[str, Any]
     traffic: Traffic = field(default_factory=Traffic)
-    replies: list = field(default_factory=list)
+    replies: list[Any] = field(default_factory=list)
     sites: None = None  # the samples of these tasks are in this process
     engine: str = "sequential"
 
-    def add_traffic(self, traffic):
+    def add_traffic(self, traffic: Traffic) -> None:
         """Add the traffic of a round."""
         self.traffic.add(traffic)
 
 
-def audit(federation, dataset, *, embeddings=None, folds=5, seed=0, say=None):
+def audit(
+    federation: "Federation",
+    dataset: "Dataset",
+    *,
+    embeddings: np.ndarray | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    say: Callable[..., Any] | None = None,
+) -> tuple[list[TaskSite], dict[str, Any], dict[str, dict[str, Any]], Traffic]:
     """Return (sites, arrays, sent, traffic) of an audit of a federation with a task in `LINKS`.
 
     Parameters
@@ -265,9 +280,10 @@ def describe_site(row: TaskSite) -> tuple[str, list[str], list[str]]:
     for one in row.labels:
         if one.noisier:
             finding = WRONG
-            more = f", {100 * one.missing:.0f} % of the positives lack it" if (getattr(one, "missing", None) or 0) > 0.1 else ""
+            missing = (one.missing or 0.0) if isinstance(one, PresentLabelAudit) else 0.0
+            more = f", {100 * missing:.0f} % of the positives lack it" if missing > 0.1 else ""
             ends = f"{100 * one.low:.0f} to {100 * one.high:.0f} %"
-            words.append(f"{one.label}: {100 * one.level:.0f} % wrong ({ends}){more}.")
+            words.append(f"{one.label}: {100 * (one.level or 0.0):.0f} % wrong ({ends}){more}.")
     if row.noisier:
         following.append("review the suspects")
     if not words and any(one.judge == "own" for one in row.labels):

@@ -5,6 +5,7 @@ The thresholds equal the thresholds of `cleanlab` on the pooled data of all clie
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +14,11 @@ from fnlkit.components.declarations import Sent
 from fnlkit.estimators.confident import label_cells, off_diagonal
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.kernels.counting import confident_class, thresholds_of
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+
 
 SENDS = {
     "label_sums": Sent("sums of the probabilities of given labels, by problem and label", "once", ("L", "c"), low=0),
@@ -25,14 +31,14 @@ SENDS = {
 }
 
 
-def problems(task, predicted, targets):
+def problems(task: str, predicted: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (labels (n, L), probabilities (n, L, c)) from predictions and targets (n, K)."""
     if task == "multilabel":
         return targets.astype(np.int64), np.stack([1 - predicted, predicted], -1)
     return targets.argmax(1)[:, None], predicted[:, None]
 
 
-def judge_labels(labels, probabilities, limits):
+def judge_labels(labels: np.ndarray, probabilities: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (flagged (n, L), confident class (n, L)) of labels and probabilities (n, L, c) under thresholds (L, c).
 
     A sample is flagged as in ``cleanlab.filter.find_label_issues(filter_by="confident_learning")``: the model is confident in
@@ -42,7 +48,7 @@ def judge_labels(labels, probabilities, limits):
     return (found >= 0) & (found != labels) & (probabilities.argmax(-1) != labels), found
 
 
-def quality(labels, probabilities):
+def quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return cleanlab's quality (n,) of labels: probabilities of the given labels, averaged with most weight on the smallest.
 
     The average of several problems is the exponential moving average of the descending probabilities with weight 0.8.
@@ -54,7 +60,7 @@ def quality(labels, probabilities):
     return out
 
 
-def levels(cells, seed):
+def levels(cells: np.ndarray, seed: int) -> np.ndarray:
     """Return (level, low, high), each (N, L), from the cells (N, L, 3, c) of the clients."""
     out = np.zeros((3, *cells.shape[:2]))
     for j in range(cells.shape[1]):
@@ -64,7 +70,9 @@ def levels(cells, seed):
 
 
 # ---- at the client
-def keep_judge(client, model, received, *, task):
+def keep_judge(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, task: str
+) -> dict[str, torch.Tensor]:
     """Keep the probabilities of the chosen models; reply sums for the thresholds.  Labels with the choice -1 are skipped."""
     chosen, predicted = received["chosen"].numpy(), client.rows["task/predicted"].numpy()
     targets = client.rows["input/target"].numpy()
@@ -78,7 +86,7 @@ def keep_judge(client, model, received, *, task):
     return {"label_sums": torch.from_numpy(sums), "label_numbers": torch.from_numpy(numbers.astype(np.int64))}
 
 
-def judge(client, model, received, *, task):
+def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, task: str) -> dict[str, torch.Tensor]:
     """Keep issue scores, flags, suggestions and qualities; reply cells.  Suggestions are columns of 0 and 1."""
     p, chosen, targets = client.rows["task/probabilities"].numpy(), received["chosen"].numpy(), client.rows["input/target"]
     labels, _ = problems(task, p[..., -1] if task == "multilabel" else p[:, 0], targets.numpy())
@@ -101,7 +109,9 @@ def judge(client, model, received, *, task):
     return {"cells": torch.from_numpy(cells)}
 
 
-def estimate(session, chosen, task, seed):
+def estimate(
+    session: "ClientSession", chosen: np.ndarray, task: str, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (level, low, high (N, L), wrong, totals (N, L), cells (N, L, 3, c)) of the clients' labels.
 
     Parameters

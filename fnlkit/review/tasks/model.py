@@ -5,7 +5,9 @@ by random cosines (Rahimi, Recht 2007).  Robust least squares (Huber 1964) need 
 need a sum of gradients per round and use the bound of Böhning 1992 instead of a new Hessian.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +16,12 @@ from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
 from fnlkit.review.site import points_of
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+    from fnlkit.server.clients import Replies
+
+
 MOST, COSINES = 64, 200
 # Weight of the cosines relative to the scaled inputs, and penalty of squared weights.
 AMPLITUDE, PENALTY = 2.0, 1.0
@@ -21,7 +29,7 @@ ROUNDS, FOLDS = 40, 5
 # Rounds of least squares with Huber's weights: a residual beyond HUBER robust deviations of the site counts less.
 REWEIGHTED, HUBER, LEAST = 4, 1.345, 0.01
 RANKS = 81  # bins of predicted log odds
-_ANY = {"low": -1e200, "high": 1e200}  # inputs and targets can be in any unit
+_ANY: dict[str, Any] = {"low": -1e200, "high": 1e200}  # inputs and targets can be in any unit
 SENDS = {
     "input_sums": Sent("sums of the inputs", "once", ("D",), **_ANY),
     "target_sums": Sent("sums of the targets", "once", ("K",), **_ANY),
@@ -45,7 +53,7 @@ SENDS = {
 }
 
 
-def outputs(scores, link):
+def outputs(scores: np.ndarray, link: str) -> np.ndarray:
     """Return predictions from linear scores (..., K): ``identity``, ``sigmoid`` or ``softmax``."""
     if link == "identity":
         return scores
@@ -55,7 +63,7 @@ def outputs(scores, link):
     return odds / odds.sum(-1, keepdims=True)
 
 
-def solve(gram, cross, link, gradients):
+def solve(gram: np.ndarray, cross: np.ndarray, link: str, gradients: Callable[..., Any]) -> np.ndarray:
     """Return weights (folds, F, K) from sums of products.
 
     Parameters
@@ -77,7 +85,7 @@ def solve(gram, cross, link, gradients):
     return weights
 
 
-def fit(session, groups, link, seed):
+def fit(session: "ClientSession", groups: np.ndarray, link: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (weights (folds, F, K), deviation of the targets (K,)): a model per group of clients, fitted on all others.
 
     The clients keep their features as the row ``task/features``.
@@ -103,7 +111,7 @@ def fit(session, groups, link, seed):
     out = np.arange(groups.max() + 1)[:, None] != groups  # (folds, N): clients that fit each model
     gram, cross = (np.einsum("fn,nij->fij", out.astype(float), told[name].numpy()) for name in ("gram", "cross"))
 
-    def gradients(weights):
+    def gradients(weights: np.ndarray) -> np.ndarray:
         found = session.ask(partial(gradient, link=link), broadcast={"weights": torch.from_numpy(weights)})["gradient"]
         return np.einsum("fn,nfij->fij", out.astype(float), found.numpy())
 
@@ -127,19 +135,19 @@ def _basis(covariance):
 
 
 # ---- at the client
-def add(client, model, received):
+def add(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Keep the inputs; reply sums of inputs and targets."""
     client.rows["task/points"] = torch.from_numpy(points_of(client))
     return {"input_sums": client.rows["task/points"].sum(0), "target_sums": client.rows["input/target"].sum(0)}
 
 
-def add_products(client, model, received):
+def add_products(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Reply sums of products of inputs and of squares of targets, both centered."""
     x, y = client.rows["task/points"] - received["input"], client.rows["input/target"] - received["target"]
     return {"products": x.T @ x, "squares": (y**2).sum(0)}
 
 
-def prepare(client, model, received):
+def prepare(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Keep the features and scaled targets; reply their sums of products."""
     said = {name: values.numpy() for name, values in received.items()}
     z = (client.rows["task/points"].numpy() - said["mean"]) @ said["basis"]
@@ -151,7 +159,7 @@ def prepare(client, model, received):
     return {"gram": torch.from_numpy(features.T @ features), "cross": torch.from_numpy(features.T @ targets)}
 
 
-def reweight(client, model, received):
+def reweight(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Reply weighted sums of products for each model (Huber 1964)."""
     features, targets = (client.rows[f"task/{name}"].numpy() for name in ("features", "targets"))
     sums = [_weigh_equations(features, targets, weights) for weights in received["weights"].numpy()]
@@ -168,7 +176,7 @@ def _weigh_equations(features, targets, weights):
     return weighted.T @ features, weighted.T @ targets
 
 
-def gradient(client, model, received, *, link):
+def gradient(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, link: str) -> dict[str, torch.Tensor]:
     """Reply the sum of the gradients of each model."""
     features, targets = (client.rows[f"task/{name}"].numpy() for name in ("features", "targets"))
     return {"gradient": torch.from_numpy(_gradients(features, targets, received["weights"].numpy(), link))}
@@ -178,7 +186,9 @@ def _gradients(features, targets, weights, link):
     return np.stack([features.T @ (targets - outputs(features @ each, link)) for each in weights])
 
 
-def predict(client, model, received, *, link, seed):
+def predict(
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, link: str, seed: int
+) -> dict[str, torch.Tensor]:
     """Keep predictions (n, 2, K) of the model of the others and of a cross-validated own model; reply losses."""
     features, targets = (client.rows[f"task/{name}"].numpy() for name in ("features", "targets"))
     center, spread = client.state["task/scale"].numpy()
@@ -205,7 +215,7 @@ def _fit_alone(x, y, link):
     return weights
 
 
-def count_ranks(predicted, targets):
+def count_ranks(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return counts (2, K, 2, RANKS) of probabilities (n, 2, K) in bins of the log odds, by model, output and target."""
     p = np.clip(predicted, 1e-9, 1 - 1e-9)
     place = np.clip(np.rint(4 * np.log(p / (1 - p))), -(RANKS // 2), RANKS // 2).astype(np.int64) + RANKS // 2
@@ -217,7 +227,7 @@ def count_ranks(predicted, targets):
 
 
 # ---- at the server
-def skills(replies, link, sizes):
+def skills(replies: "Replies", link: str, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (skill, standard errors above no skill), each (N, 2, L), of the models of the others and of the site itself.
 
     For numbers, the skill is the share by which a model reduces the absolute error of the site's median.  For labels, it is the

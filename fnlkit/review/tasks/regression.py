@@ -3,11 +3,18 @@
 The robust baseline divides residuals by their median absolute deviation (MAD) per site.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+
 
 # Residuals, in standard deviations of the targets of all sites, are counted in bins of equal width of arsinh(residual / FINE).
 FINE, STEP, BINS = 0.02, 0.05, 200
@@ -25,12 +32,12 @@ SENDS = {
 _CENTERS = FINE * np.sinh(np.arange(-BINS, BINS + 1) * STEP)
 
 
-def quality(targets, predictions):
+def quality(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return cleanlab's quality exp(-|target - prediction|) of targets (n,), as ``method="residual"`` computes it."""
     return np.exp(-np.abs(np.asarray(predictions) - np.asarray(targets)))
 
 
-def robust(targets, predictions):
+def robust(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return |residual - median| / (1.4826 MAD) of targets (n,); 0 if the MAD is 0 and the residual is the median."""
     residual = np.asarray(targets, np.float64) - predictions
     away = np.abs(residual - np.median(residual))
@@ -38,20 +45,26 @@ def robust(targets, predictions):
     return np.divide(away, scale, out=np.where(away > 0, np.inf, 0.0), where=scale > 0)
 
 
-def bin_residuals(residuals):
+def bin_residuals(residuals: np.ndarray) -> np.ndarray:
     """Return the counts (2 BINS + 1,) of residuals (n,) by bin."""
     place = np.clip(np.rint(np.arcsinh(residuals / FINE) / STEP), -BINS, BINS).astype(np.int64) + BINS
     return np.bincount(place, minlength=2 * BINS + 1)
 
 
-def center_and_scale(counts):
+def center_and_scale(counts: np.ndarray) -> tuple[float, float]:
     """Return (median, 1.4826 MAD) of counted residuals, up to the width of a bin."""
     middle = np.repeat(_CENTERS, counts)
-    center = np.median(middle)
+    center = float(np.median(middle))
     return center, max(MAD * float(np.median(np.abs(middle - center))), FINE * STEP)
 
 
-def mixture(counts, center, scale, share=0.1, iterations=ITERATIONS):
+def mixture(
+    counts: np.ndarray,
+    center: float,
+    scale: float,
+    share: float = 0.1,
+    iterations: int = ITERATIONS,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (share of the wide component, scale, wide scale) from counts (..., bins), by expectation maximization.
 
     The wide scale is at least `WIDE` times the scale, which stays between 0.5 and 1.2 of its first value.
@@ -69,7 +82,7 @@ def mixture(counts, center, scale, share=0.1, iterations=ITERATIONS):
     return share, narrow, wide
 
 
-def posterior(squares, share, narrow, wide):
+def posterior(squares: np.ndarray, share: np.ndarray, narrow: np.ndarray, wide: np.ndarray) -> np.ndarray:
     """Return the probability of the wide component from squared residuals."""
     odds = np.log(np.maximum(share, 1e-12)) - np.log(np.maximum(1 - share, 1e-12)) + np.log(narrow / wide)
     odds = odds + squares / 2 * (1 / narrow**2 - 1 / wide**2)
@@ -77,7 +90,7 @@ def posterior(squares, share, narrow, wide):
 
 
 # ---- at the client
-def count_residuals(client, model, received):
+def count_residuals(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Keep the predictions of the chosen model; reply counts of residuals, and sums for a line through the predictions."""
     predicted = client.rows["task/predicted"][:, max(0, int(received["chosen"])), 0].numpy()
     targets = client.rows["input/target"][:, 0].numpy()
@@ -91,7 +104,7 @@ def count_residuals(client, model, received):
     }
 
 
-def judge(client, model, received):
+def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Keep issue scores, flags, predictions and qualities; reply the number of flags."""
     predicted, targets = client.rows["task/prediction"].numpy(), client.rows["input/target"][:, 0].numpy()
     center, share, narrow, wide, known = received["fitted"].tolist()
@@ -111,7 +124,9 @@ def judge(client, model, received):
     return {"flagged": torch.tensor(int(flagged.sum()))}
 
 
-def estimate(session, chosen, spread, seed):
+def estimate(
+    session: "ClientSession", chosen: np.ndarray, spread: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (level, low, high (N, 1)), wrong, totals (N, 1) and the lines (N, 2) through the predictions of the others.
 
     Parameters
@@ -137,7 +152,7 @@ def estimate(session, chosen, spread, seed):
     return levels, flagged[:, None], counts.sum(1)[:, None], lines(told["calibration"].numpy(), counts.sum(1))
 
 
-def lines(sums, numbers):
+def lines(sums: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return (slope, shift) (N, 2) of scaled targets on predictions from their sums; slope: ratio of standard deviations."""
     p, y, pp, py, yy = (sums / numbers[:, None]).T
     slope = np.sqrt(np.maximum(yy - y * y, 0) / np.maximum(pp - p * p, 1e-12)) * np.sign(py - p * y)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def sentence_quality(quality, sentences):
+def sentence_quality(quality: np.ndarray, sentences: np.ndarray) -> np.ndarray:
     """Return the smallest quality (n,) among the tokens of each token's sentence, as cleanlab scores sentences.
 
     Parameters
