@@ -81,6 +81,10 @@ def info(name: str, as_json: bool, as_croissant: bool) -> None:
         if as_json:
             sys.stdout.write(json.dumps({"name": name, "here": False}) + "\n")
         return
+    if known and (needs := datasets.required_parameters(name)):
+        if as_json:
+            sys.stdout.write(json.dumps({"name": name, "needs": needs}) + "\n")
+        return
     facts = _facts(datasets.load(name))
     if as_json:
         sys.stdout.write(json.dumps(facts) + "\n")

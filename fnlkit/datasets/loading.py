@@ -6,6 +6,7 @@ Files are downloaded only on request.  Labels are read at once, and samples on f
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pathlib
 import tempfile
@@ -151,10 +152,27 @@ def load(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; known: {', '.join(_KNOWN)}, "
             "or the path of an .npz, a .csv, a .parquet or an image folder"
         )
-    module, _, function = _KNOWN[spec.name][0].partition(":")
-    reader = getattr(importlib.import_module(module), function)
     more = {"of_site": of_site} if spec.name == "folder" else {}
-    return bind(spec, reader, "data set", given=("where", "download", "of_site"))(where=where, download=download, **more)
+    return bind(spec, _reader(spec.name), "data set", given=("where", "download", "of_site"))(
+        where=where, download=download, **more
+    )
+
+
+def _reader(name):
+    module, _, function = _KNOWN[name][0].partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def required_parameters(name: str) -> list[str]:
+    """Return the parameters without which a known data set cannot be read, such as ``path`` of ``folder``.
+
+    Parameters
+    ----------
+    name : str
+        A name of `registry()`.
+    """
+    known = inspect.signature(_reader(name)).parameters.values()
+    return [p.name for p in known if p.default is p.empty and p.kind is p.KEYWORD_ONLY and p.name != "where"]
 
 
 def _of_user(spec):

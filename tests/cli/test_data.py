@@ -147,3 +147,9 @@ def test_data_list_get_and_info(tmp_path):
     assert (facts["train"], facts["test"], facts["shape"], facts["classes"]) == (1438, 359, [8, 8, 1], 10)
     assert "**Source.**" in succeed("fnlkit data info eurosat", tmp_path).stdout
     assert json.loads(succeed("fnlkit data info eurosat --json", tmp_path).stdout) == {"name": "eurosat", "here": False}
+
+
+@pytest.mark.parametrize(("name", "needs"), [("folder", ["path"]), ("votes", ["data"]), ("open-set", ["data"])])
+def test_info_of_a_kind_of_data_set_is_its_card(name, needs, tmp_path):
+    assert "**Files.**" in succeed(f"fnlkit data info {name}", tmp_path).stdout
+    assert json.loads(succeed(f"fnlkit data info {name} --json", tmp_path).stdout) == {"name": name, "needs": needs}
