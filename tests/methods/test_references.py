@@ -113,5 +113,5 @@ def test_oracle_requires_true_labels_and_trains_on_them(data):
 
 @pytest.mark.parametrize(("name", "value"), [("optimizer", "feddyn"), ("aggregator", "median")])
 def test_methods_without_averages_refuse_aggregators(name, value, data):
-    with pytest.raises(InputError, match=f"--{name} {value}: local averages no models; omit --{name}"):
+    with pytest.raises(InputError, match=f"`{name}` {value}: local averages no models; omit `{name}`"):
         Experiment(*data, settings("local", **{name: value}))
