@@ -137,7 +137,14 @@ def command(
         raise InputError("--demo: needs the address of the server; add --address localhost")
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample, open_tasks)
-    about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
+    about: dict[str, Any] = {
+        "sites": sites,
+        "wait": wait,
+        "timeout": timeout,
+        "max_samples": max_samples,
+        "keys": keys,
+        "names": names,
+    }
     about |= {"backbone": backbone, "scaling": scaling, "sums": None if sums_epsilon is None else (sums_epsilon, sums_delta)}
     about |= {"publisher": publisher}
     data, place = to_dataset(dataset), address and parse_address(address)

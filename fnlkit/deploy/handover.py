@@ -38,7 +38,7 @@ _PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
 
 
-def parts(address: np.ndarray, names: Sequence[str], agreed: bytes) -> dict[str, Any]:
+def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict[str, Any]:
     """Return {path: bytes} of the coordinator's folder and of the folder of each site.
 
     Parameters
