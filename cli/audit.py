@@ -11,6 +11,7 @@ import click
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.cli import tables
+from fnlkit.cli.declared import options_of
 from fnlkit.cli.plumbing import (
     Table,
     console,
@@ -25,34 +26,14 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
-from fnlkit.estimators import DETECTORS
 from fnlkit.experiment.output import lock_output
+from fnlkit.pipeline.options import AuditOptions
 
 
 @click.command()
 @file_argument
 @dataset_option
-@click.option("--embeddings", metavar="EMB.npz", default=None,
-              help="Embeddings by `fnlkit embed` or your own program; the models judge labels by these features.")  # fmt: skip
-@click.option("--backbone", metavar="SPEC", default="auto", show_default=True,
-              help="Network that computes embeddings first, as for `fnlkit embed`. auto: a pretrained network for images of 64 "
-                   "pixels and more, if installed; none: use the samples themselves.")  # fmt: skip
-@click.option("--probs", "probabilities", metavar="FILE", default=None,
-              help="Class probabilities (npz, npy, csv) by your own model, which was not trained on these samples; replaces "
-                   "the models of the other sites.")  # fmt: skip
-@click.option("--detectors", metavar="LIST", default=",".join(DETECTORS), show_default=True,
-              help="Detectors that flag samples in addition to `em`, separated by commas; none: only `em`.")  # fmt: skip
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True,
-              help="Number of models; each judges the sites that it was not trained on.")  # fmt: skip
-@click.option("--rounds", type=int, default=25, show_default=True, help="Training rounds of each model.")
-@click.option("--fraction", type=float, default=1.0, show_default=True,
-              help="Share of the sites that train in each round, above 0 and at most 1.")  # fmt: skip
-@click.option("--model", default="auto", show_default=True, metavar="SPEC",
-              help="Network, as for `fnlkit train --model`; auto selects by the samples.")  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="Device; auto uses a GPU if there is one.")
-@click.option("--quick", is_flag=True,
-              help="Audit from sums of the sites in seconds, as `fnlkit site summarize` and `fnlkit site judge` do with files. "
-                   "Trains no model and searches no copies.")  # fmt: skip
+@options_of(AuditOptions)
 @click.option("--html", metavar="FILE.html", default=None, callback=takes_file,
               help="Also write the results as a page.")  # fmt: skip
 @click.option("--pictures", type=click.IntRange(min=0), default=6, show_default=True,
@@ -60,23 +41,7 @@ from fnlkit.experiment.output import lock_output
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
-def command(
-    file: str,
-    dataset: str | None,
-    embeddings: str | None,
-    backbone: str,
-    probabilities: str | None,
-    detectors: str,
-    folds: int,
-    device: str,
-    quick: bool,
-    html: str | None,
-    pictures: int,
-    as_json: bool,
-    seed: int,
-    output: str,
-    **warm_up: Any,
-) -> None:
+def command(file: str, html: str | None, pictures: int, as_json: bool, output: str, **options: Any) -> None:
     """Find sites with wrong labels, their number, and the classes that are confused, without true labels.
 
     Models trained on the other sites judge each site. The output is the federation with a judgment of each sample, which
@@ -91,22 +56,13 @@ def command(
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with _resumable(output, say) as checkpoints:
-        with bar("sites" if quick else "model 1") as progress:
+        with bar("sites" if options["quick"] else "model 1") as progress:
             found = pipeline.audit(
                 Federation.read(file, TASKS),
-                embeddings=embeddings,
-                backbone=backbone,
-                probabilities=probabilities,
-                detectors=[] if detectors == "none" else [name.strip() for name in detectors.split(",")],
-                folds=folds,
-                seed=seed,
-                dataset=dataset,
-                device=device,
-                quick=quick,
                 checkpoints=checkpoints,
                 say=say,
                 progress=progress,
-                **warm_up,
+                **options,
             )
         if html:
             found.write_html(html, "judged.npz" if output == "-" else output, pictures=pictures)

@@ -12,6 +12,11 @@ import click
 from fnlkit.artifacts import paths
 from fnlkit.components.options import about
 from fnlkit.components.parameters import Range, SpecText
+from fnlkit.experiment.options import TrainOptions
+from fnlkit.experiment.settings import Settings
+
+# Parameters that a help text can name.
+NAMES = {one.name for options in (Settings, TrainOptions) for one in fields(options)}
 
 
 def options_of(declared: type, *names: str, checked: bool = True, **defaults: Any) -> Callable[[Any], Any]:
@@ -51,8 +56,11 @@ def takes_file(ctx: click.Context, option: click.Parameter, target: Any) -> Any:
 def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> Callable[[Any], Any]:
     known, kind = about(one), _required(_type(one, declared))
     more: dict[str, Any] = {"metavar": known.metavar}
+    callback = takes_file if known.output else None
     if kind is bool:
         more = {"is_flag": True}
+    elif isinstance(default, tuple):
+        default, callback, more["show_default"] = ",".join(default), _words, True
     elif known.many:
         more["multiple"] = True
     elif get_origin(kind) is Literal and checked:
@@ -63,9 +71,13 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
         more |= {"type": type(default), "metavar": "SPEC" if kind is SpecText else None, "show_default": True}
     else:
         more |= {"type": _range(kind), "show_default": bool(default)}
-    text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]), known.help)
-    callback = takes_file if known.output else None
+    text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]) if match[1] in NAMES else match[0], known.help)
     return click.option(known.flag or flag_of(one.name), one.name, default=default, help=text, callback=callback, **more)
+
+
+def _words(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
+    """Return the words of a list separated by commas; none is an empty list."""
+    return [] if text == "none" else [word.strip() for word in text.split(",")]
 
 
 def _type(one: "Field[Any]", declared: type) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli import tables
+from fnlkit.cli.declared import options_of
 from fnlkit.cli.flags import name_flags
 from fnlkit.cli.plumbing import (
     Listing,
@@ -34,28 +33,11 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
 from fnlkit.estimators.compare import compare
 
 
-def estimate_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the fields of EstimateOptions that have a help text as options."""
-    for field in reversed([field for field in fields(EstimateOptions) if "help" in field.metadata]):
-        about = field.metadata
-        choices = click.Choice(get_args(field.type)) if get_origin(field.type) is Literal else None
-        command = click.option(
-            about["flag"] or f"--{field.name}",
-            field.name,
-            default=field.default,
-            type=choices,
-            metavar=about["metavar"],
-            show_default=field.default is not None,
-            help=about["help"],
-        )(command)
-    return command
-
-
 @click.command(cls=Listing, title="Estimators", parts=lambda: ESTIMATORS)
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
               help="Estimator from the list above, or FILE.py:NAME.")  # fmt: skip
-@estimate_options
+@options_of(EstimateOptions)
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, replace labels judged wrong by suggestions; `received` keeps the old "

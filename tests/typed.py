@@ -24,7 +24,10 @@ def pipeline() -> None:
     fnlkit.save(judged, "judged.npz")
     fnlkit.partition("digits", clients="five")  # type: ignore[arg-type]
     fnlkit.train(noisy, "fedavg", workers="2")  # type: ignore[arg-type]
-    fnlkit.audit(noisy, quik=True, folds="2")  # type: ignore[arg-type]
+    fnlkit.audit(noisy, folds="2")  # type: ignore[arg-type]
+    fnlkit.audit(noisy, quik=True)  # type: ignore[call-arg]
+    fnlkit.train(noisy, "fedavg", rounds="2")  # type: ignore[arg-type]
+    fnlkit.train(noisy, "fedavg", round=2)  # type: ignore[call-arg]
     fnlkit.save(3, "judged.npz")  # type: ignore[arg-type]
 
 

@@ -1,18 +1,13 @@
 """Options of an estimate, declared once for Python and for the command `fnlkit estimate-noise`."""
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast, get_args
 
+from fnlkit.components.options import option, show_keywords
 from fnlkit.errors import InputError
 
 Form = Literal["pooled", "federated"]
-
-
-def _option(default, meaning, metavar=None, flag=None):
-    """Return a field with a default that is also an option of the command, with a help text."""
-    return field(default=default, metadata={"help": meaning, "metavar": metavar, "flag": flag})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +44,12 @@ class EstimateOptions:
         If the form is unknown.
     """
 
-    embeddings: object = _option(None, "Embeddings by `fnlkit embed` for the estimator knn.", "EMB.npz")
-    probabilities: object = _option(
-        None, "Out-of-sample class probabilities (samples, classes) as npz or npy.", "FILE", flag="--probs"
+    embeddings: object = option(None, "Embeddings by `fnlkit embed` for the estimator knn.", metavar="EMB.npz")
+    probabilities: object = option(
+        None, "Out-of-sample class probabilities (samples, classes) as npz or npy.", metavar="FILE", flag="--probs"
     )
-    run: object = _option(None, "Use the model of this run instead of training one.", "RUN.pt")
-    form: Form = _option(
+    run: object = option(None, "Use the model of this run instead of training one.", metavar="RUN.pt")
+    form: Form = option(
         "pooled",
         "Form: pooled uses all samples in one place (simulation only); federated uses declared replies of clients.",
     )
@@ -79,8 +74,4 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Parameters that the function declares are not changed.
     """
-    signature = inspect.signature(function)
-    *declared, keywords = signature.parameters.values()
-    passed = [p for p in inspect.signature(EstimateOptions).parameters.values() if p.name not in signature.parameters]
-    vars(function)["__signature__"] = signature.replace(parameters=[*declared, *passed, keywords])
-    return function
+    return cast(Callable[..., Any], show_keywords(function, EstimateOptions))

@@ -1,6 +1,6 @@
 """The settings of a run, which are the options of `fnlkit train`."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from fnlkit.components import registry
@@ -29,6 +29,7 @@ class Settings:
     method: SpecText = option(
         "fedavg", "Method that handles wrong labels during training; `fnlkit methods` lists all.", section="Method"
     )
+    _: KW_ONLY
     loss: SpecText = option(
         "ce", f"Loss of local training, if the method leaves it open: {_names(registry.LOSSES)}.", section="Method"
     )

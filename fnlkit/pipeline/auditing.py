@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
+from fnlkit.components.options import keywords_of, pick
 from fnlkit.errors import InputError
-from fnlkit.estimators import DETECTORS
 from fnlkit.estimators.apply import add_judgment
+from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.labels import check_settings, data_of, dataset_name, tell, to_federation
+from fnlkit.pipeline.options import AuditOptions
 from fnlkit.pipeline.rows import rows_of
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
+from fnlkit.pipeline.types import Labels, Progress, Say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,66 +93,40 @@ class Audited:
         return f"Audit: {self.facts['words']}"
 
 
-def audit(
-    federation: Labels,
-    *,
-    embeddings: FilePath | ArrayLike | None = None,
-    backbone: str = "auto",
-    probabilities: FilePath | ArrayLike | None = None,
-    detectors: Sequence[str] = DETECTORS,
-    folds: int = 5,
-    seed: int = 0,
-    dataset: Samples | None = None,
-    device: str = "auto",
-    rounds: int = 25,
-    fraction: float = 1.0,
-    model: str = "auto",
-    quick: bool = False,
-    checkpoints: FilePath | None = None,
-    say: Say = tell,
-    progress: Progress = None,
-    **warm_up: object,
-) -> Audited:
+@dataclass(frozen=True, kw_only=True)
+class Auditing(AuditOptions):
+    """Keywords of `audit` in addition to the settings of its training.
+
+    Attributes
+    ----------
+    say : callable(str) or None
+        Receives notes, the choice of features, the estimated time and the name of each model.
+    progress : callable(done, total, what) or None
+    """
+
+    say: Say = tell
+    progress: Progress = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Keywords(Auditing, Settings):
+    """All keywords of `audit`, for its signature."""
+
+    method: str = "fedavg"
+
+
+@keywords_of(_Keywords)
+def audit(federation: Labels, **options: Any) -> Audited:
     """Estimate the wrong labels and the confused classes of each site, without true labels.
 
     Parameters
     ----------
     federation : Federation, or path
-    embeddings : path or array (n, d), optional
-        A vector per training sample: the features by which models judge labels, also to find outliers and near duplicates.
-    backbone : str
-        Network that computes the embeddings if there are none, as for `fnlkit embed`. "auto": a pretrained network for images
-        of 64 pixels and more, if its weights are on this machine. "none": the samples themselves.
-    probabilities : path, array (n, C) or DataFrame, optional
-        Class probabilities by your model, which was not trained on the sample. The probabilities replace the models of
-        the other sites. The columns of a table are named after the classes.
-    detectors : sequence of str
-        Further detectors that flag samples, to compare them: confident, knn, aum.
-    folds : int >= 2
-        Number of models. Each model is trained without the sites for which it computes scores.
-    seed : int
-    dataset : str, path or Dataset, optional
-        Location of the samples. Default: the location recorded in the federation.
-    device : str
-        As for `train`.
-    rounds : int
-        Rounds of training of each model.
-    fraction : float in (0, 1]
-        Share of the sites that train in each round.
-    model : str
-        Name of the network, as for `train`.
-    quick : bool
-        Audit from sums instead of trained models: the sites compute class sums once and counts once, as in `fnlkit site
-        summarize` and `fnlkit site judge`, with equal results. Copies and outliers are not searched, and `detectors`, `folds`,
-        `rounds`, `fraction` and `model` are not used.
-    checkpoints : path, optional
-        Folder in which trained models are saved during the audit. After an interruption, an audit with equal arguments
-        continues these models and returns the same result. Remove the folder afterwards.
-    say : callable(str) or None
-        Receives notes, the choice of features, the estimated time and the name of each model.
-    progress : callable(done, total, what) or None
-    **warm_up
-        Other fields of fnlkit.experiment.Settings for the training, such as ``lr``.
+    **options
+        Fields of `Auditing`: features, probabilities, detectors, the size of the models, ``say`` and ``progress``.
+        `detectors` is a sequence of str. `embeddings` (n, d) and `probabilities` (n, C) can be paths or arrays; the columns of
+        a DataFrame of probabilities are named after the classes. With `quick`, `detectors`, `folds`, `rounds`, `fraction` and
+        `model` are not used. All other keywords are fields of fnlkit.experiment.Settings for the training, such as ``lr``.
 
     Returns
     -------
@@ -171,39 +147,43 @@ def audit(
     from fnlkit.review import report
     from fnlkit.review.audit import audit
 
-    warm_up = {"rounds": rounds, "fraction": fraction, "model": model, **warm_up}
-    check_settings(warm_up, "audit")
+    chosen = Auditing(**pick(Auditing, options))
+    check_settings(options, "audit", [one.name for one in fields(Auditing)])
+    warm_up = {"rounds": chosen.rounds, "fraction": chosen.fraction, "model": chosen.model, **options}
+    seed, say = chosen.seed, chosen.say
     federation = to_federation(federation, TASKS)
-    if embeddings is not None and backbone not in ("auto", "none"):
-        raise InputError(f"`backbone` {backbone}: `embeddings` are given; omit one of both")
-    vectors, source = rows_of(embeddings, "embeddings", federation)
-    given, of = rows_of(probabilities, "probabilities", federation)
-    data = data_of(federation, dataset, say)
+    if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
+        raise InputError(f"`backbone` {chosen.backbone}: `embeddings` are given; omit one of both")
+    vectors, source = rows_of(chosen.embeddings, "embeddings", federation)
+    given, of = rows_of(chosen.probabilities, "probabilities", federation)
+    data = data_of(federation, chosen.dataset, say)
     if federation.task not in PLAIN and given is not None:
         raise InputError(f"`probabilities` is for labels that are classes, not for {federation.task}; omit it")
     if vectors is None:
-        vectors, source = embed_for_audit(data, backbone, device=device, say=say, progress=progress)
+        vectors, source = embed_for_audit(data, chosen.backbone, device=chosen.device, say=say, progress=chosen.progress)
     if federation.task not in PLAIN:
-        if quick:
+        if chosen.quick:
             raise InputError(f"`quick` is for labels that are classes, not for {federation.task}; omit it")
-        return _audit_task(federation, data, vectors, folds=folds, seed=seed, say=say, dataset=dataset, source=source)
-    if quick:
+        return _audit_task(
+            federation, data, vectors, folds=chosen.folds, seed=seed, say=say, dataset=chosen.dataset, source=source
+        )
+    if chosen.quick:
         if given is not None:
             raise InputError("`quick` computes its own probabilities from sums; omit `probabilities`")
-        return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
-    how: dict[str, Any] = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
-    how["checkpoints"] = checkpoints
-    found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
+        return _audit_quickly(federation, data, vectors, seed=seed, dataset=chosen.dataset, source=source)
+    names = ("folds", "seed", "device", "checkpoints", "say", "progress")
+    how: dict[str, Any] = {name: getattr(chosen, name) for name in names} | {"warm_up": warm_up}
+    found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(chosen.detectors), **how)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
     flagged, sure = found.judgment.flagged, found.judgment.confidence
     confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
     record = {
-        "dataset": dataset_name(dataset),
+        "dataset": dataset_name(chosen.dataset),
         "embeddings": source,
         "probs": of,
-        "detectors": ",".join(detectors),
-        "folds": folds,
+        "detectors": ",".join(chosen.detectors),
+        "folds": chosen.folds,
     }
     record = provenance("audit", seed, **record, **warm_up)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}

@@ -4,12 +4,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fnlkit import noise as models
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.loading import to_dataset
@@ -17,8 +18,9 @@ from fnlkit.datasets.manifest import with_labels
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
-from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
+from fnlkit.estimators.options import NAMES, EstimateOptions
 from fnlkit.estimators.rows import read_rows
+from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.rows import is_path, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
@@ -253,17 +255,38 @@ def inject_noise(
     return noisy
 
 
-@with_options
-def estimate_noise(
-    federation: Labels,
-    estimator: str = "knn",
-    *,
-    relabel: bool = False,
-    dataset: Samples | None = None,
-    trust: bool = False,
-    say: Say = tell,
-    **options: object,
-) -> Federation:
+@dataclass(frozen=True, kw_only=True)
+class Estimating(EstimateOptions):
+    """Keywords of `estimate_noise` in addition to the settings of its training.
+
+    Attributes
+    ----------
+    relabel : bool
+        Replace the labels that are estimated to be wrong by the suggested labels.
+    dataset : str, path or Dataset, optional
+        Location of the samples. Default: the location recorded in the federation.
+    trust : bool
+        Allow a run to use user code that the run file names.
+    say : callable(str) or None
+        Receives notes on assumptions.
+    """
+
+    relabel: bool = False
+    dataset: Samples | None = None
+    trust: bool = False
+    say: Say = tell
+
+
+@dataclass(frozen=True)
+class _Keywords(Estimating, Settings):
+    """All keywords of `estimate_noise`, for its signature."""
+
+    method: str = field(default="fedavg", kw_only=True)
+    estimator: str = "knn"
+
+
+@keywords_of(_Keywords)
+def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -> Federation:
     """Estimate which labels and clients are noisy, and the noise transition matrix.
 
     The returned federation contains the estimates as arrays ``estimate_*`` in ``extra``.
@@ -273,17 +296,8 @@ def estimate_noise(
     federation : Federation, or path
     estimator : str
         ``knn``, ``confident``, ``lid``, ... (`fnlkit estimate-noise --help`), or ``FILE.py:NAME`` for a user's estimator.
-    relabel : bool
-        Replace the labels that are estimated to be wrong by the suggested labels.
-    dataset : str, path or Dataset, optional
-        Location of the samples. Default: the location recorded in the federation.
-    trust : bool
-        Allow a run to use user code that the run file names.
-    say : callable(str) or None
-        Receives notes on assumptions.
     **options
-        ``embeddings``, ``probabilities``, ``run``, ``form``, ``seed``, ``engine``, ``device`` and ``progress`` as in
-        `fnlkit.estimators.options.EstimateOptions`; the first three can also be paths of files. All other keywords are
+        Fields of `Estimating`. ``embeddings``, ``probabilities`` and ``run`` can also be paths of files. All other keywords are
         fields of fnlkit.experiment.Settings for the short training of estimators that need a model: ``rounds``, ``lr``, ...
 
     Returns
@@ -304,35 +318,33 @@ def estimate_noise(
     """
     from fnlkit.artifacts.run import Run
 
-    given: dict[str, Any] = dict(options)
-    warm_up = given.pop("warm_up", None) or {}
-    warm_up = warm_up | {name: given.pop(name) for name in [*given] if name not in NAMES}
-    check_settings(warm_up, "estimate_noise")
-    options = EstimateOptions(**given, warm_up=warm_up, say=say)
+    chosen = Estimating(**pick(Estimating, options))
+    warm_up, dataset, say = (chosen.warm_up or {}) | options, chosen.dataset, chosen.say
+    check_settings(warm_up, "estimate_noise", [one.name for one in fields(Estimating)])
     federation = to_federation(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
     inputs: dict[str, Any] = {
         name: read_rows(os.fspath(value), name, federation) if is_path(value) else value
-        for name, value in (("embeddings", options.embeddings), ("probabilities", options.probabilities))
+        for name, value in (("embeddings", chosen.embeddings), ("probabilities", chosen.probabilities))
     }
-    inputs["run"] = Run.read(os.fspath(options.run), trust=trust) if is_path(options.run) else options.run
+    inputs["run"] = Run.read(os.fspath(chosen.run), trust=chosen.trust) if is_path(chosen.run) else chosen.run
     arrays, facts = run_estimator(
         federation,
         lambda: to_dataset(dataset if dataset is not None else federation.dataset),
         str(estimator),
-        **vars(replace(options, **inputs)),
+        **{name: getattr(chosen, name) for name in NAMES} | {"warm_up": warm_up} | inputs,
     )
     record = provenance(
         "estimate-noise",
-        options.seed,
+        chosen.seed,
         estimator=str(estimator),
-        embeddings=source_of(options.embeddings),
-        probs=source_of(options.probabilities),
-        run=source_of(options.run),
-        form=options.form,
+        embeddings=source_of(chosen.embeddings),
+        probs=source_of(chosen.probabilities),
+        run=source_of(chosen.run),
+        form=chosen.form,
         dataset=dataset_name(dataset),
-        apply="relabel" if relabel else "none",
+        apply="relabel" if chosen.relabel else "none",
         **warm_up_of(len(federation) or 1, warm_up),
     )
-    return add_judgment(federation, arrays, relabel=relabel, provenance=record, facts=facts)
+    return add_judgment(federation, arrays, relabel=chosen.relabel, provenance=record, facts=facts)

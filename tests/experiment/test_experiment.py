@@ -241,7 +241,7 @@ def test_memorization_is_recorded_and_changes_nothing():
     ],
 )
 def test_settings_out_of_range_are_named(name, value):
-    with pytest.raises(InputError, match=f"--{name.replace('_', '-')}"):
+    with pytest.raises(InputError, match=f"^`{name}` is "):
         Settings(**{name: value})
 
 
