@@ -72,6 +72,7 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
     else:
         more |= {"type": _range(kind), "show_default": bool(default)}
     text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]) if match[1] in NAMES else match[0], known.help)
+    text = re.sub(r"`fnlkit\.(\w+)\((\w+)=\.\.\.\)`", lambda match: f"`fnlkit {match[1]} {flag_of(match[2])}`", text)
     return click.option(known.flag or flag_of(one.name), one.name, default=default, help=text, callback=callback, **more)
 
 

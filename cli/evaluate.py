@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -25,10 +27,28 @@ from fnlkit.cli.plumbing import (
     trust_option,
 )
 from fnlkit.cli.source import need_input
+from fnlkit.components.options import pick
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import score_kinds, score_name
 from fnlkit.results.tidy import write_tidy
+
+if TYPE_CHECKING:
+    from fnlkit.pipeline.judging import Evaluation
+
+
+@dataclass(frozen=True)
+class View:
+    """The printed part of an evaluation; each field is an option."""
+
+    by: str | None
+    baseline: str | None
+    pivot: str | None
+    show: str
+    tidy: str | None
+    each: str
+    form: str | None
+    confusion: bool
 
 
 @click.command()
@@ -62,26 +82,7 @@ from fnlkit.results.tidy import write_tidy
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all records as arrays.")  # fmt: skip
-def command(
-    runs: tuple[str, ...],
-    dataset: str | None,
-    as_json: bool,
-    ledger: str | None,
-    target: float | None,
-    cross_site: bool,
-    personal: bool,
-    test: bool,
-    by: str | None,
-    baseline: str | None,
-    pivot: str | None,
-    show: str,
-    tidy: str | None,
-    each: str,
-    form: str,
-    confusion: bool,
-    trust: bool,
-    output: str | None,
-) -> None:
+def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options: Any) -> None:
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
     RUN can be a folder; without RUN stdin is read. Several runs are combined in a table: runs that differ by the seed only
@@ -99,28 +100,19 @@ def command(
         keeps(path, output, "run")
     if output and len(runs) > 1:
         raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")
-    if output and (form or by is not None):
+    view = View(**pick(View, options))
+    if output and (view.form or view.by is not None):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect the table with > FILE")
-    if pivot and by is None:
-        raise InputError(f"--pivot {pivot} requires --by with two names, for example --by method,{pivot}")
-    if form and as_json:
-        raise InputError(f"--json and --{form} exclude each other; choose one")
-    found = pipeline.evaluate(
-        *runs,
-        dataset=dataset,
-        ledger=ledger,
-        target=target,
-        test=test,
-        cross_site=cross_site,
-        personal=personal,
-        trust=trust,
-        say=caution,
-    )
+    if view.pivot and view.by is None:
+        raise InputError(f"--pivot {view.pivot} requires --by with two names, for example --by method,{view.pivot}")
+    if view.form and as_json:
+        raise InputError(f"--json and --{view.form} exclude each other; choose one")
+    found = pipeline.evaluate(*runs, say=caution, **options)
     rows = found.rows
-    if tidy:
-        write_tidy(found.tidy(each), tidy)
-    if form or by is not None:
-        _show_groups(found, by, baseline, form, as_json, pivot, show)
+    if view.tidy:
+        write_tidy(found.tidy(view.each), view.tidy)
+    if view.form or view.by is not None:
+        _show_groups(found, view, as_json)
         return
     if output:
         found.save(output)
@@ -129,25 +121,28 @@ def command(
             sys.stdout.write(json.dumps(row) + "\n")
         return
     if len(rows) > 1:
-        _show_many(found, baseline)
+        _show_many(found, view.baseline)
     else:
         run = found.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
-        _show_one(rows[0], found.arrays, run, names, confusion)
+        _show_one(rows[0], found.arrays, run, names, view.confusion)
 
 
-def _show_groups(found, by, baseline, form, as_json, pivot, show):
+def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
     """Print groups on stdout in one of four formats, and notes on stderr."""
     unfinished = [row["run"] for row in found.rows if not row["finished"]]
     if unfinished:
         caution(f"left out, not finished: {', '.join(map(printable, unfinished))}; continue with train --resume")
     if as_json:
-        for group in found.groups(by, baseline):
+        for group in found.groups(view.by, view.baseline):
             sys.stdout.write(json.dumps(group) + "\n")
         return
-    table = found.pivot(by, pivot, show=show, baseline=baseline) if pivot else found.table(by, baseline)
-    if form:
-        sys.stdout.write(getattr(table, form)())
+    if view.pivot and view.by:
+        table = found.pivot(view.by, view.pivot, show=view.show, baseline=view.baseline)
+    else:
+        table = found.table(view.by, view.baseline)
+    if view.form:
+        sys.stdout.write(getattr(table, view.form)())
     else:
         _print(out_console(), table)
 

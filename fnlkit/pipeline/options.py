@@ -59,7 +59,7 @@ class AuditOptions:
     folds: Annotated[int, Range(2)] = option(5, "Number of models; each judges the sites that it was not trained on.")
     rounds: int = option(25, "Training rounds of each model.")
     fraction: float = option(1.0, "Share of the sites that train in each round, above 0 and at most 1.")
-    model: str = option("auto", "Network, as for `fnlkit train --model`; auto selects by the samples.", metavar="SPEC")
+    model: str = option("auto", "Network, as for `fnlkit.train(model=...)`; auto selects by the samples.", metavar="SPEC")
     device: str = option("auto", "Device; auto uses a GPU if there is one.")
     quick: bool = option(
         False,
