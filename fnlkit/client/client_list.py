@@ -48,7 +48,7 @@ class ClientList(Sequence[Any]):
         self.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[self.indices])
 
     @classmethod
-    def of(cls, clients: "ClientList") -> "ClientList":
+    def of(cls, clients: "ClientList | Sequence[Client]") -> "ClientList":
         """Return a ClientList for a list of clients 0 to N - 1 with samples in memory; a ClientList is returned unchanged."""
         if isinstance(clients, cls):
             return clients

@@ -7,6 +7,8 @@ A spec is checked before a run starts (`fnlkit.components.spec.bind`), and a cal
 """
 
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -102,8 +104,19 @@ def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterat
 
 def kinds(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations with allowed values by parameter: words or ranges."""
-    annotations = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
+    annotations = {p.name: _resolve(p.annotation, function) for p in inspect.signature(function).parameters.values()}
     return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
+
+
+def _resolve(annotation, function):
+    """Return an annotation as an object: with ``from __future__ import annotations`` in its file, it is a text."""
+    if not isinstance(annotation, str) or not re.fullmatch(r"[A-Z]\w*|(Literal|Annotated)\[.*\]", annotation):
+        return annotation
+    plain = inspect.unwrap(getattr(function, "func", function))
+    try:
+        return eval(annotation, vars(sys.modules[plain.__module__]))  # noqa: S307 - an annotation of an imported function
+    except (AttributeError, KeyError, NameError, TypeError):  # a name that only type checkers import has no range
+        return annotation
 
 
 def describe_kind(kind: Any) -> str:

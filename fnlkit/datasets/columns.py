@@ -34,7 +34,7 @@ def learn(
     table: Table,
     names: Sequence[str],
     rows: np.ndarray,
-    sites: Sequence[str] | None,
+    sites: Sequence[str] | np.ndarray | None,
     *,
     categorical: Collection[str] = (),
     ordinal: Collection[str] = (),
@@ -101,7 +101,7 @@ def learn(
     return out
 
 
-def doubts(table: Table, columns: list[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
+def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
     """Return notes about columns that were read as categories although most of their cells are numbers.
 
     Parameters

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
 from fnlkit.components.parameters import Natural
-from fnlkit.components.spec import FileText, bind, parse
+from fnlkit.components.spec import FileText, Spec, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
@@ -204,7 +204,7 @@ def _of_user(spec):
     return found
 
 
-def votes(*, data: str, where: pathlib.Path, download: bool = False) -> Dataset:
+def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> Dataset:
     """Return a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
 
     Parameters
@@ -217,7 +217,7 @@ def votes(*, data: str, where: pathlib.Path, download: bool = False) -> Dataset:
     return by_vote(load(_text_of(data), cache=where, download=download))
 
 
-def relabeled(*, data: str, labels: str, column: str, where: pathlib.Path, download: bool = False) -> Dataset:
+def relabeled(*, data: str | Spec, labels: str, column: str, where: pathlib.Path, download: bool = False) -> Dataset:
     """Return a data set with the labels of a file; its own labels are the true labels, see fnlkit.datasets.relabeled.
 
     Parameters
@@ -236,7 +236,7 @@ def relabeled(*, data: str, labels: str, column: str, where: pathlib.Path, downl
 
 def open_set(
     *,
-    data: str,
+    data: str | Spec,
     where: pathlib.Path,
     source: str = "",
     classes: Sequence[str] | str = (),

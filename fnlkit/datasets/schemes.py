@@ -189,7 +189,7 @@ def sizes(
 
 
 def by_site(
-    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, fields: Mapping[str, Any]
+    labels: np.ndarray, classes: int, clients: int | None, rng: np.random.Generator, *, fields: Mapping[str, Any]
 ) -> list[np.ndarray]:
     """Create one client per site of the data set.
 
@@ -208,7 +208,7 @@ def by_site(
 def by_annotator(
     labels: np.ndarray,
     classes: int,
-    clients: int,
+    clients: int | None,
     rng: np.random.Generator,
     *,
     fields: Mapping[str, Any],
@@ -258,7 +258,7 @@ def by_field(
 
 
 def from_file(
-    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, path: Text, key: str = ""
+    labels: np.ndarray, classes: int, clients: int | None, rng: np.random.Generator, *, path: Text, key: str = ""
 ) -> list[np.ndarray]:
     """Read a split from a file.
 

@@ -1,5 +1,7 @@
 """Base class of engines: an engine runs the requests of a session on clients."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 
@@ -70,7 +72,7 @@ class Engine:
             "one place; remove it"
         )
 
-    def predict(self, weights: "torch.Tensor", x: Any) -> "torch.Tensor":
+    def predict(self, weights: torch.Tensor, x: Any) -> torch.Tensor:
         """Return the logits (n, C) of raw samples on the server, for example of the test set.
 
         Parameters

@@ -90,5 +90,5 @@ class StackedValues(Mapping[str, torch.Tensor]):
         shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}
         return [name for name, distinct in shapes.items() if len(distinct) == 1]
 
-    def at(self, pick: torch.Tensor) -> StackedValues:
+    def at(self, pick: torch.Tensor | slice) -> StackedValues:
         return StackedValues(self.memories, self.device, pick, self.made)

@@ -31,13 +31,13 @@ class Annotator(NamedTuple):
 
 
 def fit_annotator(
-    probabilities: np.ndarray,
+    probabilities: ArrayLike,
     labels: ArrayLike,
-    common: np.ndarray,
+    common: ArrayLike,
     *,
     strength: float,
     steps: int,
-    counts: np.ndarray | None = None,
+    counts: ArrayLike | None = None,
 ) -> Annotator:
     """Infer true classes, q(z) ~ p(z|x) T[z, y], with a matrix T that follows from counts of q.
 

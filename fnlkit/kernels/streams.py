@@ -12,7 +12,7 @@ import numpy as np
 from fnlkit.errors import InputError
 
 
-def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+def stream(seed: int, purpose: str, round: int = 0, client: int | np.integer = 0) -> np.random.Generator:
     """Return the generator for a purpose, round and client.
 
     Calls with equal keys return generators that draw the same numbers on every engine, in every process and after a resume.

@@ -12,7 +12,7 @@ from fnlkit.cli import group
 from fnlkit.components import parameters, registry
 from fnlkit.components.parameters import Automatic, Range, check, check_arguments, passes_on
 from fnlkit.components.spec import Spec, bind, find
-from fnlkit.datasets import embed
+from fnlkit.datasets import embed, loading
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.methods import akd, fedcorr, fedefc, flr, flr_plus, forward, na_fedavg, nnc, prestopping
@@ -206,3 +206,10 @@ def test_examples_of_the_docstrings():
 
 def test_parameters_without_annotation_are_not_checked():
     check(lambda *, usual=None: usual, {"usual": object()}, "mine")
+
+
+def test_annotations_that_are_texts_are_checked():
+    """The file of `open_set` has `from __future__ import annotations`, which makes each annotation a text."""
+    assert isinstance(inspect.signature(loading.open_set).parameters["size"].annotation, str)
+    with pytest.raises(InputError, match="parameter 'size' is -1"):
+        check(loading.open_set, {"size": -1}, "open-set")
