@@ -11,7 +11,7 @@ setup(
     package_data={
         "fnlkit": ["py.typed"],
         "fnlkit.data": ["*.npz", "published.csv", "*.md", "*.toml", "*.html", "*.mplstyle"],
-        "fnlkit.data.cells": ["*.jsonl"],
+        "fnlkit.data.cells": ["*.jsonl", "versions.toml"],
         "fnlkit.data.recipes": ["*.toml"],
     },
 )

@@ -3,6 +3,7 @@
     python -m benchmarks.league > benchmarks/results/league2.txt     # all tables
     python -m benchmarks.league --rows > league2.jsonl               # rows for `fnlkit plot league`
     python -m benchmarks.league --league real                        # the tables of benchmarks.league_real
+    python -m benchmarks.league --check mine.jsonl                   # a submitted row, docs/league-real.md
     python -m benchmarks.pages                                       # the tables in README.md and docs/
 
 League 2 has 13 regimes in seven worlds (kinds of data): data/cells/league2.jsonl, and the log of its search.  Regimes of a
@@ -13,11 +14,13 @@ world: benchmarks/results/league.jsonl, rows of the output of ``fnlkit reproduce
 import argparse
 import json
 import re
+import sys
 from functools import cache
 from statistics import mean
 
-from benchmarks import league_real
+from benchmarks import league_check, league_real
 from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League
+from fnlkit.errors import InputError
 from fnlkit.reproduce import stored
 from fnlkit.results.statistics import holm
 
@@ -191,17 +194,24 @@ def _names(names):
 
 
 # ---- both leagues
-def recommendations(league, first):
+def recommendations(league, first, real):
     """Yield, for each kind of noise, the methods whose 95 % interval is above 0 in all its regimes of both leagues.
+
+    The last column has their worlds of league-real with this noise, which the choice does not use.
 
     Parameters
     ----------
     league : League
     first : dict
         As returned by `first_league`.
+    real : League
+        As returned by `benchmarks.league_real.stored_league`.
     """
-    yield "| noise | regimes in league 1, 2 | ahead of `fedavg` in all (smallest difference) | methods behind in one or more |"
-    yield "|---|---|---|---|"
+    yield (
+        "| noise | regimes in league 1, 2 | ahead of `fedavg` in all (smallest difference) | methods behind in one or more "
+        "| worlds of league-real: ahead / behind by 1 point |"
+    )
+    yield "|---|---|---|---|---|"
     for kind, (one, two) in KINDS.items():
         supported, behind = [], 0
         for method in league.methods:
@@ -215,7 +225,8 @@ def recommendations(league, first):
                 supported.append((min(ahead for ahead, _ in known), method))
         best = ", ".join(f"{league.label(method)} {ahead:+.1f}" for ahead, method in sorted(supported, reverse=True)[:4])
         more = f" and {len(supported) - 4} more" if len(supported) > 4 else ""
-        yield f"| {kind} | {len(one)}, {len(two)} | {best or 'none'}{more} | {behind} |"
+        elsewhere = league_real.held(real, kind, [method for _, method in sorted(supported, reverse=True)])
+        yield f"| {kind} | {len(one)}, {len(two)} | {best or 'none'}{more} | {behind} | {elsewhere} |"
 
 
 def first_table(first):
@@ -258,7 +269,7 @@ def tables():
         "league2 code": list(code_statement()),
         "league2 development": list(development_table(league)),
         "league2 validity": list(validity_table(league)),
-        "recommendations": list(recommendations(league, first)),
+        "recommendations": list(recommendations(league, first, league_real.stored_league())),
         "league2 regimes": list(regime_table(league)),
         "league1": list(first_table(first)),
         "league1 statements": list(first_statements(first)),
@@ -269,8 +280,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", action="store_true", help="print rows of league 2 as JSON, for `fnlkit plot league`")
     parser.add_argument("--league", choices=("2", "real"), default="2", help="default: 2, which includes league 1")
+    parser.add_argument("--check", metavar="FILE", help="check a submitted row and print its scores (docs/league-real.md)")
     options = parser.parse_args()
-    if options.rows:
+    if options.check:
+        try:
+            print("\n".join(league_check.check(options.check)))
+        except InputError as error:
+            print(f"league: {error}", file=sys.stderr)
+            sys.exit(2)
+    elif options.rows:
         league = stored_league()
         print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
     else:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import equations, league, league_real
+from benchmarks import equations, league, league_check, league_real
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +48,7 @@ def parts():
         | league_real.tables()
         | {
             "bytes": list(bytes_table()),
+            "league versions": list(league_check.version_table()),
             "equations": list(equations.table()),
             "times": list(time_table()),
             "readme league": list(readme_league()),

@@ -248,6 +248,8 @@ class Plan(_Work):
                 )
             self.header, self.cells = cells.read_cells(self.stored)
             cells.must_be_searched_alike(self.header, self.stored, self.recipe)
+            if not options.stored:
+                self.title += f", compared with {name}@{cells.version_of(name)}"
             self.recipe = cells.adding(self.recipe, options.add, options.only)
             recipes.check_components(self.recipe)
 

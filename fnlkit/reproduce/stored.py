@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Sequence
 from importlib import metadata, resources
 from pathlib import Path
@@ -155,6 +156,23 @@ def path_of(name: str) -> str | None:
     """Return the path of the stored cells of an included recipe, or None."""
     place = resources.files("fnlkit.data") / "cells" / f"{name}.jsonl"
     return str(place) if place.is_file() else None
+
+
+def versions() -> dict[str, dict[str, str]]:
+    """Return {league: {version: SHA-256 of its cells}}; the last version of a league is the included one."""
+    place = resources.files("fnlkit.data") / "cells" / "versions.toml"
+    return tomllib.loads(place.read_text(encoding="utf-8"))
+
+
+def version_of(name: str) -> str:
+    """Return the version of the included cells of a league."""
+    return list(versions()[name])[-1]
+
+
+def checksum_of(name: str) -> str:
+    """Return the SHA-256 of the included cells of a league."""
+    place = resources.files("fnlkit.data") / "cells" / f"{name}.jsonl"
+    return hashlib.sha256(place.read_bytes()).hexdigest()
 
 
 def read_cells(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

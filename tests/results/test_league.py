@@ -102,8 +102,11 @@ def test_methods_are_recommended_if_they_are_ahead_in_all_regimes_of_both_league
     base, ahead = (50.0, 51.0, 52.0), (55.0, 56.1, 57.0)
     found = league_of(two, fedavg=base, both=ahead, second=ahead, absent=ahead)
     first = {(one[0], name): {"late_ahead": value, "late_half": 1.0} for name, value in (("both", 3.0), ("second", -3.0))}
-    row = next(line for line in recommendations(found, first) if line.startswith("| random labels"))
-    assert "`both` +3.0" in row and "`second`" not in row and "`absent`" not in row and row.endswith("| 1 |")
+    elsewhere = {f"{world}: symmetric 0.3": {"a": base, "b": ahead} for world in "xy"}
+    real = league_of(elsewhere, fedavg=base, both={r: (v["b"] if r[0] == "x" else (40.0,) * 3) for r, v in elsewhere.items()})
+    row = next(line for line in recommendations(found, first, real) if line.startswith("| random labels"))
+    assert "`both` +3.0" in row and "`second`" not in row and "`absent`" not in row
+    assert row.endswith("| 1 | `both` 1 / 1 of 2 |")
 
 
 def test_regimes_of_the_kinds_are_those_of_the_leagues(measured):

@@ -1,4 +1,4 @@
-"""Tables of league-real: parts, regrets and recommendations, from stored cells and by hand."""
+"""Tables of league-real: parts, regrets, left-out worlds and recommendations, from stored cells and by hand."""
 
 import pytest
 
@@ -14,46 +14,78 @@ def cell(regime, method, *scores):
     return about | dict.fromkeys(("best", "last", "late", "kept"), values)
 
 
+def league_of(scores):
+    """Return a League of {regime: {method: scores by seed}}."""
+    return League([cell(regime, name, *values) for regime, each in scores.items() for name, values in each.items()])
+
+
 @pytest.fixture
 def small():
-    """Two regimes of one world of the first part, one of the second: scores of fedavg, auto, fedem and oracle."""
+    """Two regimes of one world of the first part, one each of the second and the third."""
+    names = ("fedavg", "auto", "fedem", "rofl", "oracle")
     scores = {
-        "heart: none": ((70, 72), (74, 76), (71, 73), (80, 82)),
-        "heart: symmetric 0.3": ((60, 60), (62, 62), (66, 66), (70, 70)),
-        "wine: per client": ((50, 52), (45, 47), (60, 62), (70, 72)),
+        "heart: none": ((70, 72), (74, 76), (71, 73), (70, 72), (80, 82)),
+        "heart: symmetric 0.3": ((60, 60), (62, 62), (66, 66), (60, 60), (70, 70)),
+        "wine: per client": ((50, 52), (45, 47), (60, 62), (58, 60), (70, 72)),
+        "iris: per client": ((50, 52), (70, 72), (60, 62), (69, 71), (80, 82)),
     }
-    names = ("fedavg", "auto", "fedem", "oracle")
-    return League(
-        [cell(regime, name, *values) for regime, each in scores.items() for name, values in zip(names, each, strict=True)]
-    )
+    return league_of({regime: dict(zip(names, each, strict=True)) for regime, each in scores.items()})
 
 
 def test_regrets_are_averaged_over_the_regimes_of_a_world_and_then_over_worlds(small):
     """In heart, auto is 0 and 4 points behind the best method: 2 on average; in wine it is 15 points behind."""
-    assert league_real.mean_regret(small, "auto", second=False) == pytest.approx(2)
-    assert league_real.mean_regret(small, "auto", second=True) == pytest.approx(15)
-    rows = list(league_real.regret_table(small, second=True))
+    assert league_real.mean_regret(small, "auto", ["heart"]) == pytest.approx(2)
+    assert league_real.mean_regret(small, "auto", ["heart", "wine"]) == pytest.approx(8.5)
+    assert league_real.worst_regret(small, "auto", ["heart"]) == (4.0, "heart: symmetric 0.3")
+    rows = list(league_real.regret_table(small, "second"))
     assert (
         rows[2].startswith("| `fedem` | 0.0 | 0.0 |") and "| `auto` | 15.0 | 15.0 | wine: per client | 1 of 1 | -5.0 |" in rows
     )
 
 
 def test_the_share_of_the_gap_is_that_of_means_over_a_world(small):
-    """Heart: auto gains 4 and 2 points of gaps of 10 and 10, so 30 %; wine: -5 of 20."""
+    """Heart: auto gains 4 and 2 points of gaps of 10 and 10, so 30 %; wine: -5 of 20; iris: 20 of 30."""
     row = next(line for line in league_real.gap_table(small) if line.startswith("| `auto`"))
-    assert "wine -25 % | 30 % | -25 %" in row
+    assert "wine -25 % | 30 % | -25 % | 67 %" in row
 
 
-def test_the_constant_method_is_chosen_on_the_other_part(small):
-    assert list(league_real.left_out_table(small))[-1] == "| second part | `fedem` | 0.0 | 15.0 | ahead in 0 of 1 |"
+def test_the_constant_method_is_chosen_without_the_world_that_it_is_judged_on(small):
+    """Regrets in heart, wine, iris: fedem 1.5, 0, 10; rofl 5, 2, 1.  Without iris fedem is best, otherwise rofl."""
+    rows = {line.split(" | ")[0]: line for line in list(league_real.left_out_table(small))[2:]}
+    assert rows["| `rofl`"] == "| `rofl` | 2.7 | heart 5.0 | 1.0 | iris 1.0 |"
+    assert rows["| best constant method of the other worlds"].endswith("| 5.7 | iris 10.0 | 10.0 | iris 10.0 |")
     text = " ".join(league_real.statements(small))
-    assert "`auto` is not better than always `fedem`" in text and "not reached" in text and "`auto` 1" in text
+    assert "mean regret of 0.0 points and at most 0.0 (iris: per client)" in text
+    assert "Always `fedem`, the best constant method of the other parts, has 10.0 and 10.0" in text
+    assert "The goals, 1.5 and 4, are reached" in text and "`auto` 1" in text
+
+
+@pytest.mark.parametrize(("iris", "named"), [(72, "auto"), (55, "rofl")])
+def test_auto_is_recommended_only_if_it_is_ahead_on_the_third_part(small, iris, named):
+    rows = {regime: {m: small.rows[regime, m]["kept"].values() for m in (*small.methods, "oracle")} for regime in small.regimes}
+    rows["iris: per client"]["auto"] = (iris, iris)
+    text = league_real.recommendation(league_of(rows))
+    assert (
+        f"`{named}` has the smallest regret" in text and "At real sites, which refuse `auto` and `fedem`, it is `rofl`" in text
+    )
+
+
+def test_a_method_for_a_kind_of_noise_is_judged_in_worlds_that_did_not_choose_it():
+    scores = {
+        f"{world}: pairflip 0.35": {"fedavg": (50, 50), "a": (50 + a, 50 + a), "b": (50 + b, 50 + b)}
+        for world, a, b in (("x", 5, 4), ("y", 6, 3), ("z", -9, 2))
+    }
+    row = next(line for line in league_real.advice_table(league_of(scores)) if line.startswith("| one class"))
+    # Means: a 0.7, b 3.  Without x: a -1.5, b 2.5; without y: a -2, b 3; without z: a 5.5, b 3.5: a is chosen and loses 9.
+    assert row == "| one class mistaken for another | 3 | `b` | +3.0 | 2 of 3 | 1 | z -9.0 |"
 
 
 def test_every_regime_of_the_recipe_is_stored_and_has_a_kind():
-    league, listed = league_real.stored_league(), recipe.load_recipe("league-real")["regime"]
-    assert league.regimes == [regime["name"] for regime in listed]
-    assert {world_of(name) for name in league.regimes} >= set(league_real.SECOND)
+    league, listed = league_real.stored_league(), recipe.load_recipe("league-real")
+    assert league.regimes == [regime["name"] for regime in listed["regime"]]
+    assert {world_of(name) for name in league.regimes} >= set(league_real.SECOND + league_real.THIRD)
     ends = tuple(f" {end}" for each in league_real.KINDS.values() for end in each)
     assert all(name.endswith(ends) for name in league.regimes)
-    assert all((regime, name) in league.rows for regime in league.regimes for name in (*league.methods, "oracle"))
+    for regime in league.regimes:
+        found = {len(league.rows[regime, name]["kept"]) for name in (*league.methods, "oracle")}
+        assert found == ({1} if league_real.part_of(world_of(regime)) == "third" else {len(listed["seeds"])})
