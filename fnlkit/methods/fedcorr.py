@@ -199,14 +199,7 @@ def pre_processing(
 ) -> "Generator[Round, None, tuple[Model, Findings]]":
     """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
-    Parameters
-    ----------
-    beta : float >= 0
-        Strength of the adaptive proximal term (eq. 5); 0 disables it.
-    k : int >= 1
-        Neighbors of the LID score.
-    ratio : float in [0, 1]
-        pi of relabeling (eq. 6): share of the noisy samples that can be relabeled; 0.5, on Clothing1M 0.8.
+    Parameters as in `fedcorr`.
     """
     losses = "double-softmax" if "losses" in code else "cross-entropy"
     score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses)
@@ -283,10 +276,7 @@ def fine_tuning(
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
 
-    Parameters
-    ----------
-    clean_level : float in [0, 1]
-        kappa: clients with an estimated noise level of at most this value take part in fine-tuning.
+    Parameters as in `fedcorr`.
     """
     level, noisy, silent = findings
     clean = (level <= clean_level) & ~silent
@@ -321,15 +311,7 @@ def usual_training(
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
 
-    Parameters
-    ----------
-    usual : method
-        Method that runs stage 3, for example flr().
-    usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
-        Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
-    usual_lr, usual_decay : float >= 0
-        Learning rate of stage 3 (0: the run's learning rate), and its decay per round from the start of stage 3.  With FedDyn
-        the paper uses 0.1 and 0.998.
+    Parameters as in `fedcorr`.
     """
     if not rounds:
         return model
@@ -382,7 +364,7 @@ def fedcorr(
 ) -> "Generator[Round, None, Model]":
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train.
 
-    The three stages are `pre_processing`, `fine_tuning` and `usual_training`, which also describe their parameters.
+    The three stages are `pre_processing`, `fine_tuning` and `usual_training`, which declare their own parameters.
 
     Parameters
     ----------
@@ -393,12 +375,25 @@ def fedcorr(
         the other stages.
     group : int >= 1
         Clients per round in stage 1; above 1 is the ablation without fraction scheduling.
+    beta : float >= 0
+        Strength of the adaptive proximal term in stage 1 (eq. 5); 0 disables it.
     mixup : float >= 0
         Beta parameter of mixup in stage 1; 0 disables mixup.
-    confidence : float in [0, 1]
-        theta of relabeling (eq. 7); 0.5, on Clothing1M 0.9.
+    k : int >= 1
+        Neighbors of the LID score.
+    ratio, confidence : float in [0, 1]
+        pi and theta of relabeling (eqs. 6, 7); 0.5 and 0.5, on Clothing1M 0.8 and 0.9.
     correct : bool
         False does not change labels (ablation).
+    clean_level : float in [0, 1]
+        kappa: clients with an estimated noise level of at most this value take part in fine-tuning.
+    usual : method
+        Method that runs stage 3, for example flr().
+    usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
+        Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
+    usual_lr, usual_decay : float >= 0
+        Learning rate of stage 3 (0: the run's learning rate), and its decay per round from the start of stage 3.  With FedDyn
+        the paper uses 0.1 and 0.998.
     regularizer : regularizer or None
         A loss for local training in all stages, for example flr(strength=3): FLR+.  It counts communication rounds; in stage
         1, each visit of a client is a round.
