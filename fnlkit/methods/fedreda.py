@@ -151,6 +151,9 @@ def fedreda(
     Differences: warm-up rounds are aggregated; teachers predict samples without augmentation, once per visit; the distance also
     counts the last layer; clients that are not selected keep their last model in the mean.
 
+    A class has a mixture of losses only if the client has 20 samples of it.  At smaller clients all samples stay clean, and the
+    method is close to FedAvg.
+
     The server stores the last model of every client in the run's memory.
 
     Reports
