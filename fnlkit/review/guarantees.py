@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit, ndtri
 
 from fnlkit.errors import InputError
@@ -54,14 +55,14 @@ def draw_reviews(candidates: int, reviews: int, rng: np.random.Generator) -> np.
 
 
 def find_guaranteed_list(
-    scores: np.ndarray,
-    reviewed: np.ndarray,
-    wrong: np.ndarray,
+    scores: ArrayLike,
+    reviewed: ArrayLike,
+    wrong: ArrayLike,
     *,
     q: float = 0.2,
     confidence: float | None = None,
     errors: float = 0.0,
-    groups: np.ndarray | None = None,
+    groups: ArrayLike | None = None,
 ) -> GuaranteedList:
     """Return the longest list of candidates of which at most a share `q` is right.
 
@@ -177,7 +178,7 @@ def _excess(bound, candidates, reviews):
     return lost
 
 
-def update_scores(scores: np.ndarray, found: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+def update_scores(scores: ArrayLike, found: np.ndarray, groups: ArrayLike | None) -> np.ndarray:
     """Return scores (K,) that rank classes with many reviewed wrong labels higher.
 
     Logistic regression of `found` on the normal scores of the ranks and on the groups, with a Gaussian prior: weight 1 for the

@@ -5,6 +5,8 @@ themselves, by the sum of several cells, or by the difference of two tables.  A 
 within 2 of r.  Sums of cells are rounded too, and are clipped so that they narrow this window of no cell.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,7 +20,7 @@ STEP, AWAY = LEAST, LEAST // 2
 ALLOWANCE = 1
 
 
-def round_counts(counts: ArrayLike) -> np.ndarray:
+def round_counts(counts: ArrayLike) -> Any:
     """Return counts rounded to the nearest multiples of STEP, as integers.
 
     Parameters

@@ -277,7 +277,7 @@ def describe_inputs(
     model: "LocalModel | None",
     received: dict[str, torch.Tensor],
     *,
-    changes: list[tuple[str, str]],
+    changes: Sequence[Sequence[str]],
     width: int,
     seed: int,
 ) -> dict[str, torch.Tensor]:

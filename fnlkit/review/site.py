@@ -64,7 +64,7 @@ def describe(client: "Client", model: "LocalModel", received: dict[str, torch.Te
 
 
 def try_changes(
-    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, changes: list[tuple[str, str]]
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, changes: Sequence[Sequence[str]]
 ) -> "dict[str, torch.Tensor]":
     """Keep the received model's probabilities under each change (turn, tone); reply how many agree with the labels.
 
