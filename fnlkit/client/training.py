@@ -54,7 +54,6 @@ class Fit:
 
     loss: Callable[..., Any] = cross_entropy
     corrections: tuple[Any, ...] = ()
-    penalty: Callable[..., Any] | None = None
     epochs: int = 5
     batch_size: int = 10
     lr: float = 0.03
@@ -69,6 +68,7 @@ class Fit:
     uniform: bool = False
     unmixed: bool = False
     views: int = 1
+    penalty: Callable[..., Any] | None = None
 
     def changed(self, **values: Any) -> "Fit":
         return replace(self, **values)
