@@ -57,7 +57,8 @@ def parts():
             "table10": list(table10()),
             "estimators": list(estimator_table()),
             "regimes-features": list(features_table()),
-            "regimes-images": list(images_table()),
+            "regimes-images": list(images_table("regimes-images.txt")),
+            **{f"regimes-2025-{data}": list(images_table(f"regimes-2025-{data}.txt")) for data in ("features", "digits")},
             "gate": list(gate_table()),
         }
     )
@@ -266,20 +267,20 @@ def features_table():
         yield f"| {regime} | `{method}` | {best} | {ahead} | {late} | {late_ahead} |"
 
 
-def images():
-    """Yield the cells of regimes-images.txt by row: regime, method, runs, best, ahead, p, late, ahead, p, memorized, ..."""
-    lines = (RESULTS / "regimes-images.txt").read_text(encoding="utf-8").splitlines()
+def images(file="regimes-images.txt"):
+    """Yield the cells of a stored recipe by row: regime, method, runs, best, ahead, p, late, ahead, p, memorized, ..."""
+    lines = (RESULTS / file).read_text(encoding="utf-8").splitlines()
     top = next(i for i, line in enumerate(lines) if re.match(" *regime +method +runs ", line))
     starts = [found.start() for found in re.finditer(r"\S+", lines[top])]
     for line in itertools.takewhile(lambda line: "accuracy in %" not in line, lines[top + 1 :]):
         yield [line[start:end].strip().removesuffix(" *") for start, end in itertools.pairwise([*starts, None])]
 
 
-def images_table():
-    """Yield methods in the noise of their own papers, on images, with the numbers of seeds."""
+def images_table(file):
+    """Yield methods in the noise of their own papers, with the numbers of seeds."""
     yield "| regime | method | seeds | best | ahead | late | ahead | wrong labels repeated |"
     yield "|---|---|---|---|---|---|---|---|"
-    for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images():
+    for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images(file):
         yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
 
 
