@@ -320,7 +320,7 @@ def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
         As `fnlkit.reproduce.recipe.load_recipe` returns; a regime's name is `run_of` its rows.
     """
     if not 0 < scale <= 1:
-        raise InputError(f"--scale {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
+        raise InputError(f"`scale` {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
     found, about = load_rows(name), papers()[name.partition("/")[0]]
     regimes: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(found):

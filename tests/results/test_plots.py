@@ -390,14 +390,14 @@ def test_figures_without_data_are_refused(tmp_path, run):
     plain = finish(federation, dataset, settings(rounds=3))
     for kind, thing, says in (
         ("lid", plain, "recorded no cumulative_lid"),
-        ("memorization", plain, "--memorization"),
+        ("memorization", plain, "memorization=True"),
         ("pie", plain, "plot pie: unknown kind"),
         ("labels", federation, "this is not a run"),
         ("estimates", federation, "estimate-noise"),
         ("issues", federation, "no sample has been judged"),
         ("noise", federation, "no estimated noise levels"),
         ("transition", replace(federation, true=None), "no transition"),
-        ("accuracy", replace(plain, history=[]), "--resume"),
+        ("accuracy", replace(plain, history=[]), "resume="),
     ):
         with pytest.raises(InputError, match=says):
             plot([("file", thing)], kind, str(tmp_path / "figure.svg"))
