@@ -321,7 +321,8 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
         known = ", ".join(sorted(table))
         raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or your FILE.py:NAME")
     if message:
-        raise InputError(f"a message names the {what} {name!r}, which is not in the installed fnlkit")
+        hint = nearest(name, table)
+        raise InputError(f"a message or project names the {what} {name!r}, which is not in the installed fnlkit{hint}")
     if issubclass(spec.origin, FileText):
         raise InputError(
             f"{what} {name!r} is named by a file and is not part of fnlkit: using it would run that code; read the code, then "

@@ -138,7 +138,7 @@ def test_files_can_name_a_registered_component_and_messages_cannot(packages):
     assert own_names("focus(power=1)") == []
     assert registry.loss(FileText("focus(power=1)")).keywords == {"power": 1.0}
     assert own_names("focus(power=1)") == ["focus:focus"] == own_names(parse("forward(x=focus)"))
-    with pytest.raises(InputError, match="a message names the loss 'focus', which is not in the installed fnlkit"):
+    with pytest.raises(InputError, match="a message or project names the loss 'focus', which is not in the installed fnlkit"):
         registry.loss(MessageText("focus"))
     with pytest.raises(InputError, match="focus:focus is a component of your own, which no site has"):
         terms.deployable(Settings(loss="focus"), "train")

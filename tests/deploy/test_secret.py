@@ -183,7 +183,7 @@ def test_an_update_that_is_too_long_or_weighs_too_much_stays():
 
 @pytest.mark.parametrize(("more", "why"), [
     ({"method": "fedcorr"}, "reads each client's reply"), ({"method": "fedefc"}, "sends more than weights"),
-    ({"fraction": 0.5}, "--fraction"),
+    ({"fraction": 0.5}, "`fraction`"),
     ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
 ])  # fmt: skip
 def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):

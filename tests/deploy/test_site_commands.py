@@ -375,7 +375,7 @@ def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
         ("fnlkit flower-app new --dataset digits --sites 2 --name one", "--name"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator loss", "--per-sample"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator em(by=sample)", "by=sample"),
-        ("fnlkit flower-app new --dataset digits --sites 2 --estimator mine.py:f", "--estimator"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --estimator mine.py:f", "there is no file mine.py"),
         ("fnlkit flower-app new --dataset digits --sites 2 --scale sites", "--scale"),
         ("fnlkit flower-app new --dataset digits --sites 2 --scale sites --sums-epsilon 1", "--s"),
         ("fnlkit flower-app new --dataset digits --sites 2 --backbone pca", "--backbone"),

@@ -77,7 +77,7 @@ def test_methods_of_a_regime_differ_in_options(tmp_path):
         ("high = 0.9", "high = 1.9", "momentum"),
         ("high = 0.9", "high = 0.9, log = true", "low"),
         ("[search.spaces.kept]", "[search.spaces.lost]", "lost"),
-        (" --holdout 0.2", "", "--holdout"),
+        (" --holdout 0.2", "", "holdout=0.1"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_named(old, new, named, tmp_path):

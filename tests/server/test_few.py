@@ -29,7 +29,7 @@ def test_the_mean_promises_nothing():
 @pytest.mark.parametrize(("fraction", "said"), [(1 / 12, True), (0.5, False)])
 def test_the_note_on_few_clients_is_printed_once(fraction, said):
     fed, _, _ = train(rounds=3, fraction=fraction, aggregator="median")
-    assert sum("aggregator median" in note for note in fed.notes) == said
+    assert sum("`aggregator` median" in note for note in fed.notes) == said
 
 
 @pytest.mark.parametrize(("clients", "fraction", "said"), [(5, 0.2, True), (5, 0.4, False), (1, 1.0, False), (20, 0.1, False)])
