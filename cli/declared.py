@@ -1,4 +1,4 @@
-"""Options and help pages of commands, derived from dataclasses of `fnlkit.components.options`."""
+"""Options and help pages of commands, derived from dataclasses whose fields are made by `fnlkit.components.options.option`."""
 
 import re
 import sys
@@ -15,12 +15,14 @@ from fnlkit.components.parameters import Range, SpecText
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
 
+# Key of --help-all in the context of a command.
+ALL_OPTIONS = "fnlkit.help_all"
 # Parameters that a help text can name.
 NAMES = {one.name for options in (Settings, TrainOptions) for one in fields(options)}
 
 
 def options_of(declared: type, *names: str, checked: bool = True, **defaults: Any) -> Callable[[Any], Any]:
-    """Return a decorator that adds the fields of a dataclass with a help text to a command.
+    """Return a decorator that adds fields of a dataclass to a command as options, except fields without a help text.
 
     Parameters
     ----------
@@ -116,9 +118,9 @@ class Declared(click.Command):
     Parameters
     ----------
     declared : tuple of dataclasses
-        Fields of several dataclasses can be in a section, in this order.
+        A section can contain fields of several dataclasses, in this order.
     titles : tuple of str
-        The order of the sections. All other options follow under "Options".
+        Titles of the sections, in order. All other options follow under "Options".
     """
 
     def __init__(self, *args: Any, declared: tuple[type, ...], titles: tuple[str, ...], **more: Any) -> None:
@@ -135,22 +137,22 @@ class Declared(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        leave = () if ctx.meta.get(ALL_OPTIONS) else self.rare
-        records = {p.name: record for p in options if p.name not in leave and (record := p.get_help_record(ctx))}
+        left_out = () if ctx.meta.get(ALL_OPTIONS) else self.rare
+        records = {p.name: record for p in options if p.name not in left_out and (record := p.get_help_record(ctx))}
         for title, names in self.sections.items():
             if shown := [records.pop(name) for name in names if name in records]:
                 with formatter.section(title):
                     formatter.write_dl(shown)
         with formatter.section("Options"):
             formatter.write_dl(list(records.values()))
-        if leave:
-            names = ", ".join(p.opts[-1] for p in options if p.name in leave)
+        if left_out:
+            names = ", ".join(p.opts[-1] for p in options if p.name in left_out)
             with formatter.section("Further options, described by --help-all"):
                 formatter.write_text(names)
 
 
 def in_order(after: dict[str, str]) -> list[str]:
-    """Return names in order, each behind the name that it follows.
+    """Return names in order, each directly after the name that precedes it.
 
     Parameters
     ----------
@@ -169,9 +171,6 @@ def in_order(after: dict[str, str]) -> list[str]:
             names.insert(names.index(after[name]) + 1, name)
             waiting.remove(name)
     return names + waiting
-
-
-ALL_OPTIONS = "fnlkit.help_all"
 
 
 def _print_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:

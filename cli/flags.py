@@ -48,12 +48,12 @@ def name_flags(text: str, command: click.Command | None = None) -> str:
         context = click.get_current_context(silent=True)
         command = context.command if context else click.Command(None)
 
-    def replace(match: re.Match[str]) -> str:
+    def to_flag(match: re.Match[str]) -> str:
         if match["call"]:
             return _shell(match["call"]) or match[0]
         return _flag(command, match["name"], match["value"]) or match[0]
 
-    return _NAMED.sub(replace, text)
+    return _NAMED.sub(to_flag, text)
 
 
 def _flag(command, name, value):
@@ -81,10 +81,10 @@ def _shell(call):
     from fnlkit.cli import group
 
     try:
-        call = ast.parse(call, mode="eval").body
+        tree = ast.parse(call, mode="eval").body
     except SyntaxError:
         return None
-    name = call.func.attr
+    name = tree.func.attr
     words, command = [name.replace("_", "-")], group.get_command(None, name.replace("_", "-"))
     if command is None:  # import_review is `review import`
         words = name.split("_")[::-1]
@@ -92,8 +92,8 @@ def _shell(call):
         command = getattr(outer, "commands", {}).get(words[-1])
     if command is None:
         return None
-    words += [_word(ast.unparse(value)) for value in call.args]
-    for given in call.keywords:
+    words += [_word(ast.unparse(value)) for value in tree.args]
+    for given in tree.keywords:
         value = None if ast.unparse(given.value) == "..." else ast.unparse(given.value)
         if (flag := _flag(command, given.arg, value)) is None:
             return None

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,7 +35,8 @@ class Table:
     columns : dict of str to list of str or float64 array
         Cells as text, or as numbers in Parquet, where NaN is a missing number.
     rows : list of int
-        Row numbers in messages.  In a spreadsheet, the column names are row 1.
+        Row numbers in messages.  In a CSV file, the column names are row 1 and the first cells row 2, as in a spreadsheet; in
+        Parquet, the first cells are row 1.
     comma : bool
         Whether ``3,5`` is a number.
     notes : list of str
@@ -52,7 +53,7 @@ class Table:
         """Return the name of a row in messages: ``cases.csv, row 7``."""
         return f"{paths.display_path(self.source)}, row {self.rows[row]}"
 
-    def fail(self, rows: Sequence[int], text: str) -> None:
+    def fail(self, rows: Sequence[int], text: str) -> NoReturn:
         """Raise InputError with the first of some rows and the number of further rows."""
         rows = [int(row) for row in rows]
         more = f" (and {len(rows) - 1:,} more: {', '.join(str(self.rows[row]) for row in rows[1:9])})" if len(rows) > 1 else ""

@@ -240,7 +240,7 @@ def _check_inputs(experiment, run):
     mean = (run.meta.get("samples") or {}).get("mean", [])
     if dataset.kind == "vector" and list(experiment.inputs.mean) != mean:
         raise InputError(
-            "`resume`: the run standardized its vectors with other statistics, or not at all like early versions of fnlkit; "
+            "`resume`: the run standardized its vectors with other statistics, or not at all, as early versions of fnlkit did; "
             "train again"
         )
     if run.meta.get("embedding") != experiment.embedding:

@@ -55,8 +55,8 @@ def adaptive_proximal_norm(w: "torch.Tensor", w_start: "torch.Tensor", batch: "B
     """
     away = w - w_start
     norm = away.norm(dim=-1, keepdim=True)
-    act = batch.received["proximal"] * ~batch.first
-    return act[..., None].to(w.dtype) * torch.where(norm > 0, away / norm.clamp_min(1e-30), torch.zeros_like(away))
+    strength = batch.received["proximal"] * ~batch.first
+    return strength[..., None].to(w.dtype) * torch.where(norm > 0, away / norm.clamp_min(1e-30), torch.zeros_like(away))
 
 
 LOSSES = {"cross-entropy": sample_losses, "double-softmax": double_softmax_losses}
@@ -116,15 +116,25 @@ def relabel_confident(
 def relabel(
     client: "Client", index: "torch.Tensor", probabilities: "torch.Tensor", confidence: float, strict: bool = False
 ) -> None:
-    """Replace labels of samples in `index` by the most probable class, if confident."""
+    """Replace labels of samples in `index` by the most probable class, if confident.
+
+    Parameters
+    ----------
+    client : Client
+    index : int64 Tensor (m,)
+    probabilities : Tensor (n, C)
+    confidence : float in [0, 1]
+    strict : bool
+        Whether the probability must exceed `confidence`, not only reach it.
+    """
     top, label = probabilities[index].max(-1)
-    sure = index[top > confidence if strict else top >= confidence]
-    client.y[sure] = label[top > confidence if strict else top >= confidence]
+    sure = top > confidence if strict else top >= confidence
+    client.y[index[sure]] = label[sure]
 
 
 # ---- the server
-def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[Any]:
-    """Return the frozenset of choices that follow the public code, from a list of words or ``all``."""
+def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[str]:
+    """Return the choices that follow the public code, from a list of words or ``all``."""
     chosen = frozenset(map(str, code if isinstance(code, (list, tuple)) else [code]))
     if chosen == {"all"}:
         return frozenset(CODE)
@@ -142,12 +152,13 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
     0.1 give (5, 500, 450); smaller budgets give fewer iterations, at most two fifths of the budget.  If a stage is left out
     (0, as in the paper's ablations), the other stages are not extended, and the run ends earlier (appendix C.6).
     """
-    published = min(5, max(1, round(0.4 * rounds * fraction)))
-    reckoned = iterations if iterations > 0 or 0 <= min(finetune_rounds, usual_rounds) else published
-    left = rounds - math.ceil(reckoned / fraction - 1e-9)
+    default = min(5, max(1, round(0.4 * rounds * fraction)))
+    # Without stage 1, the default lengths of the other stages are those of a run with it.
+    counted = iterations if iterations > 0 or 0 <= min(finetune_rounds, usual_rounds) else default
+    left = rounds - math.ceil(counted / fraction - 1e-9)
     finetune = round(left * 500 / 950)
     if iterations < 0:
-        iterations = published
+        iterations = default
     cost = math.ceil(iterations / fraction - 1e-9)
     if finetune_rounds < 0:
         finetune_rounds = finetune if usual_rounds <= 0 else left - usual_rounds
@@ -191,7 +202,7 @@ def pre_processing(
     mixup: float,
     confidence: float,
     correct: bool,
-    code: frozenset[Any],
+    code: frozenset[str],
     schedule: Callable[..., Any],
     beta: NotNegative = 5.0,
     k: Count = 20,
@@ -199,7 +210,7 @@ def pre_processing(
 ) -> "Generator[Round, None, tuple[Model, Findings]]":
     """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
-    Parameters as in `fedcorr`.
+    `code` contains the choices of `choices_of`, and `schedule` is that of `fedavg`.  Other parameters as in `fedcorr`.
     """
     losses = "double-softmax" if "losses" in code else "cross-entropy"
     score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses)
@@ -213,14 +224,14 @@ def pre_processing(
         losses=losses,
     )
     term = adaptive_proximal_norm if "proximal" in code else adaptive_proximal
-    count, passed = len(clients), 0
+    count, rounds_done = len(clients), 0
     level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy, silent = np.zeros(count, bool), np.zeros(count, bool)
     for iteration in range(iterations):
         order = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
         cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
-            step, rates = schedule(passed)
+            step, scheduled = schedule(rounds_done)
             model, replies = opt.round(
                 clients,
                 ids,
@@ -232,11 +243,11 @@ def pre_processing(
                 mixup=mixup,
                 **step,
             )
-            passed += 1
+            rounds_done += 1
             cumulative[replies.ids] += replies["lid"].numpy()
             visited[replies.ids] += 1
             if i < len(cohorts) - 1:
-                yield Round(model, "pre-processing", replies, rates)
+                yield Round(model, "pre-processing", replies, scheduled)
         # Lines 9 to 13. A failed visit counts as the mean of the client's other visits; the next iteration repeats it.
         known = visited > 0
         scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
@@ -255,7 +266,7 @@ def pre_processing(
             "noise_level": level,
             "noisy_clients": noisy,
         }
-        yield Round(model, "pre-processing", replies, report | rates)
+        yield Round(model, "pre-processing", replies, report | scheduled)
     return model, Findings(level, noisy, silent)
 
 
@@ -269,14 +280,15 @@ def fine_tuning(
     findings: Findings,
     confidence: float,
     correct: bool,
-    code: frozenset[Any],
+    code: frozenset[str],
     schedule: Callable[..., Any],
     clean_level: Share = 0.1,
     **later: Any,
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
 
-    Parameters as in `fedcorr`.
+    `findings` is the result of `pre_processing`; `code` contains the choices of `choices_of`; `select`, `schedule` and `later`
+    (keywords of local training) are those of `fedavg`.  Other parameters as in `fedcorr`.
     """
     level, noisy, silent = findings
     clean = (level <= clean_level) & ~silent
@@ -311,7 +323,8 @@ def usual_training(
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
 
-    Parameters as in `fedcorr`.
+    `fraction` is the share of the clients in a round; `select`, `schedule` and `later` (keywords of local training) are those
+    of `fedavg`.  Other parameters as in `fedcorr`.
     """
     if not rounds:
         return model
@@ -414,8 +427,9 @@ def fedcorr(
     If only one of `finetune_rounds` and `usual_rounds` is given, the other stage gets the remaining rounds.  If a stage has 0
     rounds, the run ends earlier (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
 
-    Noise: the text corrupts an exact share mu_k of a noisy client's samples, `clients(exact_samples=true)`.  The code corrupts
-    each sample with probability mu_k, as `clients` does.  FLR also fixes the number of noisy clients, `clients(exact=true)`.
+    Noise: in the paper, an exact share mu_k of a noisy client's samples is corrupted, `clients(exact_samples=true)`.  In the
+    public code, each sample is corrupted with probability mu_k, as by `clients`.  The experiments of FLR also fix the number of
+    noisy clients, `clients(exact=true)`.
 
     The run's optimizer, aggregator and selector act in all three stages.
 

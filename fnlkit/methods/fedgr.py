@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
 
-# Bins of the losses that clients count: BINS of width WIDTH, the last one with all larger losses.
+# Clients count losses in BINS bins of width WIDTH; the last bin has all larger losses.
 BINS, WIDTH = 400, 0.05
 
 
@@ -60,21 +60,21 @@ def revise_labels(
     rows["gr_loss"] = rows["gr_loss"] + (sample_losses(logits, labels) - rows["gr_loss"]) / (visits + 1)
     client.state["gr_visits"] = torch.tensor(visits + 1)
 
-    kind = model.weights.dtype
+    dtype = model.weights.dtype
     given, weight = torch.nn.functional.one_hot(labels, client.classes).double(), clean[:, None]
-    rows["gr_target"] = given.to(kind)
+    rows["gr_target"] = given.to(dtype)
     if revising:
-        found = rows["gr_label"] >= 0
-        guess = torch.nn.functional.one_hot(rows["gr_label"].clamp_min(0), client.classes).double() * found[:, None]
-        rows["gr_target"] = (weight * given + (1 - weight) * guess if noisy_share < limit else guess).to(kind)
-    lost = noisy_share > limit and (rows["gr_label"] >= 0).sum() < coverage * len(client)
-    if silent or lost or "gr_average" not in client.state:
+        revised_rows = rows["gr_label"] >= 0
+        guess = torch.nn.functional.one_hot(rows["gr_label"].clamp_min(0), client.classes).double() * revised_rows[:, None]
+        rows["gr_target"] = (weight * given + (1 - weight) * guess if noisy_share < limit else guess).to(dtype)
+    restart = noisy_share > limit and (rows["gr_label"] >= 0).sum() < coverage * len(client)
+    if silent or restart or "gr_average" not in client.state:
         client.state["gr_average"] = model.weights.clone()
     else:
         client.state["gr_average"] = keep * client.state["gr_average"].to(model.weights) + (1 - keep) * model.weights
     teacher = model.score(model.network, client.state["gr_average"], client.x, client.inputs).cpu().double()
-    rows["gr_teacher"] = (teacher / temperature).softmax(-1).to(kind)
-    rows["gr_global"] = (model.features(client.x).cpu().double() / temperature).softmax(-1).to(kind)
+    rows["gr_teacher"] = (teacher / temperature).softmax(-1).to(dtype)
+    rows["gr_global"] = (model.features(client.x).cpu().double() / temperature).softmax(-1).to(dtype)
 
 
 def relabel(

@@ -73,7 +73,7 @@ def _features(client, model):
 
 # ---- the server
 def stages(rounds: int, interval: int, begin: int, end: int) -> tuple[int, int, int]:
-    """Return the rounds between relabelings, and the first and last round of the teacher's rising weight.
+    """Return the rounds between relabelings, and the rounds in which the teacher's weight starts and stops to rise.
 
     Default: 20, 2 and 49 of 100 rounds, as in the public code.
     """
@@ -104,12 +104,12 @@ def average_clean(clients: "Clients", model: "Model", replies: "Replies", clean:
     return model.with_weights(mean(replies["weights"][torch.from_numpy(chosen)], clients.sizes[replies.ids[chosen]]))
 
 
-def relabel(clients: "Clients", teacher: "Model", clean: np.ndarray, *, least: int, strength: float) -> None:
+def relabel(clients: "Clients", teacher: "Model", clean: np.ndarray, *, least: int, agreement: float) -> None:
     """Send the consensus of the clean clients' singular vectors to the noisy clients, which relabel their samples."""
     replies = clients.round(np.flatnonzero(clean), teacher, reply_subspaces, expect=tuple(SUBSPACES), optional=True)
     if len(replies.ids):
         vectors, spectra = replies["subspaces"].double().numpy(), replies["spectra"].double().numpy()
-        first, rest = merge_subspaces(vectors[:, :, 0], vectors[:, :, 1:], spectra, least=least, strength=strength)
+        first, rest = merge_subspaces(vectors[:, :, 0], vectors[:, :, 1:], spectra, least=least, strength=agreement)
         sent = {"subspaces": torch.from_numpy(np.concatenate([first[:, None], rest], 1))}
         clients.round(np.flatnonzero(~clean), teacher, relabel_by_subspaces, broadcast=sent, expect=(), optional=True)
 
@@ -153,7 +153,8 @@ def fedsir(
     interval : int >= 1, or -1
         R, rounds between relabelings.  Default: -1, a fifth of the rounds (20 of 100).
     begin, end : int >= 0, or -1
-        First round, and round of the full weight, of the teacher.  Default: -1, 0.02 and 0.49 of the rounds (2 and 49 of 100).
+        Rounds in which the teacher's weight starts to rise and is full.  Default: -1, 0.02 and 0.49 of the rounds (2 and 49 of
+        100).
     strength, temperature : float
         w_KD, the teacher's largest weight, and the temperature of its softmax; 0.2 and 0.8 in the public code.
     least_similar : int
@@ -202,7 +203,7 @@ def fedsir(
         if r and r % interval == 0 and clean.any() and not clean.all():
             if not clients.replaying:
                 teacher = teacher.with_weights(clients.memory.get("fedsir/clean", model.weights))
-            relabel(clients, teacher, clean, least=least_reference, strength=agreement)
+            relabel(clients, teacher, clean, least=least_reference, agreement=agreement)
         ids = select(clients, model)
         weight = teachers_weight(r, strength=strength, start=begin, end=end)
         scatter = {"distil": weight * ~clean[ids]}

@@ -27,11 +27,11 @@ class Decisions:
     unsure : int64 (u,)
         Samples that a reviewer viewed without a decision; they keep their labels and stay open.
     rows : int64 (l,)
-        All samples of the table.
+        Positions of all samples in the table.
     rows_suspect : bool (l,)
         As `suspect`.
     strata : pair of int64 arrays
-        Samples that the suspects of the table represent, and all other samples of the client that were open before.
+        Samples that the suspects of the table represent, and all other samples of the client without an earlier decision.
     design : fnlkit.review.designs.Design or None
         Plan of a review with a guarantee: the suspects were drawn at random from the candidates.
     """

@@ -30,13 +30,13 @@ def impossible_descriptions(replies: "dict[Any, dict[str, torch.Tensor]]") -> di
 
 
 def _impossible(name, values):
-    """Return why no samples have these values, "" if some can have them."""
+    """Return the reason why no samples can have these values, or "" if there is none."""
     if name.endswith("covariances"):
         if values.shape[-1] != values.shape[-2]:
             return "is not square"
-        most = ROUNDING * np.maximum(values.trace(axis1=-2, axis2=-1), 1e-9)
-        asymmetric = np.abs(values - values.swapaxes(-1, -2)).max((-2, -1), initial=0) > most
-        if asymmetric.any() or values.size and (np.linalg.eigvalsh(values).min(-1) < -most).any():
+        tolerance = ROUNDING * np.maximum(values.trace(axis1=-2, axis2=-1), 1e-9)
+        asymmetric = np.abs(values - values.swapaxes(-1, -2)).max((-2, -1), initial=0) > tolerance
+        if asymmetric.any() or values.size and (np.linalg.eigvalsh(values).min(-1) < -tolerance).any():
             return "is not the covariance of any samples"
     # mean, standard deviation, and for columns three quantiles
     if name in ("columns", "class_columns", "embedding_moments"):

@@ -37,6 +37,7 @@ class ClassSkill:
         Class.
     samples : int
     share, low, high : float
+        The share with its range.
     """
 
     name: str = field(metadata={"key": "class"})
@@ -57,7 +58,7 @@ class ColumnDifference:
     kind : str
         "units", "offset" or "missing" (constant).
     factor : float or None
-        Spread of the values divided by the spread at the other sites; None of a constant column.
+        Spread of the values divided by the spread at the other sites; None for a constant column.
     name : str or None
         Name of the column.
     """
@@ -109,7 +110,7 @@ class Confusion:
     samples : float
         Expected number of samples.
     share, low, high : float
-        Share of the true class.
+        Share of the true class, with its range.
     supported : bool or None
         Mistakes of the models cannot explain the confusion. None in files of earlier versions.
     """
@@ -136,7 +137,7 @@ class ClassErrors:
     samples : float
         Expected number of wrong labels.
     share, low, high : float
-        Share of the true class.
+        Share of the true class, with its range.
     """
 
     true: str
@@ -160,7 +161,8 @@ class ReviewCounts:
     candidates, reviews, wrong, labels : int
         Numbers of candidates, of reviewed candidates, of wrong labels among these, and of listed labels.
     groups : list of list of int
-        Reviewed right, reviewed wrong, listed and other candidates, by their place in the list.
+        Rows of four numbers: candidates reviewed as right, reviewed as wrong, listed, and others. A row is a group of
+        candidates with neighboring places in the list; unused rows are zero.
     """
 
     q: float
@@ -185,9 +187,10 @@ class SiteAudit:
     level : float or None
         Share of wrong labels. None if mistakes of the model cannot be separated.
     low, high : float
+        Range of the level.
     p : float or None
-        Of the test that the site is noisier than the others, or has more of a confusion if only this is reported; with Holm's
-        correction. None without a model.
+        p-value, with Holm's correction, of the test that the site is noisier than the others, or has more of a confusion if
+        only this is reported. None without a model.
     judge : str or None
         Models that judged the labels: "others", "own" (of the site itself) or None.
     contradicted : bool

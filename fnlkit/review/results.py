@@ -32,7 +32,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """Findings about the samples of N sites besides the labels.
+    """Results of the searches for copies, outliers and suspicious samples at N sites, and of reviews.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Searched:
     shared, near_shared : list of N dict
         Copies and near copies at other sites, by the number of the other site.
     detected : list of N (dict, list) or None
-        Number of samples that each detector flags, and numbers of samples by the number of detectors that flag them. None of
+        Number of samples that each detector flags, and numbers of samples by the number of detectors that flag them. None for
         a site that no model judges.
     reviews : list of N ReviewCounts or None
     """

@@ -18,5 +18,5 @@ def hide_few(client: "Client", reply: "Mapping[str, torch.Tensor]") -> "dict[str
 
 
 def hidden(sends: Mapping[str, Sent]) -> dict[str, Sent]:
-    """Return declarations of replies that `hide_few` returns."""
+    """Return the declarations of replies after `hide_few`: sites with fewer than `LEAST` samples send zeros."""
     return {name: sent._replace(fewest=LEAST) for name, sent in sends.items()}

@@ -46,7 +46,7 @@ def names_in_round(
     sends: "dict[str, Sent] | None",
     protect: str,
     protected: bool,
-) -> tuple[frozenset[str] | None, Any]:
+) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Return the names that a round's replies can have (None: any name), and the names that they must have.
 
     Parameters

@@ -302,7 +302,7 @@ class Clients(Transactional):
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))
 
-    def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[Any]:
+    def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[int]:
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
 
         Parameters

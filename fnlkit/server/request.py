@@ -26,7 +26,7 @@ class CohortRequest:
     scatter : dict of str to Tensor (K, ...)
         Each client receives its entry.
     round : int
-        Number of the round, the key of each client's random stream.
+        Number of the round, part of the key of each client's random streams.
     log, rejected : list
         Earlier rounds of the session, from which an engine on other machines finds the last visit of a client that counts.
     committed : int

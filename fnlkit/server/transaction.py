@@ -35,7 +35,7 @@ class Transactional:
     Attributes
     ----------
     rounds : int
-        Number of rounds so far; the key of each client's stream.
+        Number of rounds so far, part of the key of each client's random streams.
     traffic : Traffic
     log : list of Exchange
         Requests and replies without weights: sufficient to replay the server's program.

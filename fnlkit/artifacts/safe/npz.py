@@ -168,9 +168,9 @@ class Npy:
     """
 
     head: bytes
-    value: object
+    value: np.ndarray | Rows
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         yield self.head
         yield from raw_blocks(self.value)
 

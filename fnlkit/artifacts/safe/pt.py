@@ -67,7 +67,7 @@ class _Storage:
 @dataclass
 class _Tensor:
     storage: _Storage
-    shape: tuple[Any, ...]
+    shape: tuple[int, ...]
 
     @property
     def dtype(self) -> str:
@@ -97,8 +97,8 @@ class _Array:
 @dataclass
 class _Members:
     root: str
-    records: dict[str, Any]
-    used: set[Any] = field(default_factory=set)
+    records: dict[str, Member]
+    used: set[str] = field(default_factory=set)
 
 
 def symbols(members: Sequence[Member]) -> tuple[Any, dict[str, Any]]:
@@ -123,7 +123,7 @@ def symbols(members: Sequence[Member]) -> tuple[Any, dict[str, Any]]:
     for member in members:
         match = _RECORD.fullmatch(member.name)
         if not match:
-            raise InputError(f"member {member.name!r} does not belong into a .pt of plain tensors (TorchScript is refused)")
+            raise InputError(f"member {member.name!r} does not belong in a .pt of plain tensors (TorchScript is refused)")
         records[match.group(1)] = member
     roots = {member.name.partition("/")[0] for member in members}
     if len(roots) != 1 or "data.pkl" not in records or len(records) != len(members):
