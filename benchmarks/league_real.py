@@ -89,10 +89,15 @@ def best_constant(league, worlds, among=None):
     return min(among or constants_of(league), key=lambda name: mean_regret(league, name, worlds))
 
 
+def has_spread(league, regime):
+    """Return whether a regime has several seeds; the difference of a single seed has no standard error."""
+    return league.rows[regime, "fedavg"]["runs"] > 1
+
+
 def is_behind(league, method, regime):
     """Return whether a method is 1 point and 2 standard errors over seeds behind fedavg."""
     row = league.rows[regime, method]
-    if method == "fedavg" or row["runs"] < 2:  # a single seed has no standard error
+    if method == "fedavg" or not has_spread(league, regime):
         return False
     return row["kept_ahead"] < -max(1.0, 2 * row["kept_ahead_spread"] / row["runs"] ** 0.5)
 
@@ -110,9 +115,10 @@ def regret_table(league, part):
         if name == "fedavg":
             yield f"| `fedavg` | {cells} | | |"
             continue
-        behind = sum(is_behind(league, name, regime) for regime in regimes)
+        judged = [is_behind(league, name, regime) for regime in regimes if has_spread(league, regime)]
+        behind = f"{sum(judged)} of {len(judged)}" if judged else "one seed: not judged"
         least = min(league.rows[regime, name]["kept_ahead"] for regime in regimes)
-        yield f"| `{name}` | {cells} | {behind} of {len(regimes)} | {least:+.1f} |"
+        yield f"| `{name}` | {cells} | {behind} | {least:+.1f} |"
 
 
 def gap_table(league):
@@ -236,32 +242,49 @@ def statements(league):
     better, equal, worse = league.signed_rank("auto", best, third)
     reached = "reached" if mine <= GOALS[0] and worst <= GOALS[1] else "not reached"
     yield (
-        f"- **On worlds that were not used to design it**, `auto` has a mean regret of {mine:.1f} points and at most "
-        f"{worst:.1f} ({where}). Always `{best}`, the best constant method of the other parts, has {other:.1f} and {lost:.1f}. "
-        f"The goals, {GOALS[0]} and {GOALS[1]:.0f}, are {reached}. Probabilities that `auto` is better, equal, worse than "
-        f"`{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
+        f"- **On worlds that were not used to design it**, {size_of(league, third)}, `auto` has a mean regret of {mine:.1f} "
+        f"points and at most {worst:.1f} ({where}). Always `{best}`, the best constant method of the other parts, has "
+        f"{other:.1f} and {lost:.1f}. The goals, {GOALS[0]} and {GOALS[1]:.0f}, are {reached}. Probabilities that `auto` is "
+        f"better, equal, worse than `{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
     )
     count = {name: sum(is_behind(league, name, regime) for regime in league.regimes) for name in league.methods}
-    judged = sum(league.rows[regime, "fedavg"]["runs"] > 1 for regime in league.regimes)
+    judged = sum(has_spread(league, regime) for regime in league.regimes)
     shown = ", ".join(
         f"`{name}` {number}" for name, number in sorted(count.items(), key=lambda pair: pair[1]) if name != "fedavg"
     )
-    yield f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in regimes of {judged} with several seeds: {shown}."
+    single = not any(has_spread(league, regime) for regime in regimes_in(league, third))
+    yield (
+        f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in regimes of {judged} with several seeds: {shown}."
+        + " `auto` was designed on all of them; the third part has no standard errors." * single
+    )
     yield recommendation(league)
 
 
 def recommendation(league):
     """Return the sentence that recommends a method for unknown noise."""
     third, worlds = worlds_of(league, "third"), list(league.worlds)
-    best = best_constant(league, worlds)
-    name = "auto" if mean_regret(league, "auto", third) < mean_regret(league, best, third) else best
+    name, other = sorted(("auto", best_constant(league, worlds)), key=lambda each: mean_regret(league, each, third))
     real = best_constant(league, worlds, [each for each in constants_of(league) if each not in REFUSED])
+    mine, others = (mean_regret(league, each, third) for each in (name, other))
+    equal = league.signed_rank(name, other, third)[1]
     return (
-        f"- **If the noise is unknown**, `{name}` has the smallest regret on worlds that were not used to design or choose it, "
-        f"in simulation. At real sites, which refuse {' and '.join(f'`{each}`' for each in REFUSED)}, it is `{real}` (mean "
-        f"regret {mean_regret(league, real, worlds):.1f}, at most {worst_regret(league, real, worlds)[0]:.1f}). Any method can "
-        "fail on your data: compare two or three methods by held-out labels."
+        f"- **If the noise is unknown**, `{name}` has the smallest mean regret of the {len(league.methods)} compared methods "
+        f"in simulation: {mine:.1f} points, `{other}` {others:.1f}, on {size_of(league, third)}, which did not serve to design "
+        f"`auto`. **This is weak evidence for a choice between the two**: they are within 1 point of each other with a "
+        f"probability of {equal:.2f}. Real sites refuse {' and '.join(f'`{each}`' for each in REFUSED)}; of the other "
+        f"methods, `{real}` has the smallest mean regret over all {len(worlds)} worlds "
+        f"({mean_regret(league, real, worlds):.1f}, at most {worst_regret(league, real, worlds)[0]:.1f}), on which it is also "
+        "chosen here. Any method can fail on your data: compare two or three methods by held-out labels."
     )
+
+
+def size_of(league, worlds):
+    """Return the numbers of worlds, regimes and seeds as text, such as "7 worlds (14 regimes, one seed each)"."""
+    regimes = regimes_in(league, worlds)
+    seeds = {league.rows[regime, "fedavg"]["runs"] for regime in regimes}
+    least, most = min(seeds), max(seeds)
+    each = "one seed" if most == 1 else f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return f"{len(worlds)} world{'s' * (len(worlds) > 1)} ({len(regimes)} regime{'s' * (len(regimes) > 1)}, {each} each)"
 
 
 def frozen(league):

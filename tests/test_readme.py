@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fnlkit.cli import COMMANDS, group
+from fnlkit.components import registry
+from fnlkit.components.declarations import declaration
 from tests.commands import shell, succeed
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +61,19 @@ def test_commands_and_options_in_the_pages_exist():
                 known |= {name for sub in getattr(command, "commands", {}).values() for p in sub.params for name in p.opts}
                 for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest):
                     assert option in known | {"--help"}, f"{page.name}: fnlkit {verb} has no {option}"
+
+
+def test_the_readme_counts_the_methods():
+    """A published method has a citation; FedAvg has one too, but counts as a reference."""
+    references = {"fedavg", "local", "centralized", "oracle"}
+    published = {name for name in registry.METHODS if declaration(registry.method(name)).cite} - references
+    assert set(registry.METHODS) - published - references == {"auto", "fedem"}
+    assert f"fnlkit has {len(registry.METHODS)} methods: {len(published)} published, two new" in README
+
+
+def test_the_page_of_costs_names_every_method():
+    text = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
+    assert [name for name in registry.METHODS if f"`{name}`" not in text] == []
 
 
 def test_the_readme_names_every_command():

@@ -1,7 +1,7 @@
 """FedGR: a mixture of all clients' losses and the global model revise labels; local averages are teachers.
 
 Tian, Yang, Zhou, Wang, Ye, Liu, Niu, Lv. Learning locally, revising globally: Global reviser for federated learning with noisy
-labels. ICML 2026, arXiv:2412.00452.  The method and its values are those of the authors' public code (slyviacassell/FedGR).
+labels. ICML 2026, arXiv:2412.00452.  Source of all values: the authors' public code slyviacassell/FedGR, commit a552bca.
 """
 
 from collections.abc import Callable, Generator
@@ -204,6 +204,10 @@ def fedgr(
 
     Notes
     -----
+    Label term, divergences and mixture equal the public code (tests/golden/fedgr.npz), with one exception: its weights of
+    labels have the shape (B, 1) and its losses (B,), so that every sample of a batch gets the mean weight of the batch.  Here
+    each sample has its own weight.  Only the abstract and the public code were available, not the paper's equations.
+
     Differences from the public code: clients send a histogram of their mean losses instead of the losses themselves, and apply
     the mixture themselves.  The average over the local steps is that of a straight path from the received to the trained model,
     because no engine keeps the models between.  The average is updated once per step and revised once per visit; the public

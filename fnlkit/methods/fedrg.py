@@ -1,7 +1,7 @@
 """FedRG: directions of an embedding, not losses, decide which labels are noisy.
 
 Wen, Yang, Zhang, Jiang, Peng, Wang, Han. FedRG: Unleashing the representation geometry for federated learning with noisy
-clients. CVPR 2026, arXiv:2603.19722.  The method and its values are those of the authors' public code (Tianjoker/FedRG).
+clients. CVPR 2026, arXiv:2603.19722.  Source of all values: the authors' public code Tianjoker/FedRG, commit 9fd93e7.
 """
 
 from collections.abc import Callable, Generator
@@ -199,6 +199,9 @@ def fedrg(
 
     Notes
     -----
+    Evidence, mixture, map and loss equal the public code for two equal views (tests/golden/fedrg.npz).  Only the abstract and
+    the public code were available, not the paper's equations.
+
     Differences from the public code: directions are those of an embedding (`--embeddings`, or `fnlkit embed`), in place of 150
     rounds of SimCLR, whose encoder local training then continues.  Without a second view, all samples are equally certain.
     The mixture is updated batch by batch before local training, in one pass per visit, and T after it, with one step for each

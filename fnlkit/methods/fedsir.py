@@ -174,6 +174,8 @@ def fedsir(
     features that separate classes after few epochs; a network without pretraining has none.  The temperature in the
     configuration of the public code is 1, but the value is not read, and 0.8 is used.
 
+    **The vectors of a class with a single sample reveal its features up to their length** (docs/privacy.md).
+
     Differences: a class that no clean client has is never predicted, whereas the public code stops.  Without clean clients, all
     train as noisy clients without relabeling.  A client with one class has no similarity and counts as clean.  Singular vectors
     of singular values that are zero up to rounding are left out.  With partial participation, the mean of the clean clients'

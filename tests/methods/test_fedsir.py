@@ -22,6 +22,12 @@ def blobs(wrong, seed=0, classes=4, d=24, n=80):
     return features, np.where(rng.random(len(y)) < wrong, rng.integers(0, classes, len(y)), y), y
 
 
+def test_the_vector_of_a_single_sample_is_the_sample_up_to_length_and_sign():
+    sample = np.array([3.0, 0.0, 4.0])
+    directions, _, _ = class_subspaces(np.stack([sample, [1, 1, 0], [1, 0, 0]]), [0, 1, 1], 2)
+    assert np.abs(directions[0]) == pytest.approx(sample / 5)
+
+
 def test_singular_vectors_by_hand():
     """Rows (3, 0), (3, 0), (0, 2) of one class: singular values sqrt(18) and 2, vectors of the axes."""
     directions, residuals, spectra = class_subspaces([[3, 0], [3, 0], [0, 2], [0, 0]], [1, 1, 1, 0], 3, residual=2, ratio=1)

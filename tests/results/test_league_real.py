@@ -65,8 +65,23 @@ def test_auto_is_recommended_only_if_it_is_ahead_on_the_third_part(small, iris, 
     rows = {regime: {m: small.rows[regime, m]["kept"].values() for m in (*small.methods, "oracle")} for regime in small.regimes}
     rows["iris: per client"]["auto"] = (iris, iris)
     text = league_real.recommendation(league_of(rows))
-    assert (
-        f"`{named}` has the smallest regret" in text and "At real sites, which refuse `auto` and `fedem`, it is `rofl`" in text
+    assert f"`{named}` has the smallest mean regret of the 4 compared methods in simulation: " in text
+    assert "Real sites refuse `auto` and `fedem`; of the other methods, `rofl` has the smallest mean regret over all 3" in text
+
+
+def test_the_recommendation_states_size_seeds_and_the_method_that_is_as_good(small):
+    """On iris fedem is 10 points behind; with one seed of the third part, no standard error judges it."""
+    text = league_real.recommendation(small)
+    assert "0.0 points, `rofl` 1.0, on 1 world (1 regime, 2 seeds each), which did not serve to design `auto`" in text
+    assert "within 1 point of each other with a probability of 1.00" in text
+    rows = {regime: {m: small.rows[regime, m]["kept"].values() for m in (*small.methods, "oracle")} for regime in small.regimes}
+    rows["iris: per client"] = {name: list(values)[:1] for name, values in rows["iris: per client"].items()}
+    single = league_of(rows)
+    assert "1 world (1 regime, one seed each)" in league_real.recommendation(single)
+    text = " ".join(league_real.statements(single))
+    assert "in regimes of 3 with several seeds" in text and "the third part has no standard errors" in text
+    assert "| `fedem` | 10.0 | 10.0 | iris: per client | one seed: not judged | +10.0 |" in list(
+        league_real.regret_table(single, "third")
     )
 
 
