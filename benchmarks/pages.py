@@ -175,9 +175,14 @@ def readme_league():
 
 
 def images_ahead():
-    """Return {method: text}: late accuracy on images minus that of fedavg in the same regime; of several regimes the range."""
+    """Return {method: text}: late accuracy on images minus that of fedavg in the same regime; of several regimes the range.
+
+    Rows with fewer than five seeds are left out.
+    """
     found = {}
-    for _, method, _, _, _, _, late, ahead, *_ in images():
+    for _, method, seeds, _, _, _, late, ahead, *_ in images():
+        if int(seeds) < 5:
+            continue
         found.setdefault(method, []).append([float(number) for number in (ahead or late).split(" ± ")])
     out = {}
     for method, values in found.items():
