@@ -81,7 +81,7 @@ from fnlkit.results.tidy import write_tidy
     "--stored",
     default=None,
     metavar="FILE",
-    help="Results for --add, written by --export. Default: the results included in fnlkit, which exist for league2 only.",
+    help="Results for --add, written by --export. Default: those included in fnlkit, of league2 and league-real.",
 )
 @click.option("--no-search", is_flag=True, help="Train all methods with the recipe's own options instead of searched ones.")
 @click.option(

@@ -6,8 +6,9 @@ import re
 import pytest
 
 from benchmarks import league, league_check
-from benchmarks.league_cells import League
+from benchmarks.league_cells import ROOT, League
 from benchmarks.league_real import CELLS
+from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.reproduce import stored
 from tests.commands import fnlkit
@@ -106,3 +107,10 @@ def test_an_added_method_is_compared_with_a_version_and_its_export_is_checked(tm
     assert f"compared with league-real@{stored.version_of('league-real')}" in done.stdout
     with pytest.raises(InputError, match=r"slr\(strength=3\) lacks 43 of 44 regimes"):
         list(league_check.check(str(tmp_path / "mine.jsonl")))
+
+
+def test_help_and_page_name_the_recipes_with_stored_results():
+    shown = next(p.help for p in group.get_command(None, "reproduce").params if "--stored" in p.opts)
+    page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    for name in stored.list_included():
+        assert name in shown and f"`{name}`" in page.split("Stored results are included for", 1)[1].split("\n")[0]
