@@ -67,15 +67,16 @@ class ReaderGone(Exception):
     """The reader of the output pipe is gone; click would turn a BrokenPipeError into exit code 1."""
 
 
-_left: list[int] = []
+# The signal with which the program ends, if there is one.
+_last_signal: list[int] = []
 
 
 @atexit.register
-def _as_others_do():
+def _end_with_signal():
     """End with SIGPIPE, as shells expect from a program whose reader is gone; runs last at exit."""
-    if _left:
-        signal.signal(_left[0], signal.SIG_DFL)
-        os.kill(os.getpid(), _left[0])
+    if _last_signal:
+        signal.signal(_last_signal[0], signal.SIG_DFL)
+        os.kill(os.getpid(), _last_signal[0])
 
 
 class Verbs(click.Group):
@@ -225,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Discard buffered output, which would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if hasattr(signal, "SIGPIPE"):
-            _left.append(signal.SIGPIPE)
+            _last_signal.append(signal.SIGPIPE)
         sys.exit(141)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
         click.echo(error.ctx.get_help(), err=True)

@@ -211,7 +211,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
         try:
             body = json.loads(line)
             check = body.pop("sha256")
-            if body.get("kind") != KIND or check != _hash_chain(before, body):
+            if body.get("kind") != KIND or check != hash_line(before, body):
                 raise ValueError("the checksum does not match")
             out.append(_unpack(body))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
@@ -296,12 +296,20 @@ def _text(releases):
     lines, before = [], ""
     for one in releases:
         body = _pack(one)
-        before = _hash_chain(before, body)
+        before = hash_line(before, body)
         lines.append(json.dumps({**body, "sha256": before}))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _hash_chain(before, body):
+def hash_line(before: str, body: dict[str, Any]) -> str:
+    """Return the SHA-256 of a line, which also depends on the hash of the previous line, "" for the first.
+
+    Parameters
+    ----------
+    before : str
+    body : dict
+        The line without its hash.
+    """
     return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
 
 

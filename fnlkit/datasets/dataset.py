@@ -225,7 +225,7 @@ def split_unlabeled(dataset: Dataset) -> Dataset:
 
     def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         train, test = read()
-        return _rows(train, kept), test
+        return rows_at(train, kept), test
 
     return replace(
         dataset,
@@ -236,11 +236,12 @@ def split_unlabeled(dataset: Dataset) -> Dataset:
         paths=None if dataset.paths is None else dataset.paths[kept],
         votes=None if dataset.votes is None else dataset.votes[kept],
         samples=samples,
-        unlabeled=Unlabeled(lambda: _rows(read()[0], spare), [str(ids[i]) for i in spare], sites),
+        unlabeled=Unlabeled(lambda: rows_at(read()[0], spare), [str(ids[i]) for i in spare], sites),
     )
 
 
-def _rows(x, positions):
+def rows_at(x: np.ndarray | Rows, positions: np.ndarray) -> np.ndarray | Rows:
+    """Return the rows of an array at some positions; rows of a file are read when they are used."""
     return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fnlkit.artifacts.federation import PLAIN
 from fnlkit.artifacts.stored import Chosen, Joined
 from fnlkit.components.spec import Spec
-from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.dataset import Dataset, rows_at
 from fnlkit.datasets.layout import LAYOUTS
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -109,7 +109,7 @@ def hold_out(dataset: Dataset, classes: list[str | int]) -> Dataset:
         y_test=code[dataset.y_test[tested]],
         class_names=[name for name, out in zip(dataset.class_names, held, strict=True) if not out],
         superclass=None if dataset.superclass is None else dataset.superclass[~held],
-        samples=lambda: (dataset.x_train, _rows(dataset.x_test, tested)),
+        samples=lambda: (dataset.x_train, rows_at(dataset.x_test, tested)),
         no_class=held[dataset.y_train],
     )
 
@@ -155,7 +155,3 @@ def _shuffle(x: Any, count: int, rng: np.random.Generator) -> np.ndarray:
     for j in range(flat.shape[1]):
         out[:, j] = flat[rng.integers(0, len(flat), count), j]
     return out.reshape(count, *x.shape[1:])
-
-
-def _rows(x: Any, positions: np.ndarray) -> Any:
-    return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)

@@ -19,6 +19,7 @@ import torch
 from filelock import FileLock
 
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.ledger import hash_line
 from fnlkit.artifacts.paths import display_path
 from fnlkit.deploy.flower.secret import Terms
 from fnlkit.deploy.releases import Releases
@@ -135,7 +136,7 @@ def enter(path: str, *, run: str, round: int | None, said: dict[str, Any]) -> No
     with FileLock(f"{path}.lock"):
         lines = read_ledger(path)
         before = lines[-1]["sha256"] if lines else ""
-        line = json.dumps({**body, "sha256": _hash_chain(before, body)}) + "\n"
+        line = json.dumps({**body, "sha256": hash_line(before, body)}) + "\n"
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             _end_at_a_line(descriptor)
@@ -177,7 +178,7 @@ def read_ledger(path: str) -> list[dict[str, Any]]:
             try:
                 entry = json.loads(line)
                 body = {name: value for name, value in entry.items() if name != "sha256"}
-                right = entry["sha256"] == _hash_chain(before, body)
+                right = entry["sha256"] == hash_line(before, body)
             except (ValueError, KeyError, TypeError, AttributeError):
                 right = False
             if not right:
@@ -187,10 +188,6 @@ def read_ledger(path: str) -> list[dict[str, Any]]:
             out.append(entry)
             before = entry["sha256"]
     return out
-
-
-def _hash_chain(before, body):
-    return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
 
 
 def _summary(said):

@@ -60,6 +60,10 @@ class Workers(Sequential):
     ----------
     inside : type
         Engine that runs the clients within a worker.
+    on : tuple of str
+        Types of devices that the engine can use.
+    hint : str
+        End of the message about a visit that took too long.
     """
 
     inside, hint = Sequential, "; `client_timeout` sets the limit"

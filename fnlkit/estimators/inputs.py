@@ -1,4 +1,4 @@
-"""EstimatorInputs for an estimator: labels, embedding, predicted probabilities, model; computed on first use."""
+"""Inputs of an estimator: labels, embeddings, predicted probabilities, model; computed on first use."""
 
 from typing import TYPE_CHECKING, Any
 
