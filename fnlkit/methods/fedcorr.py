@@ -154,7 +154,7 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
     """
     default = min(5, max(1, round(0.4 * rounds * fraction)))
     # Without stage 1, the default lengths of the other stages are those of a run with it.
-    counted = iterations if iterations > 0 or 0 <= min(finetune_rounds, usual_rounds) else default
+    counted = default if iterations < 0 or (iterations == 0 and min(finetune_rounds, usual_rounds) < 0) else iterations
     left = rounds - math.ceil(counted / fraction - 1e-9)
     finetune = round(left * 500 / 950)
     if iterations < 0:

@@ -30,6 +30,8 @@ def test_an_ablation_leaves_the_other_stages_their_rounds(asked, stages):
 def test_stages_that_cost_too_much_are_refused():
     with pytest.raises(InputError, match="raise `rounds`"):
         fedcorr.budget(40, 0.1, 5, -1, -1)
+    with pytest.raises(InputError, match="4 iterations cost 40 of 100"):  # default iterations count, if both lengths are given
+        fedcorr.budget(100, 0.1, -1, 50, 50)
 
 
 def stage(steps, name):
