@@ -177,7 +177,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     dict
         samples, wrong_share, no_class (number of samples of no class, which count as wrong), requested_share (None if unknown),
         client_level (list), client_requested (list or None), transition_error (mean over classes of the total variation
-        between requested and achieved rows, or None).
+        between requested and achieved rows, or None, as without samples of a class).
     """
     fed: Federation = federation
     seen = fed.client_indices if len(fed) else np.setdiff1d(np.arange(len(fed.given)), fed.spare)
@@ -199,7 +199,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
     out["client_requested"] = asked if len(fed) else None
     present = np.bincount(true[true >= 0], minlength=fed.classes) > 0
-    out["transition_error"] = float(
-        (np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2)[present].mean()
-    )
+    if present.any():
+        apart = np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2
+        out["transition_error"] = float(apart[present].mean())
     return out

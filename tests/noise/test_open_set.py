@@ -240,3 +240,8 @@ def test_commands_print_their_number(tmp_path):
     )
     assert "wrong labels 0.1252 of 1,438, requested 0.1252, 180 samples of no class among them" in done.stderr
     assert json.loads(done.stdout)["noise"]["no_class"] == 180
+
+
+def test_clients_without_any_sample_of_a_class_have_no_transition():
+    facts = summary(noisy("openset-inputs(share=1.0)"))
+    assert facts["wrong_share"] == 1 and facts["no_class"] == 1438 and facts["transition_error"] is None
