@@ -62,6 +62,9 @@ def main():
     sys.argv = ["main.py"]
     import main as public  # noqa: PLC0415  (from the folder of the public code)
 
+    # torch >= 2.1 requires this method of the public code's subset, which has none.
+    public.SubsetWithTargets.__getitems__ = lambda subset, places: [subset[at] for at in places]
+
     fed = files.read(Path(options.federation))
     offsets, order = fed.arrays["client_offsets"], fed.arrays["client_indices"]
     users = {k: set(order[a:b].tolist()) for k, (a, b) in enumerate(zip(offsets, offsets[1:], strict=False))}
