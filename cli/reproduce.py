@@ -35,6 +35,12 @@ from fnlkit.results.tidy import write_tidy
 @click.option("--rounds", type=click.IntRange(min=1), default=None, help="Rounds of each run instead of the recipe's.")
 @click.option("--model", default=None, metavar="SPEC", help="Network of each run instead of the recipe's.")
 @click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp64", "tf32", "bf16"]),
+    default=None,
+    help="Arithmetic of each run instead of the recipe's, for example bf16 on a GPU.",
+)
+@click.option(
     "--embeddings", metavar="EMB.npz", default=None, help="Embeddings by `fnlkit embed` instead of the recipe's backbone."
 )
 @click.option(

@@ -33,7 +33,7 @@ class Options:
         Folder of the runs.  Default: ``runs/NAME``.
     dataset, embeddings, only, seeds :
         As for `fnlkit.reproduce.reproduce.jobs`.
-    rounds, model :
+    rounds, model, precision :
         Options of `train` that replace the recipe's, if not None.
     scale : float
         Of a published table: share of the paper's rounds.
@@ -62,6 +62,7 @@ class Options:
     seeds: int | None = None
     rounds: int | None = None
     model: str | None = None
+    precision: str | None = None
     scale: float = 1.0
     jobs: int | None = None
     shard: str | None = None
@@ -232,7 +233,7 @@ class Plan(_Work):
     def __init__(self, name, options, say):
         super().__init__(name, options, say)
         self.recipe, self.header, self.cells = recipes.load_recipe(name), None, []
-        self.replaced = {key: getattr(options, key) for key in ("rounds", "model")}
+        self.replaced = {key: getattr(options, key) for key in ("rounds", "model", "precision")}
         self.given = {"dataset": self.dataset, "only": options.only, "embeddings": self.embeddings, **self.replaced}
         self.title = self.recipe.get("title", name)
         if options.stored and not options.add:
@@ -309,7 +310,7 @@ class Table(_Work):
             if getattr(options, word):
                 raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
         self.name = name
-        more = {key: getattr(options, key) for key in ("only", "scale", "seeds", "rounds", "model")}
+        more = {key: getattr(options, key) for key in ("only", "scale", "seeds", "rounds", "model", "precision")}
         self.jobs, self.notes = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)
         self.jobs = self.part(self.jobs)
 
@@ -325,7 +326,7 @@ class Table(_Work):
         """Train, and return a Reproduction."""
         failed = self.make(self.jobs)
         names_of = {"scale": None if self.options.scale == 1 else f"{self.options.scale:g}"}
-        names_of |= {word: getattr(self.options, word) for word in ("rounds", "model", "dataset", "embeddings")}
+        names_of |= {word: getattr(self.options, word) for word in ("rounds", "model", "precision", "dataset", "embeddings")}
         changed = {word: value for word, value in names_of.items() if value is not None}
         rows = published.measure_rows(self.name, self.jobs, self.folder, changed, self.options.only)
         title = published.papers()[self.name.partition("/")[0]]["title"]

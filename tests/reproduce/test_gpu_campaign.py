@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks import gpu_campaign
 
-SMALL = {"seeds": 1, "dataset": None, "scale": 0.004, "model": "mlp(hidden=4)", "precision": "fp32", "device": "cpu"}
+SMALL = {"seeds": 1, "dataset": None, "embeddings": None, "scale": 0.004}
+SMALL |= {"model": "mlp(hidden=4)", "precision": "fp32", "device": "cpu"}
 
 
 def test_every_row_can_run():
