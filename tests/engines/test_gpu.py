@@ -157,7 +157,7 @@ def test_doctor_describes_every_device(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("device", "model", "precision"), [
     ("cpu", "mlp(hidden=16)", "fp32"),
     *(pytest.param("cuda", model, precision, marks=pytest.mark.gpu)
-      for model in ("mlp(hidden=16)", "lenet5", "resnet20") for precision in ("fp32", "tf32", "bf16")),
+      for model in ("mlp(hidden=16)", "lenet5(upsample=true)", "resnet20") for precision in ("fp32", "tf32", "bf16")),
 ])  # fmt: skip
 def test_two_runs_of_a_seed_are_equal(device, model, precision, noisy, tmp_path):
     """FedCorr predicts on clients, mixes, corrects labels and changes the loss of local training."""
