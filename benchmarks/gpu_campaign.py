@@ -44,7 +44,7 @@ PREPARING = threading.Lock()  # rows can share a file of embeddings
 def jobs(options):
     """Yield (table, Job) for every row and seed, all rows with the first seed before the second seed."""
     changed = {"scale": options.scale, "model": options.model, "precision": options.precision, "device": options.device,
-               "embeddings": options.embeddings}  # fmt: skip
+               "embeddings": options.embeddings, "eval_every": options.eval_every}  # fmt: skip
     found = []
     for table, row in ROWS:
         made, _ = published.jobs(table, only=row, seeds=options.seeds, dataset=options.dataset, **changed)
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*", help="numbers of the rows, beginning with 0; default: all")
     parser.add_argument("--dataset", default=None, help="a file with CIFAR-10, if it is not in the cache")
     parser.add_argument("--embeddings", default=None, help="a file of `fnlkit embed` instead of the rows' backbone")
+    parser.add_argument("--eval-every", type=int, default=None, help="rounds between evaluations; default: as published")
     parser.add_argument("--at-once", type=int, default=1, help="rows to train at the same time")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--device", default="cuda")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import gpu_campaign
 
-SMALL = {"seeds": 1, "dataset": None, "embeddings": None, "scale": 0.004}
+SMALL = {"seeds": 1, "dataset": None, "embeddings": None, "eval_every": None, "scale": 0.004}
 SMALL |= {"model": "mlp(hidden=4)", "precision": "fp32", "device": "cpu"}
 
 
