@@ -9,12 +9,9 @@ The folder contains the data sets and the runs; a second call continues.  Each r
 """
 
 import argparse
-import json
-import subprocess
 
 from benchmarks.league import CELLS, SEARCH
-from benchmarks.league_cells import ROOT
-from fnlkit.artifacts import saving
+from benchmarks.league_cells import commit, read_lines, write_lines
 from fnlkit.reproduce import recipe, reproduce, search
 
 
@@ -40,14 +37,6 @@ def merged(old, new):
     return [*out, *(line for pair, lines in groups.items() if pair not in done for line in lines)]
 
 
-def write(path, lines):
-    saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], str(path))
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--methods", required=True, help="labels of the recipe, separated by commas")
@@ -68,8 +57,8 @@ def main():
     if not options.keep_choices:
         found = [cell for cell in search.cells(plan, options.only) if cell.name[1] in names]
         search.search(found, options.folder, make)
-        write(SEARCH, merged(read(SEARCH), [line for cell in found for line in (*cell.lines, cell.choice)]))
-    chosen = search.choices_by_cell(line for line in read(SEARCH) if "chosen" in line)
+        write_lines(SEARCH, merged(read_lines(SEARCH), [line for cell in found for line in (*cell.lines, cell.choice)]))
+    chosen = search.choices_by_cell(line for line in read_lines(SEARCH) if "chosen" in line)
     jobs = [job for job in reproduce.jobs(plan, only=options.only, chosen=chosen) if job.label in names]
     make(jobs)
     replace(jobs, options.folder, commit())
@@ -77,16 +66,9 @@ def main():
 
 def replace(jobs, folder, code):
     """Replace the stored cells of finished jobs."""
-    header, *old = read(CELLS)
+    header, *old = read_lines(CELLS)
     fresh = [cell | {"code": code} for cell in reproduce.cells(jobs, folder, digits=reproduce.DIGITS)]
-    write(CELLS, [header, *merged(old, fresh)])
-
-
-def commit():
-    """Return the commit of the code, with ``+`` if files differ from it."""
-    return subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--abbrev=7"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    write_lines(CELLS, [header, *merged(old, fresh)])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Scores of a league from its stored cells: means, differences and tests over regimes and worlds."""
 
+import json
+import subprocess
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 
+from fnlkit.artifacts import saving
 from fnlkit.kernels.streams import stream
 from fnlkit.reproduce import reproduce
 from fnlkit.results.ranking import ranking
@@ -30,6 +33,23 @@ DEVELOPED = {
 def world_of(regime):
     """Return the world in the name of a regime, the text before the colon."""
     return regime.partition(":")[0]
+
+
+def read_lines(path):
+    """Return the JSON objects in the lines of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_lines(path, lines):
+    """Write JSON objects to a file, one in each line."""
+    saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], str(path))
+
+
+def commit():
+    """Return the commit of the code, with ``+`` if files differ from it."""
+    return subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=7"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 class League:

@@ -7,10 +7,11 @@ A *world* is a kind of data; the regimes of a world share samples, so that world
 chosen on the worlds of the first and the second part, and frozen in a commit before the runs of the third part.
 """
 
+from collections import Counter
 from functools import cache
-from statistics import mean, median
+from statistics import mean, median, stdev
 
-from benchmarks.league_cells import ROOT, League, world_of
+from benchmarks.league_cells import ROOT, League, read_lines, world_of
 from fnlkit.reproduce import stored
 
 CELLS = ROOT / "data/cells/league-real.jsonl"
@@ -22,6 +23,8 @@ PARTS = ("first", "second", "third")
 REFUSED = ("auto", "fedem")
 # Smallest gap between fedavg and oracle, in points, of which a share is stated.
 LEAST_GAP = 2.0
+# Probability above which one of two methods counts as better.
+SURE = 0.95
 # Goals of `auto` on worlds that were not used to design it: mean and largest regret, in points.
 GOALS = (1.5, 4.0)
 # Kinds of noise by the end of a regime's name.
@@ -89,15 +92,10 @@ def best_constant(league, worlds, among=None):
     return min(among or constants_of(league), key=lambda name: mean_regret(league, name, worlds))
 
 
-def has_spread(league, regime):
-    """Return whether a regime has several seeds; the difference of a single seed has no standard error."""
-    return league.rows[regime, "fedavg"]["runs"] > 1
-
-
 def is_behind(league, method, regime):
-    """Return whether a method is 1 point and 2 standard errors over seeds behind fedavg."""
+    """Return whether a method is 1 point and 2 standard errors over seeds behind fedavg; False with a single seed."""
     row = league.rows[regime, method]
-    if method == "fedavg" or not has_spread(league, regime):
+    if method == "fedavg" or row["runs"] < 2:
         return False
     return row["kept_ahead"] < -max(1.0, 2 * row["kept_ahead_spread"] / row["runs"] ** 0.5)
 
@@ -115,8 +113,7 @@ def regret_table(league, part):
         if name == "fedavg":
             yield f"| `fedavg` | {cells} | | |"
             continue
-        judged = [is_behind(league, name, regime) for regime in regimes if has_spread(league, regime)]
-        behind = f"{sum(judged)} of {len(judged)}" if judged else "one seed: not judged"
+        behind = f"{sum(is_behind(league, name, regime) for regime in regimes)} of {len(regimes)}"
         least = min(league.rows[regime, name]["kept_ahead"] for regime in regimes)
         yield f"| `{name}` | {cells} | {behind} | {least:+.1f} |"
 
@@ -212,10 +209,11 @@ def advice_table(league):
 
 def difference_table(league, part):
     """Yield differences from fedavg in each regime of a part; fedavg's column is in percent."""
+    regimes = regimes_in(league, worlds_of(league, part))
     names = [*(name for name in league.methods if name != "fedavg"), "oracle"]
     yield "| regime | `fedavg` | " + " | ".join(f"`{name}`" for name in names) + " |"
     yield "|---" * (len(names) + 2) + "|"
-    for regime in regimes_in(league, worlds_of(league, part)):
+    for regime in regimes:
         cells = " | ".join(f"{league.rows[regime, name]['kept_ahead']:+.1f}" for name in names)
         yield f"| {regime} | {league.mean('fedavg', regime):.1f} | {cells} |"
 
@@ -234,30 +232,51 @@ def held(league, kind, methods):
 
 
 def statements(league):
-    """Yield sentences about `auto` and the best constant method on the third part."""
+    """Yield sentences about `auto` and the best constant method on the third part, and about losses against fedavg."""
     third, before = worlds_of(league, "third"), worlds_of(league, "first", "second")
+    regimes = regimes_in(league, third)
     best = best_constant(league, before)
     mine, other = (mean_regret(league, name, third) for name in ("auto", best))
     (worst, where), (lost, _) = (worst_regret(league, name, third) for name in ("auto", best))
     better, equal, worse = league.signed_rank("auto", best, third)
-    reached = "reached" if mine <= GOALS[0] and worst <= GOALS[1] else "not reached"
+    count = {name: sum(is_behind(league, name, regime) for regime in regimes) for name in league.methods}
+    goals = {
+        f"a mean regret of at most {GOALS[0]}": mine <= GOALS[0],
+        f"at most {GOALS[1]:.0f} in every regime": worst <= GOALS[1],
+        "in no regime 2 standard errors and 1 point behind `fedavg`": not count["auto"],
+        f"a smaller mean regret than `{best}`": mine < other,
+    }
     yield (
         f"- **On worlds that were not used to design it**, {size_of(league, third)}, `auto` has a mean regret of {mine:.1f} "
-        f"points and at most {worst:.1f} ({where}). Always `{best}`, the best constant method of the other parts, has "
-        f"{other:.1f} and {lost:.1f}. The goals, {GOALS[0]} and {GOALS[1]:.0f}, are {reached}. Probabilities that `auto` is "
-        f"better, equal, worse than `{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
+        f"points{_error(league, 'auto', third)} and at most {worst:.1f} ({where}), against the best of {len(count)} methods. "
+        f"Always `{best}`, the best constant method of the other parts, has {other:.1f}{_error(league, best, third)} and "
+        f"{lost:.1f}. Goals: {', '.join(f'{goal}: {_reached(met)}' for goal, met in goals.items())}. Probabilities that `auto` "
+        f"is better, equal, worse than `{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
     )
-    count = {name: sum(is_behind(league, name, regime) for regime in league.regimes) for name in league.methods}
-    judged = sum(has_spread(league, regime) for regime in league.regimes)
-    shown = ", ".join(
-        f"`{name}` {number}" for name, number in sorted(count.items(), key=lambda pair: pair[1]) if name != "fedavg"
-    )
-    single = not any(has_spread(league, regime) for regime in regimes_in(league, third))
     yield (
-        f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in regimes of {judged} with several seeds: {shown}."
-        + " `auto` was designed on all of them; the third part has no standard errors." * single
+        f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in {len(regimes)} regimes of the third part: "
+        f"{_counts(count)}. In all {len(league.regimes)} regimes: "
+        + _counts({name: sum(is_behind(league, name, regime) for regime in league.regimes) for name in league.methods})
+        + "."
     )
     yield recommendation(league)
+
+
+def _reached(met):
+    return "reached" if met else "**not reached**"
+
+
+def _counts(count):
+    """Return counts of methods other than fedavg as text, the smallest first."""
+    order = sorted(count.items(), key=lambda pair: pair[1])
+    return ", ".join(f"`{name}` {number}" for name, number in order if name != "fedavg")
+
+
+def _error(league, method, worlds):
+    """Return the standard error over worlds of a mean regret as text; nothing with a single world."""
+    if len(worlds) < 2:
+        return ""
+    return f" ± {stdev(mean_regret(league, method, [world]) for world in worlds) / len(worlds) ** 0.5:.1f}"
 
 
 def recommended(league):
@@ -268,19 +287,19 @@ def recommended(league):
 
 
 def recommendation(league):
-    """Return the sentence that recommends a method for unknown noise."""
+    """Return the sentence that recommends methods for unknown noise."""
     third, worlds = worlds_of(league, "third"), list(league.worlds)
     name, other, real = recommended(league)
     mine, others = (mean_regret(league, each, third) for each in (name, other))
     equal = league.signed_rank(name, other, third)[1]
     return (
-        f"- **If the noise is unknown**, `{name}` has the smallest mean regret of the {len(league.methods)} compared methods "
-        f"in simulation: {mine:.1f} points, `{other}` {others:.1f}, on {size_of(league, third)}, which did not serve to design "
-        f"`auto`. **This is weak evidence for a choice between the two**: they are within 1 point of each other with a "
-        f"probability of {equal:.2f}. Real sites refuse {' and '.join(f'`{each}`' for each in REFUSED)}; of the other "
-        f"methods, `{real}` has the smallest mean regret over all {len(worlds)} worlds "
-        f"({mean_regret(league, real, worlds):.1f}, at most {worst_regret(league, real, worlds)[0]:.1f}), on which it is also "
-        "chosen here. Any method can fail on your data: compare two or three methods by held-out labels."
+        f"- **If the noise is unknown**, `{name}` has a mean regret of {mine:.1f} points in simulation and `{other}` "
+        f"{others:.1f}, on {size_of(league, third)}, which did not serve to design `auto`; {_smaller(league)}.{_weak(league)} "
+        f"They are within 1 point of each other with a probability of {equal:.2f}. Real sites refuse "
+        f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the other methods, `{real}` has the smallest mean regret over "
+        f"all {len(worlds)} worlds ({mean_regret(league, real, worlds):.1f}, at most "
+        f"{worst_regret(league, real, worlds)[0]:.1f}), on which it is also chosen here. Any method can "
+        "fail on your data: compare two or three methods by held-out labels."
     )
 
 
@@ -291,12 +310,31 @@ def short_recommendation(league):
     mine, others = (mean_regret(league, each, third) for each in (name, other))
     refused = " and ".join(f"`{each}`" for each in REFUSED)
     return (
-        f"- **If the noise is unknown**, `{name}` and `{other}` lose least in simulation: on average {mine:.1f} and "
-        f"{others:.1f} points behind the best of {len(league.methods)} methods, on {size_of(league, third)} that did not serve "
-        f"to design `auto`: weak evidence for a choice between the two. Real sites refuse {refused}; of the others, `{real}` "
-        f"loses least ({mean_regret(league, real, worlds):.1f} points). Compare two or three methods on your data by held-out "
-        "labels ([evidence](docs/league-real.md))."
+        f"- **If the noise is unknown**, `{name}` is on average {mine:.1f} points behind the best method in simulation and "
+        f"`{other}` {others:.1f}, on {size_of(league, third)} that did not serve to design `auto`; {_smaller(league)}."
+        f"{_weak(league)} Real sites refuse {refused}; of the others, `{real}` loses least "
+        f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods on your data by held-out labels "
+        "([evidence](docs/league-real.md))."
     )
+
+
+def _smaller(league):
+    """Return which methods lose less on the third part than one of the two recommended methods, as text."""
+    third = worlds_of(league, "third")
+    *pair, _ = recommended(league)
+    most = max(mean_regret(league, name, third) for name in pair)
+    less = [f"`{name}`" for name in league.methods if name not in pair and mean_regret(league, name, third) < most]
+    if not less:
+        return f"none of the {len(league.methods) - 2} other methods loses less than these two"
+    verb = "loses" if len(less) == 1 else "lose"
+    return f"of the {len(league.methods) - 2} other methods, {', '.join(less)} {verb} less than one of these two"
+
+
+def _weak(league):
+    """Return a sentence if the worlds of the third part do not separate the two recommended methods."""
+    name, other, _ = recommended(league)
+    better = league.signed_rank(name, other, worlds_of(league, "third"))[0]
+    return " **This is weak evidence for a choice between the two.**" if better < SURE else ""
 
 
 def size_of(league, worlds):
@@ -314,11 +352,26 @@ def frozen(league):
     yield f"Commit {FROZEN}; {len(regimes_in(league, third))} regimes of {len(third)} worlds were left out."
 
 
+def code_statement():
+    """Yield the commits that made the stored runs, and the number of runs that were compared with a later commit."""
+    cells = read_lines(CELLS)[1:]
+    runs = Counter()
+    for cell in cells:
+        runs.update({code: len(seeds) for code, seeds in cell["codes"].items()})
+    made = ", ".join(f"{count:,} with {code}" for code, count in runs.items())
+    later = sum(len(cell["again"]) for cell in cells)
+    yield (
+        f"Runs by commit: {made}. {later:,} runs of an earlier commit were repeated with the last one: their scores are equal. "
+        "`benchmarks.extend` accepts no others."
+    )
+
+
 def tables():
     """Return {name: lines} of all tables."""
     league = stored_league()
     out = {
         "real frozen": list(frozen(league)),
+        "real code": list(code_statement()),
         "real statements": list(statements(league)),
         "real recommendation": [recommendation(league)],
         "real short recommendation": [short_recommendation(league)],

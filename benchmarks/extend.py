@@ -1,0 +1,81 @@
+"""Add further seeds and methods of a league to its stored cells, as a new version.
+
+    fnlkit reproduce league-real -o league-real
+    python -m benchmarks.extend league-real -o league-real
+    python -m benchmarks.pages
+
+The folder contains the runs.  Scores that are stored already must be equal in the new runs: a method with other code would
+mix two methods in one row.  Each cell states the commits of its seeds as ``codes``, and seeds that were compared as ``again``.
+"""
+
+import argparse
+import json
+
+from benchmarks.league_cells import ROOT, commit, read_lines, write_lines
+from fnlkit.errors import InputError
+from fnlkit.reproduce import recipe, reproduce, stored
+
+SCORES = ("best", "last", "late", "kept")
+FIRST = "596d56c"  # commit of cells without `codes`
+
+
+def extend(old, new, code):
+    """Return cells with the seeds and the methods of further runs.
+
+    Parameters
+    ----------
+    old, new : list of dict
+        Stored cells as JSON, and those of `fnlkit.reproduce.reproduce.cells`.
+    code : str
+        Commit of the new runs.
+
+    Raises
+    ------
+    InputError
+        If a score that is stored differs in the new runs.
+    """
+    new = {(cell["regime"], cell["method"]): json.loads(json.dumps(cell)) for cell in new}
+    out = []
+    for cell in old:
+        codes = cell.get("codes", {FIRST: sorted(map(int, cell["kept"]))})
+        more = new.pop((cell["regime"], cell["method"]), {name: {} for name in SCORES})
+        common = sorted(cell["kept"].keys() & more["kept"].keys(), key=int)
+        for seed in common:
+            if any(cell[name][seed] != more[name][seed] for name in SCORES):
+                raise InputError(
+                    f"{cell['method']}, {cell['regime']!r}, seed {seed}: {more['kept'][seed]} and stored {cell['kept'][seed]}; "
+                    "run all seeds of a method with the same code, and remove its stored cells"
+                )
+        added = [int(seed) for seed in more["kept"] if seed not in cell["kept"]]
+        merged = {name: dict(sorted((cell[name] | more[name]).items(), key=lambda pair: int(pair[0]))) for name in SCORES}
+        checked = sorted({*cell.get("again", []), *map(int, common)} - {*codes.get(code, [])})
+        out.append(cell | merged | {"codes": codes | ({code: sorted(added)} if added else {}), "again": checked})
+    fresh = [
+        cell | {"seconds": round(cell["seconds"], 1), "codes": {code: sorted(map(int, cell["kept"]))}, "again": []}
+        for cell in new.values()
+    ]
+    return [*out, *fresh]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("league", help="name of a recipe with stored cells")
+    parser.add_argument("-o", "--folder", required=True)
+    parser.add_argument("--only", help="regimes with this text in the name")
+    parser.add_argument("--methods", help="labels of the recipe, separated by commas; default: all")
+    parser.add_argument("--code", help="commit of the new runs; default: of this checkout")
+    options = parser.parse_args()
+    plan, path = recipe.load_recipe(options.league), ROOT / f"data/cells/{options.league}.jsonl"
+    header, *old = read_lines(path)
+    names = options.methods and options.methods.split(",")
+    jobs = [job for job in reproduce.jobs(plan, only=options.only) if not names or job.label in names]
+    stored.must_fit(header, str(path), plan, jobs, options.folder)
+    found = extend(old, reproduce.cells(jobs, options.folder, reproduce.DIGITS), options.code or commit())
+    order = {regime["name"]: i for i, regime in enumerate(plan["regime"])}
+    write_lines(path, [header, *sorted(found, key=lambda cell: order[cell["regime"]])])
+    print(f"{path}: {len(found)} cells, {sum(len(cell['kept']) for cell in found)} runs; add to data/cells/versions.toml:")
+    print(f'"VERSION" = "{stored.checksum_of(options.league)}"')
+
+
+if __name__ == "__main__":
+    main()
