@@ -16,7 +16,8 @@ from fnlkit.datasets.croissant import croissant
 def command() -> None:
     """List, download and describe data sets.
 
-    Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network.
+    Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network. Sets with labels
+    of people, such as crowdtruth, are copies of public repositories: `info` prints how to obtain them.
 
     \b
     Example:
@@ -50,6 +51,8 @@ def list_sets(as_json: bool) -> None:
 @click.argument("name")
 def get(name: str) -> None:
     """Download a data set into the cache folder and check it.
+
+    A copy of a public repository, such as crowdtruth, is only checked: `fnlkit data info NAME` prints how to obtain it.
 
     \b
     Example:
@@ -92,6 +95,11 @@ def info(name: str, as_json: bool, as_croissant: bool) -> None:
         _show(facts)
 
 
+def wrong_share(data: datasets.Dataset) -> float | None:
+    """Return the share of training labels that differ from declared true labels, or None without separate true labels."""
+    return None if data.y_train_true is None else float((data.y_train != data.y_train_true).mean())
+
+
 def _facts(data):
     return {
         "name": data.name,
@@ -101,6 +109,9 @@ def _facts(data):
         "class_names": data.class_names,
         "train": len(data.y_train),
         "test": len(data.y_test),
+        "wrong_labels": wrong_share(data),
+        "sites": len(set(data.fields["site"].tolist())) if "site" in data.fields else None,
+        "annotators": len(data.annotators) or None,
         "shape": list(data.x_train.shape[1:]),
         "dtype": str(data.x_train.dtype),
         "mean": list(data.mean),
@@ -120,5 +131,7 @@ def _show(facts):
             value = " x ".join(map(str, value))
         if isinstance(value, list):
             value = ", ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in value[:20])
+        if key == "wrong_labels":
+            value = f"{100 * value:.1f} % of the training labels"
         table.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     out_console().print(table)

@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_origin
 
 from fnlkit.components import installed, own
-from fnlkit.components.parameters import SpecText, Text, check
+from fnlkit.components.parameters import SpecText, Text, check, kinds
 from fnlkit.errors import InputError, nearest
 
 _TOKEN = re.compile(
@@ -356,6 +356,12 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in given
     }
+    # Words without a default, such as `name: Literal["mnist", "cifar10"]`.
+    words = [
+        key
+        for key, kind in kinds(function).items()
+        if key in known and known[key].default is inspect.Parameter.empty and get_origin(kind) is Literal
+    ]
     values = {}
     for key, value in spec.parameters.items():
         if key not in known:
@@ -363,7 +369,7 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
             if key in inspect.signature(function).parameters and key not in given:
                 raise InputError(f"{what} {spec.name!r}: parameter {key!r} cannot be set; write it after a `*` in the function")
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
-        default = "" if known[key].annotation is Text else known[key].default
+        default = "" if known[key].annotation is Text or key in words else known[key].default
         if known[key].annotation is SpecText and isinstance(value, Spec):
             value = str(value)
         values[key] = _convert(value, default, f"{what} {spec.name!r}: parameter {key!r}")

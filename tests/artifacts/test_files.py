@@ -282,8 +282,13 @@ def test_arrays_of_the_user(tmp_path):
     assert same(found["a"], labels) and found["b"].tolist() == ["x", "yy"] and found["c"].tolist() == [3, 1, 2]
     assert all(value.flags.writeable and value.flags.aligned for value in found.values())
     # As CIFAR-N publishes its labels: a dict of numpy arrays through torch.save.
-    torch.save({"clean_label": labels, "deep": {"t": torch.eye(2), "n": [1, None, "x"]}}, tmp_path / "l.pt")
+    deep = {"t": torch.eye(2), "n": [1, None, "x"], "yes": [True, False], "none": []}
+    torch.save({"clean_label": labels, "deep": deep, "coarse": [4] * 20_000}, tmp_path / "l.pt")  # lists as CIFAR-100N
     found = files.read_arrays(tmp_path / "l.pt")
+    assert set(found) == {"clean_label", "deep/t", "coarse"} and same(found["coarse"], np.full(20_000, 4))
+    torch.save([2**63], tmp_path / "large.pt")
+    with pytest.raises(InputError, match="more than 63 bits"):
+        files.read_arrays(tmp_path / "large.pt")
     assert same(found["clean_label"], labels) and found["deep/t"].tolist() == [[1, 0], [0, 1]]
     torch.save(torch.nn.Linear(2, 3).state_dict(), tmp_path / "s.pt")
     assert files.read_arrays(tmp_path / "s.pt")["weight"].shape == (3, 2)

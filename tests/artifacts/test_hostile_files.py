@@ -213,7 +213,7 @@ HOSTILE = {
     "stack underflow": lambda: program(b"\x80\x02\x86."),
     "a million instructions": lambda: program(b"\x80\x02" + b"N0" * 10**6 + b"N."),
     "big-endian": lambda: _renamed("byteorder", b"big"),
-    "10,001 values": lambda: torched([0] * 10_001),
+    "10,001 values": lambda: torched([0.5] * 10_001),
     "one set": lambda: torched({"x": {1, 2}}),
     "a complex tensor": lambda: torched({"x": torch.zeros(2, dtype=torch.complex64)}),
     "a subclass of dict": lambda: torched(collections.Counter("a")),

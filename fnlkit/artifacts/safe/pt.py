@@ -149,6 +149,8 @@ def _leaves(tree):
                 if not isinstance(key, (str, int)) or isinstance(key, bool):
                     raise InputError("a dict with keys that are not texts")
                 todo.append((f"{path}/{key}" if path else str(key), value, depth + 1))
+        elif isinstance(node, list) and node and all(type(value) is int for value in node):
+            out[path] = _Array(_whole(node))
         elif isinstance(node, (list, tuple)):
             todo += [(f"{path}/{i}" if path else str(i), value, depth + 1) for i, value in enumerate(node)]
         elif node is None or isinstance(node, (bool, int, float, str, bytes, _Tensor, _Array)):
@@ -156,6 +158,13 @@ def _leaves(tree):
         else:
             raise InputError(f"{path or 'the value'} is not a plain value or tensor")
     return out
+
+
+def _whole(numbers):
+    try:
+        return np.array(numbers, np.int64)
+    except OverflowError:
+        raise InputError("a list with an integer of more than 63 bits and a sign") from None
 
 
 def _run(program, members):
