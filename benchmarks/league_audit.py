@@ -7,8 +7,9 @@
 Audits the federations with sites of their own and at most `MOST` samples by sums of the sites (`fnlkit audit --quick`).  The
 audit does not use the true labels.  A world's numbers are means over its regimes and seeds.
 
-`--real` audits nine software projects of JIRA, whole and `FEW` files of each (DIR contains jira/jira.npz, Yatish 2019), and the
-four hospitals of `heart`, clean and with injected noise.
+`--real` audits nine software projects of JIRA, whole and `FEW` files of each (DIR contains jira/jira.npz, Yatish 2019), the
+four hospitals of `heart`, clean and with injected noise, and `security-bugs` and `crowdtruth` if their files are in the cache
+folder.
 """
 
 import argparse
@@ -56,9 +57,9 @@ def audits(folder, seeds):
 
 
 def real_audits(folder: Path, seeds: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield (regime, numbers) of the audits of JIRA's projects and of the hospitals of `heart`.
+    """Yield (regime, numbers) of the audits of real sites and real errors.
 
-    A seed draws the files of the projects or the noise of the hospitals; whole projects are audited once.
+    A seed draws files, noise or clients; audits without such a draw run once.
     """
     data = jira(folder, None)
     whole = pipeline.partition(data, "sites", labels="observed", holdout=0.0, say=None)
@@ -73,6 +74,15 @@ def real_audits(folder: Path, seeds: int) -> Iterator[tuple[str, dict[str, objec
         for seed in range(seeds):
             made = pipeline.inject_noise(pipeline.partition("heart", "sites", seed=seed, say=None), noise, seed=seed, say=None)
             yield f"heart, {noise}", audit_of(made, datasets.load("heart"), seed)
+    if datasets.present("security-bugs"):
+        data = datasets.load("security-bugs")
+        yield "security-bugs, four projects", audit_of(pipeline.partition(data, "sites", say=None), data, 0)
+    if datasets.present("crowdtruth"):
+        for name in ("crowdtruth(relation=cause)", "crowdtruth(relation=treat)"):
+            data = datasets.load(name)
+            for seed in range(seeds):
+                made = pipeline.partition(data, "iid", clients=5, seed=seed, say=None)
+                yield f"{name}, five random clients", audit_of(made, data, seed)
 
 
 def audit_of(federation: Federation, data: Dataset, seed: int) -> dict[str, object]:

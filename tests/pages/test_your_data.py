@@ -18,7 +18,7 @@ def walked(tmp_path_factory):
     return folder, walk("docs/your-data.md", folder)
 
 
-PARTITIONS = [step.text for step in steps("docs/your-data.md") if step.text.startswith("fnlkit partition")]
+PARTITIONS = [step.text for step in steps("docs/your-data.md") if step.text.startswith("fnlkit partition --dataset")]
 
 
 @pytest.mark.parametrize("line", PARTITIONS)
