@@ -71,7 +71,7 @@ class Descent:
         if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
             self._plain_sgd(views[0], gradients, views[1])
         else:
-            self._fused_sgd(views[0], _alike(gradients, views[0]), views[1])
+            self._fused_sgd(views[0], alike(gradients, views[0]), views[1])
         if not leading:
             for store, v in zip(self.velocity, velocity, strict=False):
                 store[pick] = v
@@ -121,7 +121,7 @@ def _by_client(tensors):
     return [part for client in zip(*(t.unbind() for t in tensors), strict=True) for part in client]
 
 
-def _alike(gradients, weights):
+def alike(gradients, weights):
     """Return gradients with the type and memory layout of the weights; those that differ are copied, all at once.
 
     The fused step reads memory in storage order.

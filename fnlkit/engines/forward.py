@@ -10,6 +10,10 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
+from fnlkit.engines.products import Products
+
+FORMS = ("stack", "products", "branches")
+
 
 class LogitsAndFeatures(nn.Module):
     """Call a network as a whole, or in two parts if the loss needs the features between them."""
@@ -40,13 +44,14 @@ class Forward:
 
     Attributes
     ----------
-    branched : bool
-        Whether clients pass the network separately, in parallel on a GPU, instead of as a stack.
+    form : str
+        ``stack``: all clients as a batched network. ``products``: the same, with convolutions as matrix products.
+        ``branches``: clients separately, in parallel on a GPU.
     """
 
     def __init__(self, network, twin, features, names):
         self.network, self.twin, self.features, self.names = network, twin, features, names
-        self.module, self.branched, self._side = LogitsAndFeatures(network.module, features), False, []
+        self.module, self.form, self._side = LogitsAndFeatures(network.module, features), "stack", []
 
     def __call__(self, weights, buffers, x):
         """Return the leaves of the autograd graph, and the outputs (g, B, ...).
@@ -57,7 +62,8 @@ class Forward:
         buffers : dict of Tensor (g, ...)
         x : Tensor (g, B, ...)
         """
-        return (self._branches if self.branched else self._stack)(weights, buffers, x)
+        forms = {"stack": self._stack, "products": self._products, "branches": self._branches}
+        return forms[self.form](weights, buffers, x)
 
     def evaluated(
         self, weights: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor], x: torch.Tensor
@@ -98,6 +104,12 @@ class Forward:
         leaves = [w.detach().contiguous().requires_grad_() for w in weights]
         tensors = dict(zip(self.names, leaves, strict=True))
         return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
+
+    def _products(self, weights, buffers, x):
+        leaves = [w.detach().requires_grad_() for w in self.network.lower_precision(self.names, weights)]
+        tensors = dict(zip(self.names, leaves, strict=True))
+        with Products():
+            return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
 
     def _branches(self, weights, buffers, x):
         """Run the forward passes client by client, on separate CUDA streams if available."""

@@ -72,12 +72,12 @@ class Graphs:
             training.step(*shape)
 
         before, reason = contents(training), ""
-        for branched in ways(training):
-            training.forward.branched = branched
+        for form in ways(training):
+            training.forward.form = form
             try:
                 replay = self._verify_recording(training, plain, before)
                 if reason:
-                    self.note(f"stacked: recorded as {_mode_name(branched)}, not as {_mode_name(not branched)} ({reason})")
+                    self.note(f"stacked: recorded as {form}, not as {ways(training)[0]} ({reason})")
                 return replay
             except torch.OutOfMemoryError:
                 raise  # fewer clients at once can fit
@@ -132,8 +132,8 @@ class Graphs:
         return graph
 
 
-def ways(training: StackedTraining) -> tuple[bool, bool]:
-    """Return the forms of recording, best first: clients as branches or as a stack.
+def ways(training: StackedTraining) -> tuple[str, ...]:
+    """Return the forms of recording, best first; see `fnlkit.engines.forward.Forward`.
 
     In a stack, the convolutions of K clients become a convolution with K groups. For a wide network this is slower than K
     parallel convolutions, and for a small network it is as fast or faster (`python -m benchmarks.gpu`). The choice depends only
@@ -141,11 +141,7 @@ def ways(training: StackedTraining) -> tuple[bool, bool]:
     """
     network = training.network
     convolutions = any(isinstance(part, nn.Conv2d) for part in network.module.modules())
-    return (True, False) if convolutions and network.parameters_count >= WIDE else (False, True)
-
-
-def _mode_name(branched):
-    return "branches" if branched else "one stack"
+    return ("branches", "stack") if convolutions and network.parameters_count >= WIDE else ("stack", "branches")
 
 
 def changing(training: StackedTraining) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.training import loss_values
-from fnlkit.engines.descent import Descent
+from fnlkit.engines.descent import Descent, alike
 from fnlkit.engines.forward import Forward
 from fnlkit.engines.pooled import BatchRows, PooledRows, StackedValues
 from fnlkit.engines.schedule import timetable
@@ -158,7 +158,7 @@ class StackedTraining:
         self.turn += 1
         with torch.no_grad():
             gradients = self._correct(gradients, weights, pick, batch)
-            self.descent.step(weights, gradients, pick, leading, self._by_client())
+            self.descent.step(weights, gradients, pick, leading, self.forward.form == "branches" and self._as_computed())
             if not leading:
                 for store, new in zip(self.parameters.values(), weights, strict=True):
                     store[who] = new
@@ -198,17 +198,16 @@ class StackedTraining:
             values = values + fit.penalty(batch.features, batch)[:, None]
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
-        if self.forward.branched and not self._by_client():
-            gradients = match_layout(gradients, weights)
+        if not self._as_computed():
+            gradients = match_layout(gradients, weights) if self.forward.form == "branches" else alike(gradients, weights)
         for name, new in rows.items():
             pool = self.rows.changed(name)
             pool[index] = new.detach().to(pool)
         return batch, gradients
 
-    def _by_client(self):
-        """Whether gradients stay separate for each client, because no operation before the step combines them."""
-        fit = self.fit
-        return self.forward.branched and fit.optimizer == "sgd" and not (fit.corrections or fit.clip)
+    def _as_computed(self):
+        """Whether gradients keep their layout and type, because no operation before the step combines them."""
+        return self.fit.optimizer == "sgd" and not (self.fit.corrections or self.fit.clip)
 
     def _inputs(self, order, who, at, size):
         """Return the augmented network input (g, B, ...) of the current samples."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from fnlkit.engines.descent import Descent
-from fnlkit.engines.forward import Forward
+from fnlkit.engines.forward import FORMS, Forward
 from fnlkit.engines.pooled import PooledRows, StackedValues
 from fnlkit.engines.stacked_training import StackedTraining
 
@@ -18,12 +18,12 @@ def check_steps(monkeypatch):
     taken = []
 
     def checked(self, step=None):
-        for branched in (False, True):
+        for form in FORMS:
             training, group = without_values(self), self.groups[0]
-            training.forward.branched = branched
+            training.forward.form = form
             training.network.module.train()
             training.step(len(group.who), group.size, bool((group.who == range(len(group.who))).all()))
-            taken.append(branched)
+            taken.append(form)
         return own(self, step)
 
     own = StackedTraining.train

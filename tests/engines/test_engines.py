@@ -27,6 +27,7 @@ from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
 from fnlkit.components import registry
 from fnlkit.components.declarations import declare
+from fnlkit.engines.forward import FORMS
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.schedule import timetable
 from fnlkit.engines.stacked_training import StackedTraining
@@ -430,29 +431,24 @@ def equal_rounds(slow, fast, fits, cohorts):
 
 # Branches are compared for a fit without and with all inputs of a loss, and with two views; the other fits differ in both forms
 # by the same operations.
-FORMS = [
-    (name, form)
-    for name in FITS
-    for form in ("stack", "branches")
-    if form == "stack" or name in ("plain", "everything", "views")
-]
+RECORDINGS = [(name, form) for name in FITS for form in FORMS if form != "branches" or name in ("plain", "everything", "views")]
 
 
-@pytest.mark.parametrize(("fit", "form"), FORMS)
+@pytest.mark.parametrize(("fit", "form"), RECORDINGS)
 def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, form, monkeypatch):
-    fit, branched = FITS[fit], form == "branches"
-    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
+    fit = FITS[fit]
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (form,))
     sizes = [9, 1, 4, 3, 13, 8, 6, 6]
     slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
     equal_rounds(slow, fast, [fit.changed(lr=rate) for rate in (0.1, 0.05, 0.02)], ([0, 1, 4], [2, 5, 3], [4, 6, 7]))
-    assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].engine.graphs.recorded) == 1
+    assert set(recorded) == {form} and not fast[0].notes and len(fast[0].engine.graphs.recorded) == 1
 
 
 def test_the_network_selects_the_form_of_the_cuda_graph(recorded, monkeypatch):
-    for wide, branched in ((1e6, False), (1, True)):
+    for wide, form in ((1e6, "stack"), (1, "branches")):
         monkeypatch.setattr("fnlkit.engines.graphs.WIDE", wide)
         assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
-        assert set(recorded) == {branched}
+        assert set(recorded) == {form}
         recorded.clear()
 
 
@@ -460,15 +456,15 @@ def test_a_failed_recording_falls_back_to_the_other_form_with_a_note(recorded, m
     record = Graphs._record
 
     def fails(self, training, plain, before):
-        if not training.forward.branched:
+        if training.forward.form == "stack":
             plain()  # what it did is undone
             raise RuntimeError("no kernel for it")
         return record(self, training, plain, before)
 
     monkeypatch.setattr(Graphs, "_record", fails)
     fed = same_round("stacked", FITS["plain"], [9, 2, 4])
-    assert fed.notes == ["stacked: recorded as branches, not as one stack (no kernel for it)"]
-    assert set(recorded) == {True}
+    assert fed.notes == ["stacked: recorded as branches, not as stack (no kernel for it)"]
+    assert set(recorded) == {"branches"}
 
 
 def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):

@@ -12,6 +12,7 @@ from fnlkit.components import registry
 from fnlkit.engines import devices, stacked
 from fnlkit.engines.descent import Descent
 from fnlkit.engines.devices import Devices
+from fnlkit.engines.forward import FORMS
 from fnlkit.engines.stacked_training import match_layout
 from fnlkit.models import build
 from fnlkit.pipeline import doctor
@@ -30,17 +31,17 @@ SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 RECORDED = {name.partition("(")[0] for name in OWN_TERMS} | {"fedavg", "fedcorr", "flr", "elr", "akd", "feddpcont", "forward"}
 CASES = [
     pytest.param(*case.values, marks=[*case.marks, *([] if case.values[0] in RECORDED else [pytest.mark.slow])])
-    for case in in_turn(registry.METHODS, [False, True], quick=1)
+    for case in in_turn(registry.METHODS, FORMS, quick=1)
 ]
 
 
-@pytest.mark.parametrize(("method", "branched"), CASES)
-def test_every_method_trains_by_recordings_of_both_forms(method, branched, monkeypatch):
+@pytest.mark.parametrize(("method", "form"), CASES)
+def test_every_method_trains_by_recordings_of_both_forms(method, form, monkeypatch):
     ways, taken = stand_in(monkeypatch), check_steps(monkeypatch)
-    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (form,))
     found = run("stacked", method, "fedavg", "uniform", rounds=2)
     agree(found, specification(method, "fedavg", "uniform", rounds=2))
-    assert set(ways) == {branched} and not [note for note in found[0].notes if "stacked" in note] and taken
+    assert set(ways) == {form} and not [note for note in found[0].notes if "stacked" in note] and taken
 
 
 @pytest.mark.parametrize("optimizer", [name for name in registry.OPTIMIZERS if name != "fedbn"])
@@ -191,10 +192,10 @@ def test_processes_on_a_gpu_give_the_bytes_of_one_process(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("branched", [False, True], ids=["stack", "branches"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-def test_a_gpu_trains_like_sequential(fit, branched, monkeypatch):
-    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
+def test_a_gpu_trains_like_sequential(fit, form, monkeypatch):
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (form,))
     sizes = [9, 1, 4, 3, 13, 8]
     slow, fast = federation("sequential", sizes), federation("stacked", sizes, device="cuda")
     equal_rounds(slow, fast, [fit, fit], ([0, 1, 4], [2, 5, 3]))

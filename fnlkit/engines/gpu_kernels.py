@@ -1,0 +1,174 @@
+"""Triton kernels for convolutions of K clients on a GPU, as matrix products that read the images in place.
+
+An image of K clients has C channels of each client, with memory order B, H, W, K, C. Weights have memory order K, O, R, S, C
+for R x S windows. Each program computes a tile of a client's product; a window's elements are found by their addresses, so that
+no matrix of patches is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["images", "rows_in", "columns_in", "rows_out", "columns_out"])
+def _convolve(
+    x, w, y, images, rows_in, columns_in, rows_out, columns_out, channels, units,
+    x_client, x_image, x_row, x_column, w_client, w_unit, w_place, w_channel, y_client, y_image, y_row, y_column,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, BACK: tl.constexpr, TF32: tl.constexpr,
+    PIXELS: tl.constexpr, UNITS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile (PIXELS, UNITS) of a convolution, or of the gradient of its input if BACK.
+
+    Output pixels of a gradient have a parity for each axis: a program computes pixels of equal parity, which share the places
+    of the window that reached them.
+    """
+    client, tiles = tl.program_id(1), tl.cdiv(units, UNITS)
+    first_pixel, first_unit = tl.program_id(0) // tiles * PIXELS, tl.program_id(0) % tiles * UNITS
+    if BACK:
+        top, left = tl.program_id(2) // STRIDE, tl.program_id(2) % STRIDE
+        height, width = (rows_out - top + STRIDE - 1) // STRIDE, (columns_out - left + STRIDE - 1) // STRIDE
+        begin_r, begin_s = (top + PAD) % STRIDE, (left + PAD) % STRIDE
+        count_r, count_s = (SIDE - begin_r + STRIDE - 1) // STRIDE, (SIDE - begin_s + STRIDE - 1) // STRIDE
+    else:
+        top, left, height, width = 0, 0, rows_out, columns_out
+        begin_r, begin_s, count_r, count_s = 0, 0, SIDE, SIDE
+    pixel = first_pixel + tl.arange(0, PIXELS)
+    area = height * width
+    image = pixel // tl.maximum(area, 1)
+    row, column = pixel // tl.maximum(width, 1) % tl.maximum(height, 1), pixel % tl.maximum(width, 1)
+    inside = pixel < images * area
+    if BACK:
+        base_r, base_s = row + (top + PAD - begin_r) // STRIDE, column + (left + PAD - begin_s) // STRIDE
+    else:
+        base_r, base_s = row * STRIDE - PAD, column * STRIDE - PAD
+    unit = first_unit + tl.arange(0, UNITS)
+    channel = tl.arange(0, CHANNELS)
+    x_at = client * x_client + image * x_image + base_r * x_row + base_s * x_column
+    w_at = client * w_client + unit * w_unit
+    blocks = channels // CHANNELS
+    total = tl.zeros((PIXELS, UNITS), tl.float32)
+    for turn in range(count_r * count_s * blocks):
+        place, block = turn // blocks, turn % blocks * CHANNELS
+        r, s = place // count_s, place % count_s
+        if BACK:
+            dr, ds, tap = -r, -s, (begin_r + r * STRIDE) * SIDE + begin_s + s * STRIDE
+        else:
+            dr, ds, tap = r, s, r * SIDE + s
+        here_r, here_s = base_r + dr, base_s + ds
+        valid = inside & (here_r >= 0) & (here_r < rows_in) & (here_s >= 0) & (here_s < columns_in)
+        a_at = x_at + (dr * x_row + ds * x_column + block)
+        a = tl.load(x + a_at[:, None] + channel[None, :], mask=valid[:, None], other=0.0)
+        b_at = w_at[None, :] + (tap * w_place + (block + channel)[:, None] * w_channel)
+        b = tl.load(w + b_at, mask=(unit < units)[None, :], other=0.0)
+        total = tl.dot(a, b, total, input_precision="tf32" if TF32 else "ieee")
+    row, column = row * (STRIDE if BACK else 1) + top, column * (STRIDE if BACK else 1) + left
+    y_at = client * y_client + image * y_image + row * y_row + column * y_column
+    tl.store(y + y_at[:, None] + unit[None, :], total.to(y.dtype.element_ty), mask=inside[:, None] & (unit < units)[None, :])
+
+
+@triton.jit(do_not_specialize=["images", "rows_in", "columns_in"])
+def _weigh(
+    x, d, g, images, rows_in, columns_in, channels, units,
+    x_client, x_image, x_row, x_column, d_client, d_pixel, g_client, g_unit, g_place,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, TF32: tl.constexpr,
+    PIXELS: tl.constexpr, UNITS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile (UNITS, CHANNELS) of the gradient of weights at a place of the window; d is the gradient of the output."""
+    client, blocks = tl.program_id(1), channels // CHANNELS
+    tiles = blocks * SIDE * SIDE
+    first_unit, place, block = tl.program_id(0) // tiles * UNITS, tl.program_id(0) % tiles // blocks, tl.program_id(0) % blocks
+    r, s = place // SIDE - PAD, place % SIDE - PAD
+    unit, channel = first_unit + tl.arange(0, UNITS), block * CHANNELS + tl.arange(0, CHANNELS)
+    total = tl.zeros((UNITS, CHANNELS), tl.float32)
+    count = images * (ROWS * COLUMNS)
+    for first in range(0, count, PIXELS):
+        pixel = first + tl.arange(0, PIXELS)
+        image, row, column = pixel // (ROWS * COLUMNS), pixel // COLUMNS % ROWS * STRIDE + r, pixel % COLUMNS * STRIDE + s
+        valid = (pixel < count) & (row >= 0) & (row < rows_in) & (column >= 0) & (column < columns_in)
+        x_at = client * x_client + image * x_image + row * x_row + column * x_column
+        a_at = client * d_client + unit[:, None] + (pixel * d_pixel)[None, :]
+        a = tl.load(d + a_at, mask=(unit < units)[:, None] & (pixel < count)[None, :], other=0.0)
+        b = tl.load(x + x_at[:, None] + channel[None, :], mask=valid[:, None], other=0.0)
+        total = tl.dot(a, b, total, input_precision="tf32" if TF32 else "ieee")
+    g_at = client * g_client + unit[:, None] * g_unit + place * g_place + channel[None, :]
+    tl.store(g + g_at, total.to(g.dtype.element_ty), mask=(unit < units)[:, None])
+
+
+def convolve(
+    x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, stride: int, padding: int, back: bool, tiles: Any = None
+) -> None:
+    """Write the convolution of images into `y`, or with `back` the gradient of its input, where `x` is that of its output.
+
+    Parameters
+    ----------
+    x : Tensor (K, B, C, H, W)
+        Strides of K, B, H and W are free; those of C are 1.
+    w : Tensor (K, O, C, S, S)
+        With `back`, O and C are the channels of x and y.
+    y : Tensor (K, B, O, H', W')
+    """
+    k, images, channels, rows_in, columns_in = x.shape
+    units, rows, columns = y.shape[2:]
+    groups = stride * stride if back else 1
+    pixels = images * -(-rows // stride) * -(-columns // stride) if back else images * rows * columns
+    m, n, c, warps, stages = tiles or tiles_for(pixels, units, channels, x.dtype)
+    unit, channel = (w.stride(2), w.stride(1)) if back else (w.stride(1), w.stride(2))
+    _convolve[(-(-pixels // m) * -(-units // n), k, groups)](
+        x, w, y, images, rows_in, columns_in, rows, columns, channels, units, *_strides(x),
+        w.stride(0), unit, w.stride(4), channel, *_strides(y), SIDE=w.shape[3], STRIDE=stride, PAD=padding, BACK=back,
+        TF32=_rounded(), PIXELS=m, UNITS=n, CHANNELS=c, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, padding: int, tiles: Any = None) -> None:
+    """Write the gradient of a convolution's weights into `g`.
+
+    Parameters
+    ----------
+    x : Tensor (K, B, C, H, W)
+    d : Tensor (K, B, O, H', W')
+        Gradient of the output, with memory order B, H', W', K, O.
+    g : Tensor (K, O, C, S, S)
+        Memory order K, O, S, S, C.
+    """
+    k, images, channels, rows_in, columns_in = x.shape
+    units, rows, columns = d.shape[2:]
+    m, n, c, warps, stages = tiles or tiles_for_weights(images * rows * columns, units, channels, x.dtype)
+    _weigh[(-(-units // n) * (channels // c) * g.shape[3] ** 2, k)](
+        x, d, g, images, rows_in, columns_in, channels, units, *_strides(x), d.stride(0), d.stride(4), g.stride(0), g.stride(1),
+        g.stride(4), ROWS=rows, COLUMNS=columns, SIDE=g.shape[3], STRIDE=stride, PAD=padding, TF32=_rounded(),
+        PIXELS=m, UNITS=n, CHANNELS=c, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def tiles_for(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
+    """Return (pixels, units, channels, warps, stages) of a tile of a convolution with `pixels` outputs per client."""
+    n = 128 if units % 128 == 0 and pixels < 4096 else 64 if units >= 64 else 32 if units >= 32 else 16
+    m = 128 if pixels > 256 else 64
+    c = _largest(channels, 32 if dtype == torch.float32 else 64)
+    return m, n, c, 8 if m * n > 8192 else 4, 4
+
+
+def tiles_for_weights(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
+    """Return (pixels, units, channels, warps, stages) of a tile of the gradient of weights."""
+    n = 128 if units % 128 == 0 else 64 if units >= 64 else 32 if units >= 32 else 16
+    c = _largest(channels, 128 if n == 128 else 64)
+    m = 32 if pixels < 256 or dtype == torch.float32 else 64
+    return m, n, c, 8 if n * c > 8192 else 4, 4
+
+
+def _largest(channels, most):
+    """Return the largest power of two up to `most` that divides the number of channels."""
+    return min(most, channels & -channels)
+
+
+def _strides(t):
+    return t.stride(0), t.stride(1), t.stride(3), t.stride(4)
+
+
+def _rounded():
+    return torch.backends.cuda.matmul.allow_tf32

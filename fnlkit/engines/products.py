@@ -1,0 +1,187 @@
+"""Convolutions and batch norm of K stacked clients as matrix products and single calls.
+
+vmap turns the convolutions of K clients into a convolution with K groups, which GPU libraries compute slowly for wide layers.
+Here the weights of each client multiply the windows of its images, in a batch of K products. Images have memory order B, H, W,
+K, C, so that batch norm is a single call over K x C channels. On a GPU with Triton, the products read the images in place
+(`fnlkit.engines.gpu_kernels`). Otherwise the windows are copied into a matrix.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+
+class Products(TorchFunctionMode):
+    """Context in which a network under vmap computes its convolutions as matrix products.
+
+    Other layers are unchanged, and so are convolutions with groups, dilation, or different numbers for height and width.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.conv2d:
+            return _convolution(*args, **kwargs)
+        if function is F.batch_norm and args[0].dim() == 4:
+            return Normalize.apply(*args, *[kwargs.get(name, value) for name, value in _NORM_OPTIONS[len(args) - 3 :]])
+        return function(*args, **kwargs)
+
+
+_NORM_OPTIONS = [("weight", None), ("bias", None), ("training", False), ("momentum", 0.1), ("eps", 1e-5)]
+
+
+def _convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    numbers = [_same(value) for value in (stride, padding, dilation)]
+    if x.dim() == 4 and None not in numbers and numbers[2] == groups == 1 and w.shape[2] == w.shape[3]:
+        return Convolve.apply(x, w, bias, numbers[0], numbers[1])
+    return F.conv2d(x, w, bias, stride, padding, dilation, groups)
+
+
+def _same(value):
+    """Return a number that holds for both axes, or None."""
+    values = {value} if isinstance(value, (int, str)) else set(value)
+    number = values.pop()
+    return None if values or isinstance(number, str) else number
+
+
+class _Stacked(torch.autograd.Function):
+    """A function that only runs under vmap, where its `vmap` receives the tensors of all clients."""
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        raise RuntimeError("only for networks under vmap")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        raise RuntimeError("only for networks under vmap")
+
+
+class Convolve(_Stacked):
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any, w: Any, bias: Any, stride: int, padding: int) -> Any:
+        x, w, bias = (_stack(value, dim, info.batch_size) for value, dim in zip((x, w, bias), in_dims[:3], strict=True))
+        device = x.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            kind = torch.get_autocast_dtype(device)
+            x, w, bias = x.to(kind), w.to(kind), None if bias is None else bias.to(kind)
+        y = StackedConvolution.apply(x, w, stride, padding)
+        return (y if bias is None else y + bias[:, None, :, None, None]), 0
+
+
+class Normalize(_Stacked):
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, *options: Any) -> Any:
+        x = join_clients(_stack(x, in_dims[0], info.batch_size))
+        vectors = [_stack(v, dim, info.batch_size) for v, dim in zip((mean, var, weight, bias), in_dims[1:5], strict=True)]
+        y = F.batch_norm(x, *[None if v is None else v.reshape(-1) for v in vectors], *options)
+        return y.unflatten(1, (info.batch_size, -1)).transpose(0, 1), 0
+
+
+def _stack(value, dim, size):
+    """Return the tensor with its clients first."""
+    if value is None:
+        return None
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
+def join_clients(x: torch.Tensor) -> torch.Tensor:
+    """Return images of K clients (K, B, C, H, W) as images (B, K C, H, W) with channels last; a view if possible."""
+    return x.permute(1, 3, 4, 0, 2).flatten(3).contiguous().permute(0, 3, 1, 2)
+
+
+class StackedConvolution(torch.autograd.Function):
+    """Convolution of images (K, B, C, H, W) with weights (K, O, C, S, S), client by client, to images (K, B, O, H', W')."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: int, padding: int) -> torch.Tensor:
+        ctx.stride, ctx.padding = stride, padding
+        x = lay_out(x)
+        ctx.save_for_backward(x, w)
+        side = [(n + 2 * padding - w.shape[3]) // stride + 1 for n in x.shape[3:]]
+        y = new_images(x, w.shape[1], *side)
+        products_of(x, w).convolve(x, w, y, stride=stride, padding=padding, back=False)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, d: torch.Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        d, gradients = lay_out(d), [None, None]
+        kernels, options = products_of(x, w), {"stride": ctx.stride, "padding": ctx.padding}
+        if ctx.needs_input_grad[0]:
+            gradients[0] = new_images(x, *x.shape[2:])
+            kernels.convolve(d, w, gradients[0], back=True, **options)
+        if ctx.needs_input_grad[1]:
+            k, o, c, r, s = w.shape
+            gradients[1] = w.new_empty((k, o, r, s, c)).permute(0, 1, 4, 2, 3)
+            kernels.weigh(x, d, gradients[1], **options)
+        return *gradients, None, None
+
+
+def lay_out(x: torch.Tensor) -> torch.Tensor:
+    """Return images (K, B, C, H, W) with memory order B, H, W, K, C; a view if they have it."""
+    return x.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
+
+
+def new_images(x: torch.Tensor, channels: int, rows: int, columns: int) -> torch.Tensor:
+    """Return uninitialized images (K, B, C, H, W) with memory order B, H, W, K, C."""
+    return x.new_empty((x.shape[1], rows, columns, x.shape[0], channels)).permute(3, 0, 4, 1, 2)
+
+
+def products_of(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """Return the module or class whose `convolve` and `weigh` compute these products."""
+    kernels = gpu_kernels() if x.device.type == "cuda" else None
+    fits = x.shape[2] % 16 == w.shape[1] % 16 == 0 and x.dtype in (torch.float32, torch.bfloat16) and x.numel() < 2**31
+    return kernels if kernels and fits else Patches
+
+
+@cache
+def gpu_kernels() -> ModuleType | None:
+    """Return the Triton kernels, or None if Triton is missing."""
+    try:
+        from fnlkit.engines import gpu_kernels  # noqa: PLC0415 - Triton is only part of torch for CUDA
+    except ImportError:
+        return None
+    return gpu_kernels
+
+
+class Patches:
+    """Products with matrices of patches, in plain PyTorch. Arguments as in `fnlkit.engines.gpu_kernels`."""
+
+    @staticmethod
+    def convolve(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, stride: int, padding: int, back: bool) -> None:
+        k, units, channels, side, _ = w.shape
+        flat = w.permute(0, 1, 3, 4, 2).reshape(k, units, -1)
+        if not back:
+            torch.bmm(patches(x, side, stride, padding), flat.mT, out=_rows(y))
+            return
+        columns = torch.bmm(_rows(x), flat).view(k, *[x.shape[i] for i in (1, 3, 4)], side, side, channels)
+        height, width = y.shape[3:]
+        total = y.new_zeros((y.shape[1], height + 2 * padding, width + 2 * padding, k, channels)).permute(3, 0, 1, 2, 4)
+        for r in range(side):
+            for s in range(side):
+                part = total[:, :, r : r + stride * x.shape[3] : stride, s : s + stride * x.shape[4] : stride]
+                part += columns[..., r, s, :]
+        y.copy_(total[:, :, padding : padding + height, padding : padding + width].permute(0, 1, 4, 2, 3))
+
+    @staticmethod
+    def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, padding: int) -> None:
+        k, units, _, side, _ = g.shape
+        out = g.permute(0, 1, 3, 4, 2).view(k, units, -1)
+        torch.bmm(_rows(d).mT, patches(x, side, stride, padding), out=out)
+
+
+def patches(x: torch.Tensor, side: int, stride: int, padding: int) -> torch.Tensor:
+    """Return the windows (K, B H' W', S S C) of images (K, B, C, H, W)."""
+    x = F.pad(x.permute(0, 1, 3, 4, 2), (0, 0, padding, padding, padding, padding))
+    windows = x.unfold(2, side, stride).unfold(3, side, stride)  # (K, B, H', W', C, S, S)
+    return windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(x.shape[0], -1, side * side * x.shape[4])
+
+
+def _rows(y):
+    """Return images (K, B, C, H, W) of memory order B, H, W, K, C as a view (K, B H W, C)."""
+    return y.permute(1, 3, 4, 0, 2).flatten(0, 2).transpose(0, 1)
