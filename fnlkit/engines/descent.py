@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 
 from fnlkit.client.training import BETAS, EPS
+from fnlkit.engines.products import gpu_kernels
+
+LARGE = 2**18  # weights of a tensor for which a kernel of its own pays
 
 
 class Descent:
@@ -71,7 +74,9 @@ class Descent:
         if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
             self._plain_sgd(views[0], gradients, views[1])
         else:
-            self._fused_sgd(views[0], alike(gradients, views[0]), views[1])
+            rest = self._low_sgd(views[0], gradients, views[1])
+            if rest[0]:
+                self._fused_sgd(*rest)
         if not leading:
             for store, v in zip(self.velocity, velocity, strict=False):
                 store[pick] = v
@@ -88,6 +93,18 @@ class Descent:
             torch._foreach_add_(velocity, gradients)
             gradients = velocity
         torch._foreach_sub_(weights, torch._foreach_mul(gradients, self.rate))
+
+    def _low_sgd(self, weights, gradients, velocity):
+        """Take the step of large tensors with gradients of lower precision, and return the arguments for all others."""
+        kernels, rest = gpu_kernels() if self.rate.device.type == "cuda" else None, []
+        for w, g, v in zip(weights, gradients, velocity or [None] * len(weights), strict=True):
+            dense = w.stride() == g.stride() and w.stride(0) * len(w) == w.numel()
+            if kernels and g.dtype != w.dtype and dense and LARGE <= w.numel() < 2**31:
+                kernels.descend(w, g, v, self.rate, momentum=self.fit.momentum, decay=self.fit.weight_decay)
+            else:
+                rest.append((w, g, v))
+        weights, gradients, velocity = ([part[i] for part in rest] for i in range(3))
+        return weights, alike(gradients, weights), velocity if self.fit.momentum else []
 
     def _fused_sgd(self, weights, gradients, velocity):
         torch._fused_sgd_(

@@ -98,6 +98,191 @@ def _weigh(
     tl.store(g + g_at, total.to(g.dtype.element_ty), mask=(unit < units)[:, None])
 
 
+@triton.jit(do_not_specialize=["rows", "split"])
+def _moments(x, means, squares, rows, columns, split, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write the mean and the sum of squared distances from it of `split` rows of each column (Chan 1983)."""
+    part, column = tl.program_id(1), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    mean, square, count = tl.zeros((COLUMNS,), tl.float32), tl.zeros((COLUMNS,), tl.float32), 0.0
+    end = tl.minimum(part * split + split, rows)
+    for first in range(part * split, end, ROWS):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < end)[:, None] & (column < columns)[None, :]
+        value = tl.load(x + row[:, None] * columns + column[None, :], mask=inside, other=0.0).to(tl.float32)
+        new = tl.minimum(end - first, ROWS).to(tl.float32)
+        new_mean = tl.sum(value, 0) / new
+        away = tl.where(inside, value - new_mean[None, :], 0.0)
+        step = new_mean - mean
+        square += tl.sum(away * away, 0) + step * step * (count * new / (count + new))
+        mean += step * (new / (count + new))
+        count += new
+    tl.store(means + part * columns + column, mean, mask=column < columns)
+    tl.store(squares + part * columns + column, square, mask=column < columns)
+
+
+@triton.jit(do_not_specialize=["rows", "split", "parts"])
+def _normalize(
+    x, add, y, means, squares, weight, bias, running_mean, running_var, statistics, rows, columns, split, parts, momentum, eps,
+    ADD: tl.constexpr, RELU: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile of the normalized rows, and in the first rows the statistics of the columns."""
+    column, row = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    part, known = tl.arange(0, PARTS), column < columns
+    count = tl.maximum(tl.minimum(rows - part * split, split), 0).to(tl.float32)[:, None]
+    at, present = part[:, None] * columns + column[None, :], (part < parts)[:, None] & known[None, :]
+    part_means = tl.load(means + at, mask=present, other=0.0)
+    mean = tl.sum(part_means * count, 0) / rows
+    away = part_means - mean[None, :]
+    square = tl.sum(tl.load(squares + at, mask=present, other=0.0) + count * away * away, 0)
+    scale = tl.rsqrt(square / rows + eps)
+    if tl.program_id(1) == 0:
+        tl.store(statistics + column, mean, mask=known)
+        tl.store(statistics + columns + column, scale, mask=known)
+        old_mean, old_var = tl.load(running_mean + column, mask=known), tl.load(running_var + column, mask=known)
+        tl.store(running_mean + column, old_mean + momentum * (mean - old_mean), mask=known)
+        tl.store(running_var + column, old_var + momentum * (square / (rows - 1) - old_var), mask=known)
+    factor = scale * tl.load(weight + column, mask=known)
+    shift = tl.load(bias + column, mask=known) - mean * factor
+    place, inside = row[:, None] * columns + column[None, :], (row < rows)[:, None] & known[None, :]
+    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * factor[None, :] + shift[None, :]
+    if ADD:
+        value += tl.load(add + place, mask=inside, other=0.0).to(tl.float32)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(y + place, value.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "split"])
+def _gradient_sums(
+    d, y, x, statistics, sums, products, rows, columns, split, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Write the sums over `split` rows of the gradient, and of its product with the normalized values."""
+    part, column = tl.program_id(1), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total, product = tl.zeros((COLUMNS,), tl.float32), tl.zeros((COLUMNS,), tl.float32)
+    mean, scale = (
+        tl.load(statistics + column, mask=column < columns),
+        tl.load(statistics + columns + column, mask=column < columns),
+    )
+    end = tl.minimum(part * split + split, rows)
+    for first in range(part * split, end, ROWS):
+        row = first + tl.arange(0, ROWS)
+        place, inside = row[:, None] * columns + column[None, :], (row < end)[:, None] & (column < columns)[None, :]
+        gradient = tl.load(d + place, mask=inside, other=0.0).to(tl.float32)
+        if RELU:
+            gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) > 0, gradient, 0.0)
+        value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        total += tl.sum(gradient, 0)
+        product += tl.sum(gradient * value, 0)
+    tl.store(sums + part * columns + column, total, mask=column < columns)
+    tl.store(products + part * columns + column, product, mask=column < columns)
+
+
+@triton.jit(do_not_specialize=["rows", "parts"])
+def _gradient(
+    d, y, x, statistics, sums, products, weight, dx, dadd, dweight, dbias, rows, columns, parts,
+    ADD: tl.constexpr, RELU: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile of the gradients of both inputs, and in the first rows those of the columns' weight and bias."""
+    column, row = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    part, known = tl.arange(0, PARTS), column < columns
+    at, present = part[:, None] * columns + column[None, :], (part < parts)[:, None] & known[None, :]
+    total = tl.sum(tl.load(sums + at, mask=present, other=0.0), 0)
+    product = tl.sum(tl.load(products + at, mask=present, other=0.0), 0)
+    if tl.program_id(1) == 0:
+        tl.store(dbias + column, total, mask=known)
+        tl.store(dweight + column, product, mask=known)
+    mean, scale = tl.load(statistics + column, mask=known), tl.load(statistics + columns + column, mask=known)
+    factor = scale * tl.load(weight + column, mask=known)
+    place, inside = row[:, None] * columns + column[None, :], (row < rows)[:, None] & known[None, :]
+    gradient = tl.load(d + place, mask=inside, other=0.0).to(tl.float32)
+    if RELU:
+        gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) > 0, gradient, 0.0)
+    if ADD:
+        tl.store(dadd + place, gradient.to(dadd.dtype.element_ty), mask=inside)
+    value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+    out = factor[None, :] * (gradient - (total[None, :] + value * product[None, :]) / rows)
+    tl.store(dx + place, out.to(dx.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _descend(w, g, v, rate, count, momentum, decay, MOMENTUM: tl.constexpr, SIZE: tl.constexpr):
+    """Take a step of SGD on `count` weights; gradients can have another type."""
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    inside = at < count
+    weight = tl.load(w + at, mask=inside)
+    step = tl.load(g + at, mask=inside).to(tl.float32) + decay * weight
+    if MOMENTUM:
+        step += momentum * tl.load(v + at, mask=inside)
+        tl.store(v + at, step, mask=inside)
+    tl.store(w + at, weight - tl.load(rate) * step, mask=inside)
+
+
+def descend(
+    w: torch.Tensor, g: torch.Tensor, v: torch.Tensor | None, rate: torch.Tensor, *, momentum: float, decay: float
+) -> None:
+    """Take a step of SGD with gradients of a lower precision, which saves a copy of them.
+
+    Parameters
+    ----------
+    w, v : Tensor of float32
+        Weights and momentum, which are updated; dense in any memory order. None without momentum.
+    g : Tensor
+        Gradient in the same memory order.
+    rate : Tensor ()
+    """
+    count, size = w.numel(), 4096
+    _descend[(-(-count // size),)](w, g, w if v is None else v, rate, count, momentum, decay, v is not None, size, num_warps=8)
+
+
+ROWS, COLUMNS, PARTS = 64, 64, 16  # of a tile; programs that share the sum over a column
+
+
+def _parts(rows):
+    """Return (rows of each part, parts) of a sum over rows."""
+    split = ROWS * -(-rows // (ROWS * PARTS))
+    return split, -(-rows // split)
+
+
+def normalize(
+    x: torch.Tensor, add: torch.Tensor | None, vectors: tuple[torch.Tensor, ...], momentum: float, eps: float, relu: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return batch norm of rows (M, N) in training, plus `add`, through ReLU; and the columns' mean and 1 / deviation (2, N).
+
+    Parameters
+    ----------
+    x, add : Tensor (M, N)
+    vectors : tuple of Tensor (N,) of float32
+        Weight, bias, running mean, running variance. The last two are updated.
+    """
+    rows, columns = x.shape
+    y, statistics = torch.empty_like(x), x.new_empty((2, columns), dtype=torch.float32)
+    (split, parts), width = _parts(rows), -(-columns // COLUMNS)
+    means, squares = x.new_empty((2, parts, columns), dtype=torch.float32)
+    _moments[(width, parts)](x, means, squares, rows, columns, split, ROWS=ROWS, COLUMNS=COLUMNS)
+    _normalize[(width, -(-rows // ROWS))](
+        x, x if add is None else add, y, means, squares, *vectors, statistics, rows, columns, split, parts, momentum, eps,
+        ADD=add is not None, RELU=relu, PARTS=PARTS, ROWS=ROWS, COLUMNS=COLUMNS,
+    )  # fmt: skip
+    return y, statistics
+
+
+def normalize_back(
+    d: torch.Tensor, y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, statistics: torch.Tensor, relu: bool, add: bool
+) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients of `x`, `add` (None if absent), weight and bias of `normalize`; `d` (M, N) is that of its output."""
+    rows, columns = x.shape
+    (split, parts), width = _parts(rows), -(-columns // COLUMNS)
+    sums, products = x.new_empty((2, parts, columns), dtype=torch.float32)
+    _gradient_sums[(width, parts)](
+        d, y, x, statistics, sums, products, rows, columns, split, RELU=relu, ROWS=ROWS, COLUMNS=COLUMNS
+    )
+    dx, dadd, (dweight, dbias) = torch.empty_like(x), torch.empty_like(x) if add else None, torch.empty_like(statistics)
+    _gradient[(width, -(-rows // ROWS))](
+        d, y, x, statistics, sums, products, weight, dx, dx if dadd is None else dadd, dweight, dbias, rows, columns, parts,
+        ADD=add, RELU=relu, PARTS=PARTS, ROWS=ROWS, COLUMNS=COLUMNS,
+    )  # fmt: skip
+    return dx, dadd, dweight, dbias
+
+
 def convolve(
     x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, stride: int, padding: int, back: bool, tiles: Any = None
 ) -> None:

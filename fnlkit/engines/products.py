@@ -9,12 +9,16 @@ K, C, so that batch norm is a single call over K x C channels. On a GPU with Tri
 from __future__ import annotations
 
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from fnlkit.models.parts import normalize_rectify
+
+LOW = (torch.float32, torch.bfloat16)  # types of the GPU kernels
 
 
 class Products(TorchFunctionMode):
@@ -28,11 +32,23 @@ class Products(TorchFunctionMode):
         if function is F.conv2d:
             return _convolution(*args, **kwargs)
         if function is F.batch_norm and args[0].dim() == 4:
-            return Normalize.apply(*args, *[kwargs.get(name, value) for name, value in _NORM_OPTIONS[len(args) - 3 :]])
+            return _normalization(*args, **kwargs)
+        if function is normalize_rectify:
+            return _rectified(*args, **kwargs)
         return function(*args, **kwargs)
 
 
-_NORM_OPTIONS = [("weight", None), ("bias", None), ("training", False), ("momentum", 0.1), ("eps", 1e-5)]
+def _normalization(x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, add=None, relu=False):
+    return Normalize.apply(x, add, mean, var, weight, bias, training, momentum, eps, relu)
+
+
+def _rectified(norm, x, add=None):
+    if type(norm) is nn.BatchNorm2d and norm.training and norm.track_running_stats and norm.num_batches_tracked is None:
+        vectors = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        return _normalization(x, *vectors, True, norm.momentum, norm.eps, add, True)
+    with Products():
+        out = norm(x)
+    return (out if add is None else out + add).relu()
 
 
 def _convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
@@ -75,11 +91,58 @@ class Convolve(_Stacked):
 
 class Normalize(_Stacked):
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, *options: Any) -> Any:
-        x = join_clients(_stack(x, in_dims[0], info.batch_size))
-        vectors = [_stack(v, dim, info.batch_size) for v, dim in zip((mean, var, weight, bias), in_dims[1:5], strict=True)]
-        y = F.batch_norm(x, *[None if v is None else v.reshape(-1) for v in vectors], *options)
-        return y.unflatten(1, (info.batch_size, -1)).transpose(0, 1), 0
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        size = info.batch_size
+        x, add, *vectors = (_stack(value, dim, size) for value, dim in zip(inputs[:6], in_dims[:6], strict=True))
+        training, momentum, eps, relu = inputs[6:]
+        if training and _fits(x, add, vectors):
+            return StackedNorm.apply(x, add, *vectors, momentum, eps, relu), 0
+        mean, var, weight, bias = (None if v is None else v.reshape(-1) for v in vectors)
+        y = F.batch_norm(join_clients(x), mean, var, weight, bias, training, momentum, eps)
+        y = y.unflatten(1, (size, -1)).transpose(0, 1)
+        y = y if add is None else y + add
+        return y.relu() if relu else y, 0
+
+
+def _fits(x, add, vectors):
+    """Whether a kernel computes this batch norm in training."""
+    vectors_fit = all(v is not None and v.dtype == torch.float32 and v.is_contiguous() for v in vectors)
+    images_fit = x.dtype in LOW and (add is None or (add.dtype, add.shape) == (x.dtype, x.shape))
+    more = x.shape[1] * x.shape[3] * x.shape[4] > 1 and x.numel() < 2**31
+    return x.device.type == "cuda" and vectors_fit and images_fit and more and gpu_kernels() is not None
+
+
+class StackedNorm(torch.autograd.Function):
+    """Batch norm of images (K, B, C, H, W) in training, plus other images, through ReLU; a kernel for each pass over them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, add: Any, mean: Any, var: Any, weight: Any, bias: Any, *options: Any) -> Any:
+        momentum, eps, ctx.relu = options
+        ctx.add, x = add is not None, lay_out(x)
+        vectors = tuple(v.view(-1) for v in (weight, bias, mean, var))
+        add = None if add is None else _matrix(lay_out(add))
+        y, statistics = gpu_kernels().normalize(_matrix(x), add, vectors, momentum, eps, ctx.relu)
+        ctx.save_for_backward(x, y if ctx.relu else _matrix(x), weight, statistics)
+        return _images(y, x)
+
+    @staticmethod
+    def backward(ctx: Any, d: torch.Tensor) -> Any:
+        x, y, weight, statistics = ctx.saved_tensors
+        parts = _matrix(lay_out(d)), y, _matrix(x), weight.view(-1), statistics
+        dx, dadd, dweight, dbias = gpu_kernels().normalize_back(*parts, ctx.relu, ctx.add)
+        vectors = (dweight.view(weight.shape), dbias.view(weight.shape))
+        return _images(dx, x), None if dadd is None else _images(dadd, x), None, None, *vectors, None, None, None
+
+
+def _matrix(x):
+    """Return images (K, B, C, H, W) of memory order B, H, W, K, C as a view (B H W, K C)."""
+    return x.permute(1, 3, 4, 0, 2).flatten(3).flatten(0, 2)
+
+
+def _images(rows, like):
+    """Return rows (B H W, K C) as images of the shape of others (K, B, C, H, W), a view."""
+    k, b, c, height, width = like.shape
+    return rows.view(b, height, width, k, c).permute(3, 0, 4, 1, 2)
 
 
 def _stack(value, dim, size):
@@ -110,7 +173,8 @@ class StackedConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d: torch.Tensor) -> Any:
         x, w = ctx.saved_tensors
-        d, gradients = lay_out(d), [None, None]
+        d = lay_out(d)
+        gradients: list[torch.Tensor | None] = [None, None]
         kernels, options = products_of(x, w), {"stride": ctx.stride, "padding": ctx.padding}
         if ctx.needs_input_grad[0]:
             gradients[0] = new_images(x, *x.shape[2:])
@@ -135,12 +199,12 @@ def new_images(x: torch.Tensor, channels: int, rows: int, columns: int) -> torch
 def products_of(x: torch.Tensor, w: torch.Tensor) -> Any:
     """Return the module or class whose `convolve` and `weigh` compute these products."""
     kernels = gpu_kernels() if x.device.type == "cuda" else None
-    fits = x.shape[2] % 16 == w.shape[1] % 16 == 0 and x.dtype in (torch.float32, torch.bfloat16) and x.numel() < 2**31
+    fits = x.shape[2] % 16 == w.shape[1] % 16 == 0 and x.dtype in LOW and x.numel() < 2**31
     return kernels if kernels and fits else Patches
 
 
 @cache
-def gpu_kernels() -> ModuleType | None:
+def gpu_kernels() -> Any:
     """Return the Triton kernels, or None if Triton is missing."""
     try:
         from fnlkit.engines import gpu_kernels  # noqa: PLC0415 - Triton is only part of torch for CUDA

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from fnlkit.errors import InputError
 
@@ -85,6 +86,20 @@ def norm(channels: int) -> "nn.Module":
     The counter is used for a cumulative average only; with a fixed momentum it would be an additional buffer to stack and send.
     """
     return remove_counters(nn.BatchNorm2d(channels))
+
+
+def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor | None" = None) -> "torch.Tensor":
+    """Return relu(norm(x) + add). A torch function mode can replace it by one kernel.
+
+    Parameters
+    ----------
+    norm : torch.nn.Module
+    x, add : Tensor (B, C, H, W)
+    """
+    if has_torch_function_unary(x):
+        return handle_torch_function(normalize_rectify, (x,), norm, x, add)
+    out = norm(x)
+    return (out if add is None else out + add).relu()
 
 
 def remove_counters(network: "nn.Module") -> "nn.Module":

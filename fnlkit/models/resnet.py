@@ -7,7 +7,7 @@ from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, check_arguments
-from fnlkit.models.parts import Init, Network, image, initialize, norm
+from fnlkit.models.parts import Init, Network, image, initialize, norm, normalize_rectify
 
 if TYPE_CHECKING:
     import torch
@@ -32,13 +32,13 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), norm(after))
 
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-        out = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        out = self.conv2(normalize_rectify(self.bn1, self.conv1(x)))
         if self.shortcut is not None:
             x = self.shortcut(x)
         elif self.stride != 1 or self.missing:
             low = self.missing // 2
             x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, low, self.missing - low))
-        return (out + x).relu()
+        return normalize_rectify(self.bn2, out, x)
 
 
 class ResNet(Network):
@@ -60,7 +60,7 @@ class ResNet(Network):
         self.width = before
 
     def features(self, x: "torch.Tensor") -> "torch.Tensor":
-        return self.stages(self.bn1(self.conv1(x)).relu()).mean((-2, -1))
+        return self.stages(normalize_rectify(self.bn1, self.conv1(x))).mean((-2, -1))
 
 
 @declare(cite="He 2016")
