@@ -19,16 +19,21 @@ K, B = 10, 10
 PRODUCTS = ("forward", "back", "weights")
 LAYERS = [  # channels, units, window, stride, side of the image
     (64, 64, 3, 1, 32), (128, 128, 3, 1, 16), (256, 256, 3, 1, 8), (512, 512, 3, 1, 4),
-    (64, 128, 3, 2, 32), (128, 256, 3, 2, 16), (256, 512, 3, 2, 8), (64, 128, 1, 2, 32), (256, 512, 1, 2, 8),
+    (16, 64, 3, 1, 32), (64, 128, 3, 2, 32), (256, 512, 3, 2, 8), (64, 128, 1, 2, 32),
 ]  # fmt: skip
 CONVOLVE = [
-    (128, 64, 64, 4, 4), (128, 64, 64, 4, 3), (128, 64, 64, 8, 4), (128, 128, 64, 8, 4), (128, 128, 64, 8, 3),
-    (64, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 256, 64, 8, 3), (128, 128, 32, 8, 4), (64, 128, 128, 4, 3),
-    (256, 64, 64, 8, 3),
+    (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (64, 128, 128, 4, 3), (128, 128, 64, 8, 3), (64, 64, 64, 4, 3), (64, 64, 128, 4, 3),
+    (128, 64, 64, 4, 2), (128, 64, 32, 4, 4), (256, 64, 64, 8, 3), (128, 128, 64, 8, 2), (64, 128, 128, 8, 3),
+    (64, 128, 128, 4, 2), (128, 128, 64, 4, 3),
+]  # fmt: skip
+NORM = [
+    (128, 64, 32, 8), (64, 64, 32, 4), (64, 64, 16, 4), (128, 64, 16, 8), (64, 128, 32, 8), (64, 64, 64, 4), (256, 64, 32, 8),
+    (128, 64, 64, 8),
 ]  # fmt: skip
 WEIGH = [
-    (64, 64, 64, 4, 4), (128, 64, 64, 4, 3), (64, 64, 64, 4, 5), (64, 128, 64, 8, 4), (64, 128, 128, 8, 4),
-    (32, 128, 128, 8, 4), (32, 128, 64, 4, 5), (32, 64, 64, 4, 5),
+    (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (32, 128, 64, 4, 3), (64, 128, 128, 8, 3), (32, 128, 128, 8, 3),
+    (32, 64, 64, 4, 3), (128, 64, 64, 4, 2), (32, 128, 128, 8, 2), (32, 64, 128, 4, 3), (256, 64, 64, 4, 2),
+    (64, 128, 128, 8, 4),
 ]  # fmt: skip
 
 
@@ -57,8 +62,9 @@ def calls(layer, backend):
 def tiles_of(layer, product):
     """Return the tiles that fit a layer."""
     channels, units = (layer[1], layer[0]) if product == "back" else layer[:2]
-    fitting = [t for t in (WEIGH if product == "weights" else CONVOLVE) if t[2] <= channels and t[1] <= units]
-    return fitting if layer[3] == 1 else fitting[:4]
+    tiles = dict.fromkeys((m, n, min(c, channels), *more) for m, n, c, *more in (WEIGH if product == "weights" else CONVOLVE))
+    fitting = [tile for tile in tiles if tile[1] <= units]
+    return fitting if layer[3] == 1 else fitting[:6]
 
 
 def compiles(job):
@@ -110,6 +116,24 @@ def main():
             best = "  ".join(f"{us:.1f} {tile}" for us, tile in times[:4])
             row = f"{layer!s:24}{product:9}{error:9.1e}{default:8.1f} us{work / default / 1e6:6.0f} TFLOP/s"
             print(f"{row}   {best}", flush=True)
+    for columns, side in ((640, 32), (1280, 16), (2560, 8), (5120, 4)):
+        rows = B * side * side
+        x, add, d = (torch.randn(rows, columns, device="cuda").bfloat16() for _ in range(3))
+        vectors = tuple(torch.ones(columns, device="cuda") for _ in range(4))
+        for name, call in norm_calls(x, add, d, vectors).items():
+            times = sorted((microseconds(partial(call, tile=tile)), tile) for tile in NORM)
+            best = "  ".join(f"{us:.1f} {tile}" for us, tile in times[:6])
+            print(f"batch norm {rows} x {columns}, {name:9}{microseconds(call):7.1f} us   {best}", flush=True)
+
+
+def norm_calls(x, add, d, vectors):
+    """Return {direction: function of the tile} of batch norm with a sum and ReLU."""
+    kernels = gpu_kernels()
+    y, statistics = kernels.normalize(x, add, vectors, 0.1, 1e-5, True)
+    return {
+        "forward": lambda **tile: kernels.normalize(x, add, vectors, 0.1, 1e-5, True, **tile),
+        "back": lambda **tile: kernels.normalize_back(d, y, x, vectors[0], statistics, True, True, **tile),
+    }
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from fnlkit.client.training import BETAS, EPS
@@ -47,6 +49,7 @@ class Descent:
         pick: slice | torch.Tensor,
         leading: bool,
         by_client: bool = False,
+        low: Sequence[torch.Tensor | None] = (),
     ) -> None:
         """Update `weights` in place.
 
@@ -62,24 +65,42 @@ class Descent:
             Whether they are the first g clients, so that indexing returns a view of the optimizer's state.
         by_client : bool
             Only for SGD: read the gradients where backpropagation wrote them, which saves a copy of all gradients.
+        low : list of Tensor (g, ...) or None
+            Copies of the weights in a lower precision, which are updated too; None if layers read the weights themselves.
         """
         if self.fit.optimizer == "adam":
             self._adam(weights, gradients, pick)
         else:
-            self._sgd(weights, gradients, pick, leading, by_client)
+            velocity = [v[pick] for v in self.velocity] if self.fit.momentum else []
+            views = (_by_client(weights), _by_client(velocity)) if by_client else (weights, velocity)
+            if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
+                self._plain_sgd(views[0], gradients, views[1])
+            elif low and self.rate.device.type == "cuda" and gpu_kernels() is not None:
+                low = self._low_sgd(weights, gradients, velocity, low)
+            else:
+                self._fused_sgd(views[0], alike(gradients, views[0]), views[1])
+            if not leading:
+                for store, v in zip(self.velocity, velocity, strict=False):
+                    store[pick] = v
+        stale = [(part, w) for part, w in zip(low, weights, strict=False) if part is not None]
+        if stale:
+            torch._foreach_copy_([part for part, _ in stale], [w for _, w in stale])
 
-    def _sgd(self, weights, gradients, pick, leading, by_client):
-        velocity = [v[pick] for v in self.velocity] if self.fit.momentum else []
-        views = (_by_client(weights), _by_client(velocity)) if by_client else (weights, velocity)
-        if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
-            self._plain_sgd(views[0], gradients, views[1])
-        else:
-            rest = self._low_sgd(views[0], gradients, views[1])
-            if rest[0]:
-                self._fused_sgd(*rest)
-        if not leading:
-            for store, v in zip(self.velocity, velocity, strict=False):
-                store[pick] = v
+    def _low_sgd(self, weights, gradients, velocity, low):
+        """Update large tensors by a kernel that writes the copies too; return the other copies, None for these."""
+        rest, left = [], []
+        for w, g, v, part in zip(weights, gradients, velocity or [None] * len(weights), low, strict=True):
+            dense = w.stride() == g.stride() and w.stride(0) * len(w) == w.numel() < 2**31
+            kernel = part is not None and dense and w.numel() >= LARGE
+            if kernel:
+                gpu_kernels().descend(w, g, v, part, self.rate, self.fit.momentum, self.fit.weight_decay)
+            else:
+                rest.append((w, g, v))
+            left.append(None if kernel else part)
+        if rest:
+            weights, gradients, velocity = map(list, zip(*rest, strict=True))
+            self._fused_sgd(weights, alike(gradients, weights), velocity if self.fit.momentum else [])
+        return left
 
     def _plain_sgd(self, weights, gradients, velocity):
         """Update `weights` operation by operation, without the fused optimizer.
@@ -93,18 +114,6 @@ class Descent:
             torch._foreach_add_(velocity, gradients)
             gradients = velocity
         torch._foreach_sub_(weights, torch._foreach_mul(gradients, self.rate))
-
-    def _low_sgd(self, weights, gradients, velocity):
-        """Take the step of large tensors with gradients of lower precision, and return the arguments for all others."""
-        kernels, rest = gpu_kernels() if self.rate.device.type == "cuda" else None, []
-        for w, g, v in zip(weights, gradients, velocity or [None] * len(weights), strict=True):
-            dense = w.stride() == g.stride() and w.stride(0) * len(w) == w.numel()
-            if kernels and g.dtype != w.dtype and dense and LARGE <= w.numel() < 2**31:
-                kernels.descend(w, g, v, self.rate, momentum=self.fit.momentum, decay=self.fit.weight_decay)
-            else:
-                rest.append((w, g, v))
-        weights, gradients, velocity = ([part[i] for part in rest] for i in range(3))
-        return weights, alike(gradients, weights), velocity if self.fit.momentum else []
 
     def _fused_sgd(self, weights, gradients, velocity):
         torch._fused_sgd_(

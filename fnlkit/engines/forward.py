@@ -59,6 +59,7 @@ class Forward:
         Parameters
         ----------
         weights : list of Tensor (g, ...)
+            For ``products`` in the type of the layers.
         buffers : dict of Tensor (g, ...)
         x : Tensor (g, B, ...)
         """
@@ -106,7 +107,7 @@ class Forward:
         return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
 
     def _products(self, weights, buffers, x):
-        leaves = [w.detach().requires_grad_() for w in self.network.lower_precision(self.names, weights)]
+        leaves = [w.detach().requires_grad_() for w in weights]
         tensors = dict(zip(self.names, leaves, strict=True))
         with Products():
             return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)

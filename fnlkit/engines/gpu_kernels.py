@@ -204,8 +204,8 @@ def _gradient(
 
 
 @triton.jit(do_not_specialize=["count"])
-def _descend(w, g, v, rate, count, momentum, decay, MOMENTUM: tl.constexpr, SIZE: tl.constexpr):
-    """Take a step of SGD on `count` weights; gradients can have another type."""
+def _descend(w, g, v, low, rate, count, momentum, decay, MOMENTUM: tl.constexpr, SIZE: tl.constexpr):
+    """Take a step of SGD on `count` weights, and write them in the type of `low`."""
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     inside = at < count
     weight = tl.load(w + at, mask=inside)
@@ -213,37 +213,51 @@ def _descend(w, g, v, rate, count, momentum, decay, MOMENTUM: tl.constexpr, SIZE
     if MOMENTUM:
         step += momentum * tl.load(v + at, mask=inside)
         tl.store(v + at, step, mask=inside)
-    tl.store(w + at, weight - tl.load(rate) * step, mask=inside)
+    weight -= tl.load(rate) * step
+    tl.store(w + at, weight, mask=inside)
+    tl.store(low + at, weight.to(low.dtype.element_ty), mask=inside)
 
 
 def descend(
-    w: torch.Tensor, g: torch.Tensor, v: torch.Tensor | None, rate: torch.Tensor, *, momentum: float, decay: float
+    w: torch.Tensor,
+    g: torch.Tensor,
+    v: torch.Tensor | None,
+    low: torch.Tensor,
+    rate: torch.Tensor,
+    momentum: float,
+    decay: float,
 ) -> None:
-    """Take a step of SGD with gradients of a lower precision, which saves a copy of them.
+    """Take a step of SGD with gradients of a lower precision, without a pass over the weights for each conversion.
 
     Parameters
     ----------
     w, v : Tensor of float32
         Weights and momentum, which are updated; dense in any memory order. None without momentum.
-    g : Tensor
-        Gradient in the same memory order.
+    g, low : Tensor
+        Gradient, and where to write the new weights in a lower precision; in the same memory order.
     rate : Tensor ()
     """
-    count, size = w.numel(), 4096
-    _descend[(-(-count // size),)](w, g, w if v is None else v, rate, count, momentum, decay, v is not None, size, num_warps=8)
+    count, size = w.numel(), 2048
+    _descend[(-(-count // size),)](w, g, w if v is None else v, low, rate, count, momentum, decay, v is not None, size)
 
 
-ROWS, COLUMNS, PARTS = 64, 64, 16  # of a tile; programs that share the sum over a column
+NORM = 128, 64, 32, 8  # rows and columns of a tile, most programs that share the sum over a column, warps
 
 
-def _parts(rows):
+def _parts(rows, tile):
     """Return (rows of each part, parts) of a sum over rows."""
-    split = ROWS * -(-rows // (ROWS * PARTS))
+    split = tile[0] * -(-rows // (tile[0] * tile[2]))
     return split, -(-rows // split)
 
 
 def normalize(
-    x: torch.Tensor, add: torch.Tensor | None, vectors: tuple[torch.Tensor, ...], momentum: float, eps: float, relu: bool
+    x: torch.Tensor,
+    add: torch.Tensor | None,
+    vectors: tuple[torch.Tensor, ...],
+    momentum: float,
+    eps: float,
+    relu: bool,
+    tile: Any = NORM,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return batch norm of rows (M, N) in training, plus `add`, through ReLU; and the columns' mean and 1 / deviation (2, N).
 
@@ -255,30 +269,37 @@ def normalize(
     """
     rows, columns = x.shape
     y, statistics = torch.empty_like(x), x.new_empty((2, columns), dtype=torch.float32)
-    (split, parts), width = _parts(rows), -(-columns // COLUMNS)
+    (split, parts), width = _parts(rows, tile), -(-columns // tile[1])
+    options = {"ROWS": tile[0], "COLUMNS": tile[1], "num_warps": tile[3]}
     means, squares = x.new_empty((2, parts, columns), dtype=torch.float32)
-    _moments[(width, parts)](x, means, squares, rows, columns, split, ROWS=ROWS, COLUMNS=COLUMNS)
-    _normalize[(width, -(-rows // ROWS))](
+    _moments[(width, parts)](x, means, squares, rows, columns, split, **options)
+    _normalize[(width, -(-rows // tile[0]))](
         x, x if add is None else add, y, means, squares, *vectors, statistics, rows, columns, split, parts, momentum, eps,
-        ADD=add is not None, RELU=relu, PARTS=PARTS, ROWS=ROWS, COLUMNS=COLUMNS,
+        ADD=add is not None, RELU=relu, PARTS=tile[2], **options,
     )  # fmt: skip
     return y, statistics
 
 
 def normalize_back(
-    d: torch.Tensor, y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, statistics: torch.Tensor, relu: bool, add: bool
+    d: torch.Tensor,
+    y: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    statistics: torch.Tensor,
+    relu: bool,
+    add: bool,
+    tile: Any = NORM,
 ) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of `x`, `add` (None if absent), weight and bias of `normalize`; `d` (M, N) is that of its output."""
     rows, columns = x.shape
-    (split, parts), width = _parts(rows), -(-columns // COLUMNS)
+    (split, parts), width = _parts(rows, tile), -(-columns // tile[1])
+    options = {"ROWS": tile[0], "COLUMNS": tile[1], "num_warps": tile[3]}
     sums, products = x.new_empty((2, parts, columns), dtype=torch.float32)
-    _gradient_sums[(width, parts)](
-        d, y, x, statistics, sums, products, rows, columns, split, RELU=relu, ROWS=ROWS, COLUMNS=COLUMNS
-    )
+    _gradient_sums[(width, parts)](d, y, x, statistics, sums, products, rows, columns, split, RELU=relu, **options)
     dx, dadd, (dweight, dbias) = torch.empty_like(x), torch.empty_like(x) if add else None, torch.empty_like(statistics)
-    _gradient[(width, -(-rows // ROWS))](
+    _gradient[(width, -(-rows // tile[0]))](
         d, y, x, statistics, sums, products, weight, dx, dx if dadd is None else dadd, dweight, dbias, rows, columns, parts,
-        ADD=add, RELU=relu, PARTS=PARTS, ROWS=ROWS, COLUMNS=COLUMNS,
+        ADD=add, RELU=relu, PARTS=tile[2], **options,
     )  # fmt: skip
     return dx, dadd, dweight, dbias
 
@@ -331,19 +352,22 @@ def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, pad
 
 
 def tiles_for(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
-    """Return (pixels, units, channels, warps, stages) of a tile of a convolution with `pixels` outputs per client."""
+    """Return (pixels, units, channels, warps, stages) of a tile of a convolution with `pixels` outputs per client.
+
+    The choices are the fastest of `python -m benchmarks.gpu_tiles`.
+    """
+    few = pixels <= 256
     n = 128 if units % 128 == 0 and pixels < 4096 else 64 if units >= 64 else 32 if units >= 32 else 16
-    m = 128 if pixels > 256 else 64
-    c = _largest(channels, 32 if dtype == torch.float32 else 64)
-    return m, n, c, 8 if m * n > 8192 else 4, 4
+    m, c = 64 if few else 128, _largest(channels, 32 if dtype == torch.float32 else 128 if few else 64)
+    return m, n, c, 8 if m * n > 8192 else 4, 3
 
 
 def tiles_for_weights(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
-    """Return (pixels, units, channels, warps, stages) of a tile of the gradient of weights."""
+    """Return (pixels, units, channels, warps, stages) of a tile of the gradient of weights; see `tiles_for`."""
     n = 128 if units % 128 == 0 else 64 if units >= 64 else 32 if units >= 32 else 16
     c = _largest(channels, 128 if n == 128 else 64)
-    m = 32 if pixels < 256 or dtype == torch.float32 else 64
-    return m, n, c, 8 if n * c > 8192 else 4, 4
+    m = 32 if pixels < 1024 or dtype == torch.float32 else 64 if n == 128 else 128
+    return m, n, c, 8 if n * c > 8192 else 4, 4 if n == 128 else 3
 
 
 def _largest(channels, most):

@@ -147,7 +147,8 @@ def ways(training: StackedTraining) -> tuple[str, ...]:
 def changing(training: StackedTraining) -> list[torch.Tensor]:
     """Return the tensors that a step writes. The first is the index of the current step."""
     rows = [training.rows.made[name] for name in sorted(training.rows.made)]
-    return [training.turn, *training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
+    low = [part for part in training.low if part is not None]
+    return [training.turn, *training.parameters.values(), *low, *training.buffers.values(), *training.descent.memory, *rows]
 
 
 def input_tensors(training: StackedTraining) -> dict[str, torch.Tensor]:

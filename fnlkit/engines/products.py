@@ -85,6 +85,11 @@ class Convolve(_Stacked):
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             kind = torch.get_autocast_dtype(device)
             x, w, bias = x.to(kind), w.to(kind), None if bias is None else bias.to(kind)
+        missing = -x.shape[2] % 16
+        if (
+            missing and w.shape[1] % 16 == 0 and device == "cuda" and gpu_kernels() is not None
+        ):  # channels of zeros, so that a kernel can read them
+            x, w = (F.pad(part, (0, 0, 0, 0, 0, missing)) for part in (x, w))
         y = StackedConvolution.apply(x, w, stride, padding)
         return (y if bias is None else y + bias[:, None, :, None, None]), 0
 

@@ -200,7 +200,7 @@ def bytes_needed(network: Network, inputs: Inputs, x: torch.Tensor, fit: Fit) ->
     fit : fnlkit.client.training.Fit
     """
     vectors = 6 if fit.optimizer == "adam" else 5  # start, weights, gradient, momentum, a temporary
-    vectors += 2 * bool(fit.corrections or fit.clip)
+    vectors += 2 * bool(fit.corrections or fit.clip) + (network.precision == "bf16")
     kept = _activations(network, inputs.plain(x), fit.views * fit.batch_size)
     return vectors * network.size * network.flat.element_size() + kept
 

@@ -54,6 +54,7 @@ class StackedTraining:
         self._other_buffers()
         self.forward = Forward(network, twin, fit.features, list(self.parameters))
         self.descent = Descent(fit, list(self.parameters.values()))
+        self._copy_low()
         sizes = [len(c) for c in clients]
         self.room = max(room, *sizes)
         self._join_draws(plans, fit.epochs * -(-self.room // fit.batch_size))
@@ -80,6 +81,12 @@ class StackedTraining:
         for name, part in module.named_modules():
             if isinstance(part, Dropout):
                 self.buffers[f"net.{name}.key" if name else "net.key"] = keys.clone()
+
+    def _copy_low(self):
+        """Copy the weights in the type of the layers, where it differs. Steps of the form "products" keep the copies equal."""
+        weights = list(self.parameters.values())
+        low = self.network.lower_precision(list(self.parameters), weights)
+        self.low = [None if part is w else part for part, w in zip(low, weights, strict=True)]
 
     def _join_draws(self, plans, steps):
         """Join the plans, padded to equal length. The padding is never read."""
@@ -154,23 +161,27 @@ class StackedTraining:
         pick = slice(0, g) if leading else who
         weights = [p[pick] for p in self.parameters.values()]
         buffers = {name: b[pick] for name, b in self.buffers.items()}
-        batch, gradients = self._gradients(pick, who, at, size, weights, buffers)
+        low = [part if part is None else part[pick] for part in self.low] if self.forward.form == "products" else []
+        batch, gradients = self._gradients(pick, who, at, size, weights, buffers, low)
         self.turn += 1
         with torch.no_grad():
             gradients = self._correct(gradients, weights, pick, batch)
-            self.descent.step(weights, gradients, pick, leading, self.forward.form == "branches" and self._as_computed())
+            by_client = self.forward.form == "branches" and self._as_computed()
+            self.descent.step(weights, gradients, pick, leading, by_client, low)
             if not leading:
-                for store, new in zip(self.parameters.values(), weights, strict=True):
-                    store[who] = new
+                for store, new in zip((*self.parameters.values(), *self.low), (*weights, *low), strict=False):
+                    if store is not None:
+                        store[who] = new
                 for name, value in buffers.items():
                     self.buffers[name][who] = value
 
-    def _gradients(self, pick, who, at, size, weights, buffers):
+    def _gradients(self, pick, who, at, size, weights, buffers, low):
         """Return the Batch and the gradient of each parameter tensor.
 
         Rows that the loss returns are written to the clients' rows.
         """
         fit, order = self.fit, self.order[who, at, :size]
+        parameters = [w if part is None else part for w, part in zip(weights, low, strict=True)] if low else weights
         index = order + who[:, None] * self.room
         batch = Batch(
             y=self.y[index],
@@ -183,11 +194,11 @@ class StackedTraining:
         x, mix = self._inputs(order, who, at, size), None
         plain = x
         if self.share is not None:
-            x, mix = self._mix(batch, x, who, at, size, weights, buffers)
+            x, mix = self._mix(batch, x, who, at, size, parameters, buffers)
         if self.twin is not None:
             starts = None if self.shared_start else self.starts[pick]
             batch.teacher = self.forward.of_teacher(plain if fit.unmixed else x, starts)
-        leaves, out = self.forward(weights, buffers, x)
+        leaves, out = self.forward(parameters, buffers, x)
         logits, batch.features = out if fit.features else (out, None)
         values, rows = loss_values(fit.loss, logits, batch)
         if mix is not None:

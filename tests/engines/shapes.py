@@ -39,6 +39,7 @@ def without_values(training):
             setattr(out, name, value.to(META))
     for name in ("parameters", "buffers", "broadcast"):
         setattr(out, name, {key: value.to(META) for key, value in getattr(training, name).items()})
+    out.low = [part if part is None else part.to(META) for part in training.low]
     out.share = training.share and tuple(value.to(META) for value in training.share)
     out.device, out.network, out.twin = META, _network(training.network), training.twin and _network(training.twin)
     out.clients = [replace(c, inputs=replace(c.inputs, device="meta")) for c in training.clients]

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from fnlkit.engines.products import Convolve, Products, lay_out
+from fnlkit.engines.products import Convolve, Patches, Products, gpu_kernels, lay_out, new_images
+from fnlkit.models.resnet import ResNet
 
 K, B = 3, 2
 
@@ -99,3 +100,43 @@ def test_bfloat16_products_accumulate_in_float32():
     for low, exact in zip(found[:2], alone(layers, images)[:2], strict=True):
         assert (low.float() - exact).norm() / exact.norm() < 1e-2
     assert found[0].dtype == torch.bfloat16 and found[2]["weight"].dtype == torch.float32
+
+
+# ---- kernels on a GPU
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("channels", "units", "side", "stride", "padding"), [
+    (16, 48, 3, 1, 1), (64, 128, 3, 2, 1), (32, 16, 1, 2, 0), (256, 256, 3, 1, 0), (64, 64, 5, 1, 2),
+])  # fmt: skip
+def test_kernels_equal_products_in_torch(channels, units, side, stride, padding, kind, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    torch.manual_seed(0)
+    options, height, width = {"dtype": kind, "device": "cuda"}, 9, 6
+    x = lay_out(torch.randn(K, B, channels, height, width, **options))
+    w = torch.randn(K, units, side, side, channels, **options).permute(0, 1, 4, 2, 3)
+    size = [(n + 2 * padding - side) // stride + 1 for n in (height, width)]
+    d, shared, found = lay_out(torch.randn(K, B, units, *size, **options)), {"stride": stride, "padding": padding}, []
+    for kernels in (gpu_kernels(), Patches):
+        y, back, g = new_images(x, units, *size), new_images(x, channels, height, width), torch.empty_like(w)
+        kernels.convolve(x, w, y, back=False, **shared)
+        kernels.convolve(d, w, back, back=True, **shared)
+        kernels.weigh(x, d, g, **shared)
+        found.append((y, back, g))
+    for value, expected in zip(*found, strict=True):
+        assert (value.float() - expected.float()).norm() / expected.float().norm() < (1e-5 if kind == torch.float32 else 1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", [1, 5, 30])
+def test_a_residual_block_on_a_gpu_equals_that_of_each_client(side, monkeypatch):
+    """Channels that the kernels can read, and an image with channels that they pad."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    torch.manual_seed(0)
+    layers = [ResNet(3, 5, (1, 1), 16, True).double() for _ in range(K)]
+    images = torch.randn(K, 4, 3, side, side, dtype=torch.float64)
+    out, _, expected = alone(layers, images)
+    layers = [layer.float().cuda() for layer in layers]
+    low, _, gradients, _ = together(layers, images.float().cuda())
+    torch.testing.assert_close(low.cpu().double(), out, rtol=1e-3, atol=1e-3)
+    for name, value in gradients.items():
+        assert (value.cpu().double() - expected[name]).norm() <= 1e-3 * expected[name].norm() + 1e-4
