@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from fnlkit.client.training import BETAS, EPS
-from fnlkit.engines.products import gpu_kernels
+from fnlkit.engines.products import kernels_for
 
 LARGE = 2**18  # weights of a tensor for which a kernel of its own pays
 
@@ -36,6 +38,7 @@ class Descent:
         self.second = [torch.zeros_like(p) for p in parameters] if fit.optimizer == "adam" else []
         self.steps = torch.zeros(len(first), dtype=first.dtype, device=first.device)
         self.rate = torch.tensor(fit.lr, dtype=first.dtype, device=first.device)
+        self._side, self._taken = None, set()
 
     @property
     def memory(self) -> list[torch.Tensor]:
@@ -75,7 +78,7 @@ class Descent:
             views = (_by_client(weights), _by_client(velocity)) if by_client else (weights, velocity)
             if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
                 self._plain_sgd(views[0], gradients, views[1])
-            elif low and self.rate.device.type == "cuda" and gpu_kernels() is not None:
+            elif low and kernels_for(self.rate.device) is not None:
                 low = self._low_sgd(weights, gradients, velocity, low)
             else:
                 self._fused_sgd(views[0], alike(gradients, views[0]), views[1])
@@ -86,17 +89,53 @@ class Descent:
         if stale:
             torch._foreach_copy_([part for part, _ in stale], [w for _, w in stale])
 
+    def start(self, leaves: list[torch.Tensor], weights: list[torch.Tensor], low: Sequence[torch.Tensor | None]) -> None:
+        """Let large tensors take their step of SGD during backpropagation, as soon as their gradient is complete.
+
+        The step reads and writes memory while the products of other layers compute. Arguments as in `step`, for the first g
+        clients.
+
+        Parameters
+        ----------
+        leaves : list of Tensor (g, ...)
+            Leaves of the autograd graph.
+        """
+        self._taken.clear()
+        if kernels_for(self.rate.device) is None or self.fit.optimizer != "sgd":
+            return
+        for i, (leaf, w, part) in enumerate(zip(leaves, weights, low, strict=True)):
+            if part is not None and w.numel() >= LARGE:
+                leaf.register_hook(partial(self._take, i, w, part))
+
+    def _take(self, i, w, part, g):
+        velocity = self.velocity[i][: len(w)] if self.fit.momentum else None
+        if _fits_kernel(w, g):
+            with self._beside():
+                kernels_for(w.device).descend(w, g, velocity, part, self.rate, self.fit.momentum, self.fit.weight_decay)
+            self._taken.add(i)
+
+    def _beside(self):
+        """Return a context of a second stream that waits for all work that is already queued."""
+        if self.rate.device.type != "cuda":
+            return contextlib.nullcontext()
+        self._side = self._side or torch.cuda.Stream()
+        self._side.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._side)
+
     def _low_sgd(self, weights, gradients, velocity, low):
         """Update large tensors by a kernel that writes the copies too; return the other copies, None for these."""
-        rest, left = [], []
-        for w, g, v, part in zip(weights, gradients, velocity or [None] * len(weights), low, strict=True):
-            dense = w.stride() == g.stride() and w.stride(0) * len(w) == w.numel() < 2**31
-            kernel = part is not None and dense and w.numel() >= LARGE
+        rest, left = [], list(low)
+        for i, (w, g, v) in enumerate(zip(weights, gradients, velocity or [None] * len(weights), strict=True)):
+            kernel = low[i] is not None and w.numel() >= LARGE and _fits_kernel(w, g)
             if kernel:
-                gpu_kernels().descend(w, g, v, part, self.rate, self.fit.momentum, self.fit.weight_decay)
-            else:
+                left[i] = None
+            if kernel and i not in self._taken:
+                kernels_for(w.device).descend(w, g, v, low[i], self.rate, self.fit.momentum, self.fit.weight_decay)
+            if not kernel:
                 rest.append((w, g, v))
-            left.append(None if kernel else part)
+        if self._side is not None and self._taken:
+            torch.cuda.current_stream().wait_stream(self._side)
+        self._taken.clear()
         if rest:
             weights, gradients, velocity = map(list, zip(*rest, strict=True))
             self._fused_sgd(weights, alike(gradients, weights), velocity if self.fit.momentum else [])
@@ -145,6 +184,11 @@ class Descent:
 def _by_client(tensors):
     """Return views of tensors (g, ...): all of the first client, then all of the second client, and so on."""
     return [part for client in zip(*(t.unbind() for t in tensors), strict=True) for part in client]
+
+
+def _fits_kernel(w, g):
+    """Whether a kernel can read weights and gradient in the order of memory."""
+    return w.stride() == g.stride() and w.stride(0) * len(w) == w.numel() < 2**31
 
 
 def alike(gradients, weights):

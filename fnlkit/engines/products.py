@@ -114,7 +114,7 @@ def _fits(x, add, vectors):
     vectors_fit = all(v is not None and v.dtype == torch.float32 and v.is_contiguous() for v in vectors)
     images_fit = x.dtype in LOW and (add is None or (add.dtype, add.shape) == (x.dtype, x.shape))
     more = x.shape[1] * x.shape[3] * x.shape[4] > 1 and x.numel() < 2**31
-    return x.device.type == "cuda" and vectors_fit and images_fit and more and gpu_kernels() is not None
+    return vectors_fit and images_fit and more and kernels_for(x.device) is not None
 
 
 class StackedNorm(torch.autograd.Function):
@@ -203,9 +203,14 @@ def new_images(x: torch.Tensor, channels: int, rows: int, columns: int) -> torch
 
 def products_of(x: torch.Tensor, w: torch.Tensor) -> Any:
     """Return the module or class whose `convolve` and `weigh` compute these products."""
-    kernels = gpu_kernels() if x.device.type == "cuda" else None
+    kernels = kernels_for(x.device)
     fits = x.shape[2] % 16 == w.shape[1] % 16 == 0 and x.dtype in LOW and x.numel() < 2**31
     return kernels if kernels and fits else Patches
+
+
+def kernels_for(device: torch.device) -> Any:
+    """Return the Triton kernels, or None if Triton is missing or the device is no GPU."""
+    return gpu_kernels() if device.type == "cuda" else None
 
 
 @cache

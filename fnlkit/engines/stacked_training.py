@@ -5,6 +5,7 @@ Parameters, buffers, momentum and rows have a leading axis K.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -162,7 +163,7 @@ class StackedTraining:
         weights = [p[pick] for p in self.parameters.values()]
         buffers = {name: b[pick] for name, b in self.buffers.items()}
         low = [part if part is None else part[pick] for part in self.low] if self.forward.form == "products" else []
-        batch, gradients = self._gradients(pick, who, at, size, weights, buffers, low)
+        batch, gradients = self._gradients(pick, who, at, size, weights, buffers, low, leading)
         self.turn += 1
         with torch.no_grad():
             gradients = self._correct(gradients, weights, pick, batch)
@@ -175,7 +176,7 @@ class StackedTraining:
                 for name, value in buffers.items():
                     self.buffers[name][who] = value
 
-    def _gradients(self, pick, who, at, size, weights, buffers, low):
+    def _gradients(self, pick, who, at, size, weights, buffers, low, leading):
         """Return the Batch and the gradient of each parameter tensor.
 
         Rows that the loss returns are written to the clients' rows.
@@ -207,6 +208,8 @@ class StackedTraining:
             values = share[:, None] * values + rest[:, None] * other
         if fit.penalty is not None:
             values = values + fit.penalty(batch.features, batch)[:, None]
+        if low and leading and self._as_computed() and os.environ.get("FNLKIT_EARLY", "1") == "1":
+            self.descent.start(leaves, weights, low)
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
         if not self._as_computed():

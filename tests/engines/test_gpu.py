@@ -95,6 +95,39 @@ def test_gradients_of_branches_are_applied_like_stacked_gradients(momentum, lead
     torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-6)
 
 
+class Kernels:
+    """The step of SGD that a GPU kernel takes."""
+
+    @staticmethod
+    def descend(w, g, v, low, rate, momentum, decay):
+        step = g.float() + decay * w
+        if v is not None:
+            step = v.mul_(momentum).add_(step)
+        low.copy_(w.sub_(rate * step))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("leading", [True, False])
+def test_large_tensors_take_their_step_during_backpropagation(momentum, leading, monkeypatch):
+    monkeypatch.setattr("fnlkit.engines.descent.LARGE", 50)
+    fit, pick, ends = Fit(momentum=momentum, weight_decay=0.1), slice(0, 3) if leading else torch.tensor([1, 2, 4]), []
+    for kernels in (None, Kernels):
+        monkeypatch.setattr("fnlkit.engines.descent.kernels_for", lambda device, kernels=kernels: kernels)
+        torch.manual_seed(0)
+        weights = [torch.randn(5, 4, 3, 3, 3), torch.randn(5, 7), torch.randn(5, 40)]
+        low = [weights[0].bfloat16(), weights[1].bfloat16(), None]
+        descent = Descent(fit, weights)
+        for _ in range(2):
+            chosen, lower = [w[pick] for w in weights], [part if part is None else part[pick] for part in low]
+            leaves = [(w if part is None else part).detach().requires_grad_() for w, part in zip(chosen, lower, strict=True)]
+            if leading:
+                descent.start(leaves, chosen, lower)
+            gradients = torch.autograd.grad(sum(leaf.float().square().sum() for leaf in leaves), leaves)
+            descent.step(chosen, gradients, pick, leading, low=lower)
+        ends.append([*weights, *chosen, *lower[:2], *descent.velocity])
+    torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-6)
+
+
 # ---- memory
 GIB = 2**30
 
