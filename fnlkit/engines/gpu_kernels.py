@@ -203,7 +203,7 @@ def _gradient(
     tl.store(dx + place, out.to(dx.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def _descend(w, g, v, low, rate, count, momentum, decay, MOMENTUM: tl.constexpr, SIZE: tl.constexpr):
     """Take a step of SGD on `count` weights, and write them in the type of `low`."""
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)

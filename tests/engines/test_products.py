@@ -22,7 +22,7 @@ def alone(layers, images):
 
 def backpropagate(out):
     """Backpropagate from a sum with a different weight for each output."""
-    (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum().backward()
+    (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).view(out.shape)).sum().backward()
 
 
 def together(layers, images):
