@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -38,7 +39,7 @@ class Descent:
         self.second = [torch.zeros_like(p) for p in parameters] if fit.optimizer == "adam" else []
         self.steps = torch.zeros(len(first), dtype=first.dtype, device=first.device)
         self.rate = torch.tensor(fit.lr, dtype=first.dtype, device=first.device)
-        self._side, self._taken = None, set()
+        self._taken = set()
 
     @property
     def memory(self) -> list[torch.Tensor]:
@@ -89,7 +90,13 @@ class Descent:
         if stale:
             torch._foreach_copy_([part for part, _ in stale], [w for _, w in stale])
 
-    def start(self, leaves: list[torch.Tensor], weights: list[torch.Tensor], low: Sequence[torch.Tensor | None]) -> None:
+    def start(
+        self,
+        leaves: list[torch.Tensor],
+        weights: list[torch.Tensor],
+        low: Sequence[torch.Tensor | None],
+        beside: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
         """Let large tensors take their step of SGD during backpropagation, as soon as their gradient is complete.
 
         The step reads and writes memory while the products of other layers compute. Arguments as in `step`, for the first g
@@ -99,28 +106,22 @@ class Descent:
         ----------
         leaves : list of Tensor (g, ...)
             Leaves of the autograd graph.
+        beside : callable
+            Returns a context of a second stream, which the caller joins before `step`.
         """
         self._taken.clear()
         if kernels_for(self.rate.device) is None or self.fit.optimizer != "sgd":
             return
         for i, (leaf, w, part) in enumerate(zip(leaves, weights, low, strict=True)):
             if part is not None and w.numel() >= LARGE:
-                leaf.register_hook(partial(self._take, i, w, part))
+                leaf.register_hook(partial(self._take, i, w, part, beside))
 
-    def _take(self, i, w, part, g):
+    def _take(self, i, w, part, beside, g):
         velocity = self.velocity[i][: len(w)] if self.fit.momentum else None
         if _fits_kernel(w, g):
-            with self._beside():
+            with beside():
                 kernels_for(w.device).descend(w, g, velocity, part, self.rate, self.fit.momentum, self.fit.weight_decay)
             self._taken.add(i)
-
-    def _beside(self):
-        """Return a context of a second stream that waits for all work that is already queued."""
-        if self.rate.device.type != "cuda":
-            return contextlib.nullcontext()
-        self._side = self._side or torch.cuda.Stream()
-        self._side.wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self._side)
 
     def _low_sgd(self, weights, gradients, velocity, low):
         """Update large tensors by a kernel that writes the copies too; return the other copies, None for these."""
@@ -133,8 +134,6 @@ class Descent:
                 kernels_for(w.device).descend(w, g, v, low[i], self.rate, self.fit.momentum, self.fit.weight_decay)
             if not kernel:
                 rest.append((w, g, v))
-        if self._side is not None and self._taken:
-            torch.cuda.current_stream().wait_stream(self._side)
         self._taken.clear()
         if rest:
             weights, gradients, velocity = map(list, zip(*rest, strict=True))

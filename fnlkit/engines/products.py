@@ -8,6 +8,9 @@ K, C, so that batch norm is a single call over K x C channels. On a GPU with Tri
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -21,41 +24,55 @@ from fnlkit.models.parts import normalize_rectify
 LOW = (torch.float32, torch.bfloat16)  # types of the GPU kernels
 
 
+class Uses:
+    """How often a network uses each tensor of weights, and the second stream `beside`."""
+
+    def __init__(self, beside):
+        self.beside, self.counts = beside, Counter()
+
+
 class Products(TorchFunctionMode):
     """Context in which a network under vmap computes its convolutions as matrix products.
 
     Other layers are unchanged, and so are convolutions with groups, dilation, or different numbers for height and width.
+
+    Parameters
+    ----------
+    beside : fnlkit.engines.beside.Beside
+        Second stream for the gradients of weights. They are complete after its `join`.
     """
+
+    def __init__(self, beside):
+        super().__init__()
+        self.beside, self.uses = beside, Uses(beside)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function is F.conv2d:
-            return _convolution(*args, **kwargs)
+            return self._convolution(*args, **kwargs)
         if function is F.batch_norm and args[0].dim() == 4:
             return _normalization(*args, **kwargs)
         if function is normalize_rectify:
-            return _rectified(*args, **kwargs)
+            return self._rectified(*args, **kwargs)
         return function(*args, **kwargs)
+
+    def _convolution(self, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        numbers = [_same(value) for value in (stride, padding, dilation)]
+        if x.dim() == 4 and None not in numbers and numbers[2] == groups == 1 and w.shape[2] == w.shape[3]:
+            return Convolve.apply(x, w, bias, numbers[0], numbers[1], self.uses)
+        return F.conv2d(x, w, bias, stride, padding, dilation, groups)
+
+    def _rectified(self, norm, x, add=None):
+        if type(norm) is nn.BatchNorm2d and norm.training and norm.track_running_stats and norm.num_batches_tracked is None:
+            vectors = norm.running_mean, norm.running_var, norm.weight, norm.bias
+            return _normalization(x, *vectors, True, norm.momentum, norm.eps, add, True)
+        with Products(self.beside):
+            out = norm(x)
+        return (out if add is None else out + add).relu()
 
 
 def _normalization(x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, add=None, relu=False):
     return Normalize.apply(x, add, mean, var, weight, bias, training, momentum, eps, relu)
-
-
-def _rectified(norm, x, add=None):
-    if type(norm) is nn.BatchNorm2d and norm.training and norm.track_running_stats and norm.num_batches_tracked is None:
-        vectors = norm.running_mean, norm.running_var, norm.weight, norm.bias
-        return _normalization(x, *vectors, True, norm.momentum, norm.eps, add, True)
-    with Products():
-        out = norm(x)
-    return (out if add is None else out + add).relu()
-
-
-def _convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    numbers = [_same(value) for value in (stride, padding, dilation)]
-    if x.dim() == 4 and None not in numbers and numbers[2] == groups == 1 and w.shape[2] == w.shape[3]:
-        return Convolve.apply(x, w, bias, numbers[0], numbers[1])
-    return F.conv2d(x, w, bias, stride, padding, dilation, groups)
 
 
 def _same(value):
@@ -79,18 +96,18 @@ class _Stacked(torch.autograd.Function):
 
 class Convolve(_Stacked):
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Any, w: Any, bias: Any, stride: int, padding: int) -> Any:
+    def vmap(info: Any, in_dims: Any, x: Any, w: Any, bias: Any, stride: int, padding: int, uses: Any) -> Any:
+        leaf, key = w, id(w)
+        uses.counts[key] += 1
         x, w, bias = (_stack(value, dim, info.batch_size) for value, dim in zip((x, w, bias), in_dims[:3], strict=True))
         device = x.device.type
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             kind = torch.get_autocast_dtype(device)
             x, w, bias = x.to(kind), w.to(kind), None if bias is None else bias.to(kind)
         missing = -x.shape[2] % 16
-        if (
-            missing and w.shape[1] % 16 == 0 and device == "cuda" and gpu_kernels() is not None
-        ):  # channels of zeros, so that a kernel can read them
+        if missing and w.shape[1] % 16 == 0 and kernels_for(x.device) is not None:  # a kernel reads multiples of 16 channels
             x, w = (F.pad(part, (0, 0, 0, 0, 0, missing)) for part in (x, w))
-        y = StackedConvolution.apply(x, w, stride, padding)
+        y = StackedConvolution.apply(x, w, stride, padding, uses, key if w is leaf and w.is_leaf else None)
         return (y if bias is None else y + bias[:, None, :, None, None]), 0
 
 
@@ -154,7 +171,9 @@ def _stack(value, dim, size):
     """Return the tensor with its clients first."""
     if value is None:
         return None
-    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+    if dim is None:
+        return value.expand(size, *value.shape)
+    return value.movedim(dim, 0) if dim else value
 
 
 def join_clients(x: torch.Tensor) -> torch.Tensor:
@@ -166,8 +185,8 @@ class StackedConvolution(torch.autograd.Function):
     """Convolution of images (K, B, C, H, W) with weights (K, O, C, S, S), client by client, to images (K, B, O, H', W')."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: int, padding: int) -> torch.Tensor:
-        ctx.stride, ctx.padding = stride, padding
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: int, padding: int, uses: Any, key: Any) -> Any:
+        ctx.stride, ctx.padding, ctx.uses, ctx.key = stride, padding, uses, key
         x = lay_out(x)
         ctx.save_for_backward(x, w)
         side = [(n + 2 * padding - w.shape[3]) // stride + 1 for n in x.shape[3:]]
@@ -181,14 +200,17 @@ class StackedConvolution(torch.autograd.Function):
         d = lay_out(d)
         gradients: list[torch.Tensor | None] = [None, None]
         kernels, options = products_of(x, w), {"stride": ctx.stride, "padding": ctx.padding}
-        if ctx.needs_input_grad[0]:
-            gradients[0] = new_images(x, *x.shape[2:])
-            kernels.convolve(d, w, gradients[0], back=True, **options)
         if ctx.needs_input_grad[1]:
             k, o, c, r, s = w.shape
             gradients[1] = w.new_empty((k, o, r, s, c)).permute(0, 1, 4, 2, 3)
-            kernels.weigh(x, d, gradients[1], **options)
-        return *gradients, None, None
+            # Nothing reads this gradient before the join, unless the weights have another gradient that is added to it.
+            alone = ctx.uses.counts[ctx.key] == 1 and os.environ.get("FNLKIT_SIDE", "2") == "2"
+            with ctx.uses.beside(x, d) if alone else contextlib.nullcontext():
+                kernels.weigh(x, d, gradients[1], **options)
+        if ctx.needs_input_grad[0]:
+            gradients[0] = new_images(x, *x.shape[2:])
+            kernels.convolve(d, w, gradients[0], back=True, **options)
+        return *gradients, None, None, None, None
 
 
 def lay_out(x: torch.Tensor) -> torch.Tensor:

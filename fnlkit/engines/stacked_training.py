@@ -208,9 +208,10 @@ class StackedTraining:
             values = share[:, None] * values + rest[:, None] * other
         if fit.penalty is not None:
             values = values + fit.penalty(batch.features, batch)[:, None]
-        if low and leading and self._as_computed() and os.environ.get("FNLKIT_EARLY", "1") == "1":
-            self.descent.start(leaves, weights, low)
+        if low and leading and self._as_computed() and os.environ.get("FNLKIT_SIDE", "2") != "0":
+            self.descent.start(leaves, weights, low, self.forward.beside)
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
+        self.forward.beside.join()
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
         if not self._as_computed():
             gradients = match_layout(gradients, weights) if self.forward.form == "branches" else alike(gradients, weights)

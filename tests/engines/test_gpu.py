@@ -1,5 +1,6 @@
 """The stacked engine on a GPU. Without a GPU, the CPU replays recorded steps, and the tests marked gpu are skipped."""
 
+import contextlib
 from functools import partial
 
 import pytest
@@ -121,7 +122,7 @@ def test_large_tensors_take_their_step_during_backpropagation(momentum, leading,
             chosen, lower = [w[pick] for w in weights], [part if part is None else part[pick] for part in low]
             leaves = [(w if part is None else part).detach().requires_grad_() for w, part in zip(chosen, lower, strict=True)]
             if leading:
-                descent.start(leaves, chosen, lower)
+                descent.start(leaves, chosen, lower, contextlib.nullcontext)
             gradients = torch.autograd.grad(sum(leaf.float().square().sum() for leaf in leaves), leaves)
             descent.step(chosen, gradients, pick, leading, low=lower)
         ends.append([*weights, *chosen, *lower[:2], *descent.velocity])

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from fnlkit.engines.beside import Beside
 from fnlkit.engines.products import Convolve, Patches, Products, gpu_kernels, lay_out, new_images
 from fnlkit.models.resnet import ResNet
 
@@ -32,9 +33,10 @@ def together(layers, images):
     def call(parameters, buffers, x):
         return functional_call(layers[0], (parameters, buffers), (x,))
 
-    with Products():
+    with Products(Beside(images.device)):
         out = vmap(call)(parameters, buffers, images)
     backpropagate(out)
+    torch.cuda.synchronize() if out.device.type == "cuda" else None
     return out, images.grad, {name: value.grad for name, value in parameters.items()}, buffers
 
 
@@ -87,7 +89,7 @@ def test_images_keep_the_memory_order_that_batch_norm_reads():
     def block(parameters, buffers, x):
         return x + functional_call(layers[0], (parameters, buffers), (x,))
 
-    with Products():
+    with Products(Beside(x.device)):
         assert vmap(block)(parameters, buffers, x).stride() == x.stride()
 
 
