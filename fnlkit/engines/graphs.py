@@ -136,11 +136,15 @@ def ways(training: StackedTraining) -> tuple[str, ...]:
     """Return the forms of recording, best first; see `fnlkit.engines.forward.Forward`.
 
     In a stack, the convolutions of K clients become a convolution with K groups. For a wide network this is slower than K
-    parallel convolutions, and for a small network it is as fast or faster (`python -m benchmarks.gpu`). The choice depends only
-    on the network, because a choice by timing would differ from run to run.
+    parallel convolutions, and for a small network it is as fast or faster (`python -m benchmarks.gpu`). Matrix products are
+    faster than both under bf16, if kernels can read the layers. The choice depends only on the network, because a choice by
+    timing would differ from run to run.
     """
     network = training.network
-    convolutions = any(isinstance(part, nn.Conv2d) for part in network.module.modules())
+    convolutions = [part for part in network.module.modules() if isinstance(part, nn.Conv2d)]
+    wide = [part for part in convolutions if part.out_channels % 16 == 0]
+    if network.precision == "bf16" and 2 * len(wide) > len(convolutions):
+        return ("products", "branches")
     return ("branches", "stack") if convolutions and network.parameters_count >= WIDE else ("stack", "branches")
 
 
