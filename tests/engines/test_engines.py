@@ -444,6 +444,23 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, form, m
     assert set(recorded) == {form} and not fast[0].notes and len(fast[0].engine.graphs.recorded) == 1
 
 
+@pytest.mark.parametrize("name", ["plain", "adam", "no momentum"])
+def test_copies_in_bfloat16_follow_the_weights(recorded, name, monkeypatch):
+    """Products read a copy of the weights. Clients of other sizes, recorded steps and later rounds must not read an old copy."""
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: ("products",))
+    ends = []
+    for engine in ("sequential", "stacked"):
+        fed, model = federation(engine, [9, 1, 4, 3, 13, 8], dtype=torch.float32)
+        fed.network.precision = "bf16"
+        for ids in ([0, 1, 4], [2, 5, 3], [0, 4, 5]):
+            model = model.with_weights(fed.round(ids, model, FITS[name])["weights"].mean(0))
+        ends.append(model.weights)
+        assert not fed.notes
+    assert set(recorded) == {"products"}
+    start = federation("sequential", [1], dtype=torch.float32)[1].weights
+    assert (ends[1] - ends[0]).norm() < 0.05 * (ends[0] - start).norm()
+
+
 def test_the_network_selects_the_form_of_the_cuda_graph(recorded, monkeypatch):
     for wide, form in ((1e6, "stack"), (1, "branches")):
         monkeypatch.setattr("fnlkit.engines.graphs.WIDE", wide)
