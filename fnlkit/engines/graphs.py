@@ -8,6 +8,7 @@ step is used and a note is recorded.
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -126,8 +127,15 @@ class Graphs:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.memory):
-            plain()
+        collects = gc.isenabled()
+        gc.collect()
+        gc.disable()  # a collected graph of an earlier recording would be destroyed, which CUDA refuses during a capture
+        try:
+            with torch.cuda.graph(graph, pool=self.memory):
+                plain()
+        finally:
+            if collects:
+                gc.enable()
         self.memory = graph.pool()
         return graph
 
@@ -136,16 +144,17 @@ def ways(training: StackedTraining) -> tuple[str, ...]:
     """Return the forms of recording, best first; see `fnlkit.engines.forward.Forward`.
 
     In a stack, the convolutions of K clients become a convolution with K groups. For a wide network this is slower than K
-    parallel convolutions, and for a small network it is as fast or faster (`python -m benchmarks.gpu`). Matrix products are
-    faster than both under bf16, if kernels can read the layers. The choice depends only on the network, because a choice by
-    timing would differ from run to run.
+    parallel convolutions, and for a small network it is as fast or faster. Under bf16, matrix products are faster than both for
+    networks with batch norm, and the grouped convolutions of these networks fail (`python -m benchmarks.gpu`). The choice
+    depends only on the network, because a choice by timing would differ from run to run.
     """
     network = training.network
-    convolutions = [part for part in network.module.modules() if isinstance(part, nn.Conv2d)]
-    wide = [part for part in convolutions if part.out_channels % 16 == 0]
-    if network.precision == "bf16" and 2 * len(wide) > len(convolutions):
-        return ("products", "branches")
-    return ("branches", "stack") if convolutions and network.parameters_count >= WIDE else ("stack", "branches")
+    kinds = {type(part) for part in network.module.modules()}
+    if nn.Conv2d not in kinds:
+        return ("stack", "branches")
+    if network.precision == "bf16":
+        return ("products", "branches") if nn.BatchNorm2d in kinds else ("branches", "stack")
+    return ("branches", "stack") if network.parameters_count >= WIDE else ("stack", "branches")
 
 
 def changing(training: StackedTraining) -> list[torch.Tensor]:

@@ -9,7 +9,6 @@ K, C, so that batch norm is a single call over K x C channels. On a GPU with Tri
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -204,7 +203,7 @@ class StackedConvolution(torch.autograd.Function):
             k, o, c, r, s = w.shape
             gradients[1] = w.new_empty((k, o, r, s, c)).permute(0, 1, 4, 2, 3)
             # Nothing reads this gradient before the join, unless the weights have another gradient that is added to it.
-            alone = ctx.uses.counts[ctx.key] == 1 and os.environ.get("FNLKIT_SIDE", "2") == "2"
+            alone = ctx.uses.counts[ctx.key] == 1
             with ctx.uses.beside(x, d) if alone else contextlib.nullcontext():
                 kernels.weigh(x, d, gradients[1], **options)
         if ctx.needs_input_grad[0]:

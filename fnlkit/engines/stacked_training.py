@@ -5,7 +5,6 @@ Parameters, buffers, momentum and rows have a leading axis K.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -208,7 +207,7 @@ class StackedTraining:
             values = share[:, None] * values + rest[:, None] * other
         if fit.penalty is not None:
             values = values + fit.penalty(batch.features, batch)[:, None]
-        if low and leading and self._as_computed() and os.environ.get("FNLKIT_SIDE", "2") != "0":
+        if low and leading and self._as_computed():
             self.descent.start(leaves, weights, low, self.forward.beside)
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         self.forward.beside.join()

@@ -446,7 +446,7 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, form, m
 
 @pytest.mark.parametrize("name", ["plain", "adam", "no momentum"])
 def test_copies_in_bfloat16_follow_the_weights(recorded, name, monkeypatch):
-    """Products read a copy of the weights. Clients of other sizes, recorded steps and later rounds must not read an old copy."""
+    """Products read a copy of the weights: other clients, recorded steps and later rounds must not read an old copy."""
     monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: ("products",))
     ends = []
     for engine in ("sequential", "stacked"):
@@ -467,6 +467,10 @@ def test_the_network_selects_the_form_of_the_cuda_graph(recorded, monkeypatch):
         assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
         assert set(recorded) == {form}
         recorded.clear()
+    fed, model = federation("stacked", [9, 2, 4], dtype=torch.float32)
+    fed.network.precision = "bf16"
+    fed.round(range(3), model, FITS["plain"])
+    assert set(recorded) == {"products"} and not fed.notes
 
 
 def test_a_failed_recording_falls_back_to_the_other_form_with_a_note(recorded, monkeypatch):
