@@ -189,6 +189,20 @@ def test_a_card_has_license_checksums_and_the_step_to_obtain_the_files(name, tmp
     assert [digest for digest in source.files.values() if digest not in text] == []
 
 
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_a_missing_repository_names_the_remedy(name, tmp_path):
+    more = {
+        "lewidi": "name=ArMIS",
+        "label-errors": "name=mnist, data=digits",
+        "cifar10n": "data=digits",
+        "cifar100n": "data=digits",
+    }
+    assert not datasets.present(name, cache=tmp_path)
+    with pytest.raises(InputError, match=f"git clone {REPOSITORIES[name].url} {tmp_path}") as error:
+        load(f"{name}({more.get(name, '')})", cache=tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_path):
     spec = "crowdtruth"
     refuse(f"fnlkit data get {spec}", tmp_path, f"git clone {REPOSITORIES[spec].url}", "no ground_truth_cause.csv")
