@@ -11,11 +11,10 @@ mix two methods in one row.  Each cell states the commits of its seeds as ``code
 import argparse
 import json
 
-from benchmarks.league_cells import ROOT, commit, read_lines, write_lines
+from benchmarks.league_cells import ROOT, SCORES, commit, read_lines, write_lines
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, reproduce, stored
 
-SCORES = ("best", "last", "late", "kept")
 FIRST = "596d56c"  # commit of cells without `codes`
 
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 
@@ -14,6 +15,7 @@ from fnlkit.results.ranking import ranking
 from fnlkit.results.statistics import compare_pairs, holm
 
 ROOT = Path(__file__).parents[1]
+SCORES = ("best", "last", "late", "kept")
 REFERENCES = ("oracle", "centralized", "local")
 # Differences within this number of points are practically equal.
 EQUAL, DRAWS = 1.0, 20_000
@@ -50,6 +52,13 @@ def commit():
     return subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--abbrev=7"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def split_complete(cells):
+    """Return (cells of methods with scores in all regimes, other cells)."""
+    regimes = len({cell["regime"] for cell in cells})
+    count = Counter(cell["method"] for cell in cells)
+    return [[cell for cell in cells if (count[cell["method"]] == regimes) == complete] for complete in (True, False)]
 
 
 class League:

@@ -7,7 +7,7 @@ python -m benchmarks.league --check mine.jsonl
 from statistics import mean
 
 from benchmarks import league_real
-from benchmarks.league_cells import League
+from benchmarks.league_cells import League, split_complete
 from fnlkit.errors import InputError
 from fnlkit.reproduce import recipe, stored
 
@@ -45,7 +45,7 @@ def check(path):
                 f"{path}: {method} has seeds {sorted(found[other[0]])} of {other[0]!r}, the league has "
                 f"{sorted(seeds[other[0]])}; run these"
             )
-    league = League([*rows, *cells])
+    league = League([*split_complete(rows)[0], *cells])
     yield f"{path}: fits {name}@{stored.version_of(name)}, {len(seeds)} regimes of {len(league.worlds)} worlds"
     yield from (score_line(league, method) for method in methods)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from functools import cache
 from statistics import mean, median, stdev
 
-from benchmarks.league_cells import ROOT, League, read_lines, world_of
+from benchmarks.league_cells import ROOT, SCORES, League, read_lines, split_complete, world_of
 from fnlkit.reproduce import stored
 
 CELLS = ROOT / "data/cells/league-real.jsonl"
@@ -40,8 +40,27 @@ KINDS = {
 
 @cache
 def stored_league():
-    """Return the League of the stored cells."""
-    return League(stored.read_cells(str(CELLS))[1])
+    """Return the League of the methods with scores in all regimes."""
+    return League(split_complete(stored.read_cells(str(CELLS))[1])[0])
+
+
+@cache
+def newer_league():
+    """Return the League of all methods in the regimes in which all have scores, over common seeds."""
+    return common_league(stored.read_cells(str(CELLS))[1])
+
+
+def common_league(cells):
+    """Return the League of the regimes that have scores of all methods, over the seeds that all methods have there."""
+    methods, groups = {cell["method"] for cell in cells}, {}
+    for cell in cells:
+        groups.setdefault(cell["regime"], []).append(cell)
+    out = []
+    for group in groups.values():
+        if {cell["method"] for cell in group} == methods:
+            seeds = sorted(set.intersection(*(set(cell["kept"]) for cell in group)))
+            out += [cell | {name: {seed: cell[name][seed] for seed in seeds} for name in SCORES} for cell in group]
+    return League(out)
 
 
 def part_of(world):
@@ -100,9 +119,8 @@ def is_behind(league, method, regime):
     return row["kept_ahead"] < -max(1.0, 2 * row["kept_ahead_spread"] / row["runs"] ** 0.5)
 
 
-def regret_table(league, part):
-    """Yield mean and worst regret of each method in a part, and how often it is clearly behind fedavg."""
-    worlds = worlds_of(league, part)
+def regret_table(league, worlds):
+    """Yield mean and worst regret of each method in some worlds, and how often it is clearly behind fedavg."""
     regimes = regimes_in(league, worlds)
     yield "| method | mean regret | worst regret | in | 2 SE and 1 point behind `fedavg` in | largest loss |"
     yield "|---|---|---|---|---|---|"
@@ -262,6 +280,17 @@ def statements(league):
     yield recommendation(league)
 
 
+def newer_statement(league):
+    """Return a sentence with the regrets of all methods in the regimes of `newer_league`, the smallest first."""
+    worlds = list(league.worlds)
+    order = sorted((mean_regret(league, name, worlds), name) for name in league.methods)
+    shown = ", ".join(f"`{name}` {value:.1f}" for value, name in order)
+    return (
+        f"- **With the methods of 2025 and 2026**, on {size_of(league, worlds)} of the third part, mean regrets against the "
+        f"best of {len(order)} methods are: {shown}."
+    )
+
+
 def _reached(met):
     return "reached" if met else "**not reached**"
 
@@ -370,9 +399,10 @@ def tables():
     """Return {name: lines} of all tables."""
     league = stored_league()
     out = {
+        "real newer": list(regret_table(newer := newer_league(), list(newer.worlds))),
         "real frozen": list(frozen(league)),
         "real code": list(code_statement()),
-        "real statements": list(statements(league)),
+        "real statements": [*statements(league), newer_statement(newer)],
         "real recommendation": [recommendation(league)],
         "real short recommendation": [short_recommendation(league)],
         "real gaps": list(gap_table(league)),
@@ -381,6 +411,6 @@ def tables():
         "real kinds": list(kind_table(league)),
     }
     for part in PARTS:
-        out[f"real regrets {part}"] = list(regret_table(league, part))
+        out[f"real regrets {part}"] = list(regret_table(league, worlds_of(league, part)))
         out[f"real {part}"] = list(difference_table(league, part))
     return out

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.extend import FIRST, SCORES, extend
+from benchmarks.extend import FIRST, extend
+from benchmarks.league_cells import SCORES
 from fnlkit.errors import InputError
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from benchmarks import league, league_check
-from benchmarks.league_cells import ROOT, League
-from benchmarks.league_real import CELLS
+from benchmarks.league_cells import ROOT
+from benchmarks.league_real import CELLS, stored_league
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.reproduce import stored
@@ -29,7 +29,7 @@ def test_the_scores_of_a_submitted_row_are_those_of_the_same_row_in_the_league(t
     monkeypatch.setattr("sys.argv", ["league", "--check", submission(tmp_path)])
     league.main()
     first, line = capsys.readouterr().out.splitlines()
-    league_rows = League(stored.read_cells(str(CELLS))[1])
+    league_rows = stored_league()
     counts = f"{len(league_rows.regimes)} regimes of {len(league_rows.worlds)} worlds"
     assert first.endswith(f"fits league-real@{stored.version_of('league-real')}, {counts}")
     assert line.startswith("mine.py:m: ")

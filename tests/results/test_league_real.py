@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import league_real
-from benchmarks.league_cells import League, world_of
+from benchmarks.league_cells import League, split_complete, world_of
 from fnlkit.reproduce import recipe
 
 
@@ -37,7 +37,7 @@ def test_regrets_are_averaged_over_the_regimes_of_a_world_and_then_over_worlds(s
     assert league_real.mean_regret(small, "auto", ["heart"]) == pytest.approx(2)
     assert league_real.mean_regret(small, "auto", ["heart", "wine"]) == pytest.approx(8.5)
     assert league_real.worst_regret(small, "auto", ["heart"]) == (4.0, "heart: symmetric 0.3")
-    rows = list(league_real.regret_table(small, "second"))
+    rows = list(league_real.regret_table(small, ["wine"]))
     assert (
         rows[2].startswith("| `fedem` | 0.0 | 0.0 |") and "| `auto` | 15.0 | 15.0 | wine: per client | 1 of 1 | -5.0 |" in rows
     )
@@ -101,6 +101,27 @@ def test_goals_are_reached_or_not(small):
     assert text.count("**not reached**") == 4 and ": reached" not in text
 
 
+def test_further_methods_are_compared_in_their_regimes_over_common_seeds():
+    """Only in heart all methods have scores, there with seed 1 in common: a 90, b 80, new 85."""
+    cells = [
+        cell("heart: none", "a", 10, 90),
+        cell("heart: none", "b", 80, 80),
+        cell("wine: none", "a", 9),
+        cell("wine: none", "b", 9),
+    ]
+    further = cell("heart: none", "fedavg", 85, 85)
+    for name in ("best", "last", "late", "kept"):
+        further[name] = {1: 85}
+    league = league_real.common_league([*cells, further])
+    assert league.regimes == ["heart: none"] and [league.mean(name, "heart: none") for name in ("a", "b", "fedavg")] == [
+        90,
+        80,
+        85,
+    ]
+    complete, other = split_complete([*cells, further])
+    assert complete == cells and other == [further]
+
+
 def test_a_method_for_a_kind_of_noise_is_judged_in_worlds_that_did_not_choose_it():
     scores = {
         f"{world}: pairflip 0.35": {"fedavg": (50, 50), "a": (50 + a, 50 + a), "b": (50 + b, 50 + b)}
@@ -122,3 +143,6 @@ def test_every_regime_of_the_recipe_is_stored_and_has_a_kind():
         names = (*league.methods, "oracle")
         seeds = tuple(listed["seeds"] if third else listed["seeds"][:3])
         assert {tuple(league.rows[regime, name]["kept"]) for name in names} == {seeds}
+    newer = league_real.newer_league()
+    assert all(league_real.part_of(world) == "third" for world in newer.worlds)
+    assert {*newer.methods, "oracle"} == {entry.label for entry in recipe.entries(listed["regime"][0])}
