@@ -424,6 +424,10 @@ def fedcorr(
     `code=all` reproduces the public code.  It applies mixup in all stages, uses losses of the local model through a second
     softmax, and relabels the clients that the last mixture classified as noisy.
 
+    The paper describes mixup as a part of stage 1.  The presets `fedcorr/...` use `code=[mixup]`, because a published row with
+    much noise is reached only with mixup in all stages: fine-tuning repeats the few clean clients for hundreds of rounds and
+    overfits without it (docs/results.md).  Short runs do not overfit and are better without.
+
     If only one of `finetune_rounds` and `usual_rounds` is given, the other stage gets the remaining rounds.  If a stage has 0
     rounds, the run ends earlier (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
 
