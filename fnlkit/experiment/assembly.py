@@ -97,8 +97,24 @@ def training_data(
         notes.append(note)
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
+    if "votes" in method.sends and (samples := shared_samples(federation)) is not None:
+        rows["input/sample"] = samples
     train, test, shape, image = intake(dataset)
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
+
+
+def shared_samples(federation: Federation) -> np.ndarray | None:
+    """Return the sample number of each row (n,) int64, without gaps over the clients, or None if no sample has two clients."""
+    if "sample_of" not in federation.extra:
+        return None
+    here = np.asarray(federation.client_indices)
+    names, number = np.unique(np.asarray(federation.extra["sample_of"])[here], return_inverse=True)
+    owner = np.repeat(np.arange(len(federation)), np.diff(federation.client_offsets))
+    if len(np.unique(number * len(federation) + owner)) == len(names):
+        return None
+    out = np.zeros(len(federation.given), np.int64)
+    out[here] = number
+    return out
 
 
 def embedding_rows(
@@ -307,6 +323,8 @@ def clients_of(
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
     if "public" in plan.needs:
         clients.public = _public_set(data, settings.method)
+    if "input/sample" in data.rows:
+        clients.shared = int(data.rows["input/sample"].max()) + 1
     clients.sends = dict(plan.sends)
     clients.protect = "" if plan.protection is None else settings.protect
     for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):

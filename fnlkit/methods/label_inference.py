@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PRIOR = 0.5
 # Features of all clients that need more bytes are computed anew in each pass.
 MOST = 2**30
+# The share of right labels of an annotator is shrunk to the expected share by this number of labels.
+LEVEL = 3.0
 PASS = "all clients, each pass after the warm-up"
 SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
 SENDS = {
@@ -26,6 +28,10 @@ SENDS = {
     "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), **SUMS),
     "counts": Sent("inferred numbers of samples by true and given class", PASS, ("C", "C"), low=0, high="n", **SUMS),
 }
+VOTES = {
+    "votes": Sent("log likelihood of the given labels by sample and true class", f"{PASS}, if clients share samples",
+                  ("shared", "C"), high=0, **SUMS),
+}  # fmt: skip
 
 
 # A private name: a server of real sites must not request these sums (fnlkit.deploy.allowed).
@@ -35,14 +41,23 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
     on the given label and the common matrix alone.  The `last` pass replies counts only.  With `keep`, the next pass with the
     same weights uses these features.
+
+    If clients share samples, `received["votes"]` (samples, C) has the log likelihoods of all labels of a sample, and q is
+    proportional to the product over these labels.
     """
     features, p, settings = features_of(client, model, keep), torch.ones(len(client), client.classes), {"steps": 0}
+    if "head" not in received:
+        client.state.pop("inferred_counts", None)
+    common, counts = received["common"].cpu(), client.state.get("inferred_counts")
     if "head" in received:
         head = received["head"].double().cpu()
-        p = (features @ head[:-1] + head[-1]).softmax(-1)
-        settings: dict[str, Any] = {"steps": steps, "counts": client.state.get("inferred_counts")}
-    common, strength = received["common"].cpu(), float(received["strength"])
-    found = fit_annotator(p, client.y.cpu(), common, strength=strength, **settings)
+        logits = features @ head[:-1] + head[-1]
+        if "votes" in received:
+            logits = logits + votes_of_others(client, received["votes"].cpu(), bool(received["included"]))
+            common = match_level(common, counts)
+        p = logits.softmax(-1)
+        settings: dict[str, Any] = {"steps": steps, "counts": counts}
+    found = fit_annotator(p, client.y.cpu(), common, strength=float(received["strength"]), **settings)
     if "head" in received:
         client.state["inferred_counts"] = torch.from_numpy(found.before)
         client.state["transition"] = torch.from_numpy(found.transition)
@@ -50,7 +65,48 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     client.rows["inferred"] = q.to(model.weights.dtype)
     if not last:
         reply |= {"products": triangle(features.T @ features).float(), "class_features": q.T @ features}
+        if "shared" in received:
+            own = torch.from_numpy(found.transition)[:, client.y.cpu()].T.clamp_min(1e-12).log()
+            client.rows["votes"] = own
+            samples = client.rows["input/sample"]
+            reply["votes"] = own.new_zeros(int(received["shared"]), client.classes).index_add(0, samples, own)
     return reply
+
+
+def votes_of_others(client: "Client", votes: "torch.Tensor", included: bool) -> "torch.Tensor":
+    """Return the log likelihood (n, C) of the other labels of each sample.
+
+    Parameters
+    ----------
+    votes : (samples, C)
+        Sums over the labels of all clients that replied.
+    included : bool
+        Whether they include the labels of this client.
+    """
+    others = votes[client.rows["input/sample"]]
+    return others - client.rows["votes"] if included else others
+
+
+def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: float = LEVEL) -> "torch.Tensor":
+    """Return the common matrix (C, C) with the odds of right labels multiplied by a factor of this annotator.
+
+    The factor compares the share of right labels in `counts`, shrunk by `level` labels, with the share that the common matrix
+    expects for the same classes.  It needs fewer labels than a matrix: annotators differ first of all in their skill.
+
+    Parameters
+    ----------
+    counts : (C, C) or None
+        Inferred numbers of samples by true and given class.
+    """
+    if counts is None or not counts.any():
+        return common
+    right, total = common.diagonal(), float(counts.sum())
+    expected = float(counts.sum(1) @ right) / total
+    found = (float(counts.trace()) + level * expected) / (total + level)
+    odds = right * (found * (1 - expected) / max((1 - found) * expected, 1e-12))
+    out = common / (odds + 1 - right).clamp_min(1e-12)[:, None]
+    out.diagonal().mul_(odds / right.clamp_min(1e-12))
+    return out
 
 
 def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":

@@ -86,6 +86,9 @@ class Clients(Transactional):
         not allowed.
     public : Public or None
         Public samples that a method can send to clients.
+    shared : int
+        Number of distinct samples if several clients have the same sample, whose number is in rows["input/sample"], and the
+        method combines their labels; otherwise 0.
     hidden : fnlkit.kernels.streams.HiddenStream or None
         Source of cohorts if privacy depends on them (--protect dp). None: the seed.
     sends : dict of str to fnlkit.components.declarations.Sent, or None
@@ -105,6 +108,7 @@ class Clients(Transactional):
         self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
         self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
         self.public, self.hidden, self.sends, self.protect = None, None, None, ""
+        self.shared = 0
 
     def __len__(self):
         return len(self.sizes)

@@ -17,11 +17,12 @@ from fnlkit.datasets.votes import by_vote
 from fnlkit.deploy.allowed import may_be_named
 from fnlkit.deploy.terms import Task, deployable
 from fnlkit.errors import InputError
+from fnlkit.experiment.assembly import shared_samples
 from fnlkit.experiment.settings import Settings
 from fnlkit.kernels import learning as kernels_learning
 from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
-from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, symmetric
+from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, match_level, symmetric
 from tests.toy import CLASSES, FEATURES, toy, train
 
 
@@ -66,6 +67,64 @@ def test_inferred_labels_are_those_of_a_naive_loop():
     np.testing.assert_allclose(reply["counts"], q.T @ np.eye(CLASSES)[y], atol=1e-12)
     np.testing.assert_allclose(reply["class_features"], q.T @ features, atol=1e-12)
     assert set(reply) == {"counts", "class_features", "products"}  # T and q stay at the client
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_labels_of_others_for_the_same_sample_multiply_the_probabilities(included):
+    """Samples 0, 1, 2, ... of the client have labels of others; the sums include the client's labels if it was in the pass."""
+    fed, model = toy(count=1)
+    client = fed.members[0]
+    n, y = len(client), client.y.numpy()
+    client.rows["input/sample"] = torch.arange(n).flip(0) + 2  # of n + 2 samples
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    first = _infer_labels(client, local, told(shared=torch.tensor(n + 2)), steps=2)
+    common = told()["common"].numpy()
+    np.testing.assert_allclose(first["votes"][2:].flip(0), np.log(common[:, y].T), atol=1e-12)
+    assert not first["votes"][:2].any()
+    others = torch.from_numpy(np.log(np.random.default_rng(1).uniform(0.1, 1, (n + 2, CLASSES))))
+    head = head_of()
+    total = others + first["votes"] if included else others
+    received = told(head=head, shared=torch.tensor(n + 2), votes=total, included=torch.tensor(included))
+    reply = _infer_labels(client, local, received, steps=2)
+    logits = local.features(client.x).numpy() @ head[:-1].numpy() + head[-1].numpy()
+    p = np.exp(logits) * np.exp(others[2:].flip(0).numpy())
+    q, T = naive(p, y, common, 4.0, 2)
+    np.testing.assert_allclose(client.rows["inferred"], q, atol=1e-9)
+    np.testing.assert_allclose(reply["votes"][2:].flip(0), np.log(T[:, y].T), atol=1e-9)
+
+
+def test_odds_of_right_labels_of_the_common_matrix_are_those_of_the_annotator():
+    """Expected: 8 + 5 of 20 labels are right, 0.65; found 4 of 20, with 5 labels more (4 + 3.25) / 25 = 0.29.
+
+    The odds of right labels become 0.29 / 0.71 * 0.35 / 0.65 = 0.219934 times those of the common matrix: 4 and 1.
+    """
+    common = torch.tensor([[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0, 0, 1]], dtype=torch.float64)
+    counts = torch.tensor([[2, 8, 0], [4, 2, 4], [0, 0, 0]], dtype=torch.float64)
+    found, odds = match_level(common, counts, 5.0), 0.2199350
+    right = [4 * odds / (4 * odds + 1), odds / (odds + 1), 1.0]
+    torch.testing.assert_close(found.diagonal().tolist(), right, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.sum(1), torch.ones(3).double())
+    assert found[1, 0] / found[1, 2] == pytest.approx(1.5)
+    torch.testing.assert_close(match_level(common, counts, 1e12), common)
+    assert torch.equal(match_level(common, None), common) and torch.equal(match_level(common, 0 * counts), common)
+
+
+def test_samples_are_shared_if_several_clients_have_one():
+    data, federation = crowd(np.random.default_rng(1))
+    found, here, sample = shared_samples(federation), federation.client_indices, federation.extra["sample_of"]
+    assert sorted(set(found[here].tolist())) == list(range(len(np.unique(sample[here]))))
+    assert np.array_equal(np.unique(sample[here])[found[here]], sample[here])
+    apart = np.arange(len(sample))  # twice the same sample at one client only
+    apart[federation.clients[0][:2]] = federation.clients[0][0]
+    federation.extra["sample_of"] = apart
+    assert shared_samples(federation) is None
+    del federation.extra["sample_of"]
+    assert shared_samples(federation) is None
+
+
+def test_without_shared_samples_nothing_is_combined():
+    both = [train(method=f"fedem(warmup=2, combine={word})", rounds=5)[1].weights for word in ("true", "false")]
+    assert torch.equal(*both)
 
 
 def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_all_samples():
@@ -296,19 +355,19 @@ def test_without_rounds_after_the_warm_up_it_is_fedavg():
 
 
 def test_on_simulated_annotators_it_closes_most_of_the_gap():
-    """200 samples of two blobs; eight annotators of which three answer at random; every annotator labels 60 samples."""
-    rng = np.random.default_rng(1)
-    late = {}
-    for name in ("fedavg", "fedem", "oracle"):
-        rng = np.random.default_rng(1)
-        data, federation = crowd(rng)
+    """400 samples of three blobs; eight annotators of which three are mostly wrong; every annotator labels 60 samples."""
+    late, sent = {}, {}
+    for name in ("fedavg", "fedem", "fedem(combine=false)", "oracle"):
+        data, federation = crowd(np.random.default_rng(1))
         run = pipeline.train(federation, method=name, dataset=data, rounds=20, fraction=0.5, epochs=4, batch_size=8, lr=0.1,
                              model="mlp(hidden=[32])", ledger="none", say=None)  # fmt: skip
-        late[name] = np.mean([row["accuracy"] for row in run.history[-5:]])
-        if name == "fedem":
-            sent = run.traffic.sent
-            assert {"products", "class_features", "counts"} <= set(sent) and sent["counts"] == 8 * 5 * 9 * 8
-    assert late["fedem"] - late["fedavg"] > 0.6 * (late["oracle"] - late["fedavg"]) > 0.03
+        late[name], sent[name] = np.mean([row["accuracy"] for row in run.history[-5:]]), run.traffic.sent
+    for name in ("fedem", "fedem(combine=false)"):
+        assert late[name] - late["fedavg"] > 0.6 * (late["oracle"] - late["fedavg"]) > 0.03
+    assert sent["fedem(combine=false)"]["counts"] == 8 * 5 * 9 * 8 and "votes" not in sent["fedem(combine=false)"]
+    samples = len(np.unique(federation.extra["sample_of"][federation.client_indices]))
+    # Passes after rounds 3, 6, 9, 12, 15 and 18: five passes with counts, four with labels by sample.
+    assert sent["fedem"]["counts"] == 6 * 8 * 5 * 9 * 8 and sent["fedem"]["votes"] == 6 * 8 * 4 * samples * 3 * 8
 
 
 def crowd(rng, people=8, classes=3):
