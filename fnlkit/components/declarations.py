@@ -29,6 +29,7 @@ NEEDS = {
     "head": "a linear head on the network, from its features to the embedding",
     "pair": "two networks instead of one (fnlkit.models.pair)",
     "public": "samples that belong to no client",
+    "samples": 'samples that belong to several clients; their numbers at the clients, rows["input/sample"] (n,)',
     "secret": "secret draws for label privacy",
     "pooled": "all samples on a single client (a reference)",
     "own": 'an evaluation of each client\'s state["own"] (a reference)',

@@ -97,21 +97,29 @@ def training_data(
         notes.append(note)
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
-    if "votes" in method.sends and (samples := shared_samples(federation)) is not None:
-        rows["input/sample"] = samples
+    if "samples" in method.needs:
+        rows["input/sample"] = shared_samples(federation, str(method.spec))
     train, test, shape, image = intake(dataset)
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
 
 
-def shared_samples(federation: Federation) -> np.ndarray | None:
-    """Return the sample number of each row (n,) int64, without gaps over the clients, or None if no sample has two clients."""
-    if "sample_of" not in federation.extra:
-        return None
-    here = np.asarray(federation.client_indices)
-    names, number = np.unique(np.asarray(federation.extra["sample_of"])[here], return_inverse=True)
-    owner = np.repeat(np.arange(len(federation)), np.diff(federation.client_offsets))
-    if len(np.unique(number * len(federation) + owner)) == len(names):
-        return None
+def shared_samples(federation: Federation, method: str) -> np.ndarray:
+    """Return the sample number of each row (n,) int64, without gaps over the clients.
+
+    Raises
+    ------
+    InputError
+        If no sample belongs to two clients.
+    """
+    here, clients = np.asarray(federation.client_indices), len(federation)
+    sample = np.asarray(federation.extra.get("sample_of", np.arange(len(federation.given))))[here]
+    names, number = np.unique(sample, return_inverse=True)
+    owner = np.repeat(np.arange(clients), np.diff(federation.client_offsets))
+    if len(np.unique(number * clients + owner)) == len(names):
+        raise InputError(
+            f"{method} combines labels of the same sample, but no sample belongs to several clients; make annotators clients "
+            "with `fnlkit.partition(scheme='annotators')`, or omit `combine`"
+        )
     out = np.zeros(len(federation.given), np.int64)
     out[here] = number
     return out

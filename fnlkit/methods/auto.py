@@ -14,7 +14,7 @@ from fnlkit.components.parameters import NotNegative, Share, check_arguments
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fedem import fedem
 from fnlkit.methods.forward import confident_learning
-from fnlkit.methods.label_inference import SENDS, SUMS, VOTES, gaussian_head, symmetric, triangle
+from fnlkit.methods.label_inference import SENDS, SUMS, gaussian_head, symmetric, triangle
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds
 from fnlkit.methods.warmup import warmup_sixth
 
@@ -106,7 +106,7 @@ def find_schedule(rounds: int) -> tuple[int, tuple[int, int]]:
     return warmup_sixth(-1, rounds), monitoring_rounds(rounds, -1, -1)
 
 
-@method(sends=SENDS | VOTES | _INPUTS | _AGREED | ACCURACY, loss="own", schedule=find_schedule)
+@method(sends=SENDS | _INPUTS | _AGREED | ACCURACY, loss="own", schedule=find_schedule)
 @check_arguments
 def auto(
     clients: "Clients",

@@ -43,7 +43,12 @@ DEFAULTS = (3.0, 0.1), (30.0, 1.0)
 Chosen = Annotated[float, Range(open_low=True), Automatic()]
 
 
-@method(sends=SENDS | VOTES, loss="own", schedule=warmup_sixth)
+def find_needs(combine: bool = False) -> tuple[str, ...]:
+    """Return the needs of the method: numbers of shared samples, if their labels are combined."""
+    return ("samples",) if combine else ()
+
+
+@method(sends=SENDS | VOTES, loss="own", schedule=warmup_sixth, needs=find_needs)
 @check_arguments
 def fedem(
     clients: "Clients",
@@ -58,7 +63,7 @@ def fedem(
     right: Share = 0.6,
     strength: Chosen = -1.0,
     ridge: Chosen = -1.0,
-    combine: bool = True,
+    combine: bool = False,
 ) -> "Generator[Round, None, Model]":
     """Infer the true labels from a Gaussian classifier on features and a transition matrix for each client.
 
@@ -83,7 +88,7 @@ def fedem(
         Added to each variance of the classifier, in units of the mean variance.  Default: -1, which is 0.1, or 1 with combined
         labels.
     combine : bool
-        Whether labels that several clients gave to the same sample are combined.  Without shared samples it has no effect.
+        Whether to combine the labels that several clients gave to the same sample.  Default: false.
 
     Notes
     -----
@@ -93,10 +98,11 @@ def fedem(
     The passes cost bytes and no client-round.  All sums of a pass come from the clients that replied to it, so that a client
     can miss any pass: it keeps the labels that it inferred last, or the given labels.
 
-    If clients share samples, as annotators do, q(z) ~ p(z|x) prod_i T_i[z, y_i] over the clients i that labeled x, as in
+    With `combine`, q(z) ~ p(z|x) prod_i T_i[z, y_i] over the clients i that labeled x, as in
     Dawid, Skene 1979.  Clients send log T[z, y] by sample, and receive the sums over all clients; the sum of a sample with one
     label reveals this label.  T is then shrunk to a common matrix whose odds of right labels fit the client (`match_level`).
     After every further `warmup` rounds all clients infer their labels again, on the features of the better network.
+    The errors of clients must be independent for a given class: if annotators agree on wrong labels, it is worse.
 
     **The sums of a single client reveal its samples** (docs/privacy.md): `products` contains the span of its features, and the
     sums by class of several passes together do as well.  The server needs only the sums over all clients; a run stores only
@@ -126,7 +132,7 @@ def fedem(
     if decrease <= UNSETTLED:
         stage, step = "inferred labels", {"before": (keep_given,), "loss": soft_cross_entropy}
     for r in range(warmup, rounds):
-        if step and combine and clients.shared and warmup and r > warmup and r % warmup == 0:
+        if step and combine and warmup and r > warmup and r % warmup == 0:
             infer_all(clients, model, right=right, **settings)
         model, replies = opt.round(clients, select(clients, model), model, **step)
         yield Round(model, stage, replies, report)
@@ -143,7 +149,7 @@ def infer_all(
     right: float = 0.6,
     strength: float = -1.0,
     ridge: float = -1.0,
-    combine: bool = True,
+    combine: bool = False,
 ) -> "tuple[torch.Tensor, float]":
     """Let all clients infer their labels in passes without training; parameters as in `fedem`.
 
@@ -156,7 +162,8 @@ def infer_all(
     strength, ridge = (each if each > 0 else usual for each, usual in zip((strength, ridge), DEFAULTS[shared > 0], strict=True))
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
-    names, sides, scatter = tuple(SENDS), {}, {}
+    names, sides = tuple(SENDS), {}
+    scatter: dict[str, torch.Tensor] = {}
     if shared:
         told["shared"], names, sides = torch.tensor(shared), (*names, *VOTES), {"shared": shared}
     right_shares: list[float] = []

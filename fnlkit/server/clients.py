@@ -87,8 +87,7 @@ class Clients(Transactional):
     public : Public or None
         Public samples that a method can send to clients.
     shared : int
-        Number of distinct samples if several clients have the same sample, whose number is in rows["input/sample"], and the
-        method combines their labels; otherwise 0.
+        Number of distinct samples if the method needs their numbers, rows["input/sample"]; otherwise 0.
     hidden : fnlkit.kernels.streams.HiddenStream or None
         Source of cohorts if privacy depends on them (--protect dp). None: the seed.
     sends : dict of str to fnlkit.components.declarations.Sent, or None

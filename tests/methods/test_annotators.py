@@ -109,22 +109,18 @@ def test_odds_of_right_labels_of_the_common_matrix_are_those_of_the_annotator():
     assert torch.equal(match_level(common, None), common) and torch.equal(match_level(common, 0 * counts), common)
 
 
-def test_samples_are_shared_if_several_clients_have_one():
+def test_combined_labels_need_samples_of_several_clients():
     data, federation = crowd(np.random.default_rng(1))
-    found, here, sample = shared_samples(federation), federation.client_indices, federation.extra["sample_of"]
+    found, here, sample = shared_samples(federation, "fedem"), federation.client_indices, federation.extra["sample_of"]
     assert sorted(set(found[here].tolist())) == list(range(len(np.unique(sample[here]))))
     assert np.array_equal(np.unique(sample[here])[found[here]], sample[here])
     apart = np.arange(len(sample))  # twice the same sample at one client only
     apart[federation.clients[0][:2]] = federation.clients[0][0]
     federation.extra["sample_of"] = apart
-    assert shared_samples(federation) is None
-    del federation.extra["sample_of"]
-    assert shared_samples(federation) is None
-
-
-def test_without_shared_samples_nothing_is_combined():
-    both = [train(method=f"fedem(warmup=2, combine={word})", rounds=5)[1].weights for word in ("true", "false")]
-    assert torch.equal(*both)
+    for _ in range(2):
+        with pytest.raises(InputError, match="no sample belongs to several clients"):
+            pipeline.train(federation, method="fedem(combine=true)", dataset=data, rounds=2, ledger="none", say=None)
+        federation.extra.pop("sample_of", None)
 
 
 def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_all_samples():
@@ -357,17 +353,18 @@ def test_without_rounds_after_the_warm_up_it_is_fedavg():
 def test_on_simulated_annotators_it_closes_most_of_the_gap():
     """400 samples of three blobs; eight annotators of which three are mostly wrong; every annotator labels 60 samples."""
     late, sent = {}, {}
-    for name in ("fedavg", "fedem", "fedem(combine=false)", "oracle"):
+    for name in ("fedavg", "fedem", "fedem(combine=true)", "oracle"):
         data, federation = crowd(np.random.default_rng(1))
         run = pipeline.train(federation, method=name, dataset=data, rounds=20, fraction=0.5, epochs=4, batch_size=8, lr=0.1,
                              model="mlp(hidden=[32])", ledger="none", say=None)  # fmt: skip
         late[name], sent[name] = np.mean([row["accuracy"] for row in run.history[-5:]]), run.traffic.sent
-    for name in ("fedem", "fedem(combine=false)"):
+    for name in ("fedem", "fedem(combine=true)"):
         assert late[name] - late["fedavg"] > 0.6 * (late["oracle"] - late["fedavg"]) > 0.03
-    assert sent["fedem(combine=false)"]["counts"] == 8 * 5 * 9 * 8 and "votes" not in sent["fedem(combine=false)"]
+    assert sent["fedem"]["counts"] == 8 * 5 * 9 * 8 and "votes" not in sent["fedem"]
     samples = len(np.unique(federation.extra["sample_of"][federation.client_indices]))
     # Passes after rounds 3, 6, 9, 12, 15 and 18: five passes with counts, four with labels by sample.
-    assert sent["fedem"]["counts"] == 6 * 8 * 5 * 9 * 8 and sent["fedem"]["votes"] == 6 * 8 * 4 * samples * 3 * 8
+    combined = sent["fedem(combine=true)"]
+    assert combined["counts"] == 6 * 8 * 5 * 9 * 8 and combined["votes"] == 6 * 8 * 4 * samples * 3 * 8
 
 
 def crowd(rng, people=8, classes=3):
