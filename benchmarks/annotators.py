@@ -284,7 +284,7 @@ def main():
                 print(f"  {method:22} {ahead.mean():+5.1f}{error}   {shares[method][-1]:4.0f} % of the gap", flush=True)
     print("mean share of the gap, and smallest")
     for method, values in shares.items():
-        print(f"  {method:22} {np.mean(values):4.0f} % {np.min(values):5.0f} %")
+        print(f"  {method:22} {np.mean(values):4.0f} % {np.min(values):5.0f} %   of {len(values)} worlds")
 
 
 if __name__ == "__main__":
