@@ -18,7 +18,7 @@ import sys
 from functools import cache
 from statistics import mean
 
-from benchmarks import league_check, league_real
+from benchmarks import league_check, league_real, league_search
 from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League
 from fnlkit.errors import InputError
 from fnlkit.reproduce import stored
@@ -292,7 +292,7 @@ def main():
         league = stored_league()
         print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
     else:
-        shown = league_real.tables() if options.league == "real" else tables()
+        shown = league_real.tables() | league_search.tables() if options.league == "real" else tables()
         print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in shown.items()))
 
 

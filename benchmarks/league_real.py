@@ -58,9 +58,13 @@ def common_league(cells):
     out = []
     for group in groups.values():
         if {cell["method"] for cell in group} == methods:
-            seeds = sorted(set.intersection(*(set(cell["kept"]) for cell in group)))
-            out += [cell | {name: {seed: cell[name][seed] for seed in seeds} for name in SCORES} for cell in group]
+            out += keep_seeds(group, set.intersection(*(set(cell["kept"]) for cell in group)))
     return League(out)
+
+
+def keep_seeds(cells, seeds):
+    """Return cells with the scores of some seeds."""
+    return [cell | {name: {seed: cell[name][seed] for seed in sorted(seeds)} for name in SCORES} for cell in cells]
 
 
 def part_of(world):

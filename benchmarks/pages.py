@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import equations, league, league_check, league_real
+from benchmarks import equations, league, league_check, league_real, league_search
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +46,7 @@ def parts():
     return (
         league.tables()
         | league_real.tables()
+        | league_search.tables()
         | {
             "bytes": list(bytes_table()),
             "league versions": list(league_check.version_table()),
