@@ -565,6 +565,7 @@ def _loss(loss, n, classes, places, real, net, networks):
         local=to_array("local", real, (n, classes)),
         seen=to_array("seen", np.bool_, (n,)),
         teacher=to_array("teacher", real, (n, None)),
+        norm=bool(loss.norm),
         share=to_array("share", np.float64, places[:1]),
         double=bool(loss.double),
         terms=terms,

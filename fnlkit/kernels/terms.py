@@ -71,6 +71,8 @@ class FusedLoss:
     teacher : (n, D)
         Target of ``embedding`` for the last hidden layer.  If D (width + 1) weights of a linear head follow the network's
         weights, it is the target for the output of this head.
+    norm : bool
+        For ``embedding``: the norm of the difference over the root of D instead of the mean of its absolute values.
     share : (steps,) in [0, 1)
         Weight of the first view in the mean prediction of ``two_views``.
     double : bool
@@ -155,6 +157,7 @@ class FusedLoss:
     local: np.ndarray | None = None
     seen: np.ndarray | None = None
     teacher: np.ndarray | None = None
+    norm: bool = False
     share: np.ndarray | None = None
     double: bool = False
     labels: np.ndarray | None = None

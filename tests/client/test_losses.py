@@ -39,7 +39,11 @@ def batches(seed=0):
             "input/embedding": real(K, B, D),
         },
         state={"transition": distribution(K, C), "label_shares": distribution(K)},
-        received={"prior": torch.from_numpy(rng.dirichlet(np.ones(C))), "distil": torch.tensor([1.0, 0.0, 1.0])},
+        received={
+            "prior": torch.from_numpy(rng.dirichlet(np.ones(C))),
+            "distil": torch.tensor([1.0, 0.0, 1.0]),
+            "embedding_mean": real(D),
+        },
         teacher=real(K, B, C),
         features=real(K, B, WIDTH + D),
         uniform=torch.from_numpy(rng.random((K, B))),
@@ -53,7 +57,7 @@ def one(batch, k):
         y=batch.y[k],
         rows={name: v[k] for name, v in batch.rows.items()},
         state={name: v[k] for name, v in batch.state.items()},
-        received={"prior": batch.received["prior"], "distil": batch.received["distil"][k]},
+        received={**batch.received, "distil": batch.received["distil"][k]},
         teacher=batch.teacher[k],
         features=batch.features[k],
         uniform=batch.uniform[k],
@@ -139,10 +143,10 @@ def flr(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
     return plain(z, s) + a * math.log(1 - sum(p * q for p, q in zip(softmax(z), t, strict=True)))
 
 
-def embedded(z, s, b=10.0, scale=1.0):
+def embedded(z, s, b=10.0, scale=1.0, power=2):
     guess = s["features"][WIDTH:]
-    apart = sum(abs(scale * e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
-    return plain(z, s) + b * s["distil"] * apart
+    apart = [abs(scale * (e - m) - g) for e, m, g in zip(s["embedding"], s["embedding_mean"], guess, strict=True)]
+    return plain(z, s) + b * s["distil"] * (sum(d**power for d in apart) / D) ** (1 / power)
 
 
 def distilled(z, s, b=10.0, temperature=2.0, student_first=True):
@@ -244,7 +248,10 @@ CASES = {
         clamped,
     ),
     "embedding": (losses.embedding_distilled, embedded),
-    "embedding in a unit": (partial(losses.embedding_distilled, scale=0.7), partial(embedded, scale=0.7)),
+    "embedding in a unit": (
+        partial(losses.embedding_distilled, scale=0.7, distance="absolute"),
+        partial(embedded, scale=0.7, power=1),
+    ),
     "logits": (losses.logit_distilled, distilled),
     "hinton": (partial(losses.logit_distilled, towards="student"), partial(distilled, student_first=False)),
 }
@@ -269,6 +276,7 @@ def test_a_loss_equals_its_formula(name):
                 "prior": batch.received["prior"].tolist(),
                 "label_shares": batch.state["label_shares"][k].tolist(),
                 "distil": batch.received["distil"][k].item(),
+                "embedding_mean": batch.received["embedding_mean"].tolist(),
                 "uniform": batch.uniform[k, b].item(),
                 "teacher": batch.teacher[k, b].tolist(),
                 "features": batch.features[k, b].tolist(),

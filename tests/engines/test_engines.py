@@ -191,6 +191,7 @@ def test_a_head_is_trained_alike(engine, optimizer, width):
         "flr-plus(iterations=1, warmup=2)",
         "fedefc(latest=2)",
         "akd",
+        "akd(distance=absolute)",
         "akd(source=logits, level=all)",
     ],
 )

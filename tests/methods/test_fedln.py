@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+import fnlkit
+from fnlkit import datasets
 from fnlkit.client.scoring import confidence, energy
 from fnlkit.methods.energy_levels import when_to_estimate
 from fnlkit.server.selection import Uniform
@@ -47,3 +49,19 @@ def test_levels_come_from_the_score_that_was_asked_for(score):
     expected = [(np.asarray(s) < report["energy_threshold"]).mean() for s in said["scores_local"]]
     assert report["noise_level"] == pytest.approx(expected)
     assert (pooled <= 1).all() == (score == "softmax")
+
+
+def test_akd_follows_embeddings_of_length_1_without_collapse():
+    """With FedLN's learning rate and momentum, `distance=absolute, scale=given` predicts one class in every round."""
+    x = np.asarray(datasets.load("digits").x_train, float).reshape(-1, 64)
+    vectors = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 256)), 0)  # pooled features are not negative either
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    noisy = fnlkit.inject_noise(fnlkit.partition("digits", clients=6), "symmetric(eta=0.4)")
+
+    def accuracy(method, **given):
+        how = {"rounds": 4, "fraction": 0.5, "epochs": 3, "batch_size": 32, "lr": 0.1, "momentum": 0.9}
+        run = fnlkit.train(noisy, method, model="mlp(hidden=[64])", engine="sequential", say=None, **how, **given)
+        return np.mean([entry["accuracy"] for entry in run.history[-2:]])
+
+    plain, distilled = accuracy("fedavg"), accuracy("akd(k=10)", embeddings=vectors)
+    assert distilled > max(0.5, plain - 0.1), (plain, distilled)

@@ -284,7 +284,7 @@ def test_akd_embeddings():
     # distillation: 10 x sign(0 - 1) / 2 = -5.  W_B = 0.1 x 31/6.  Mean: (0.05 + 3 x 31/60) / 4 = 0.4.
     teacher = [1.0, -1.0]
     clients = [client(A, [1.0], [0], [teacher]), client(B, [1.0] * 3, [0, 0, 1], [teacher] * 3)]
-    weights, _, steps = worked("akd(k=2)", clients, lr=0.1)
+    weights, _, steps = worked("akd(k=2, scale=given, distance=absolute)", clients, lr=0.1)
     assert steps[0].report["noise_level"][A] == 0 and steps[0].report["noise_level"][B] >= 1 / 3
     assert steps[0].report["distilled_clients"] == 1
     assert weights == antisymmetric(0.4)
@@ -302,14 +302,24 @@ def test_akd_with_a_head(scale):
     # -1/6 - 10, second 1/6 - 5.  W_B = 0.1 (61/6, 29/6), b = 3/2.  Mean 1 : 3: W = (31/40, 7/20), b = 5/4.
     # In a unit of mean square 1 over the federation, (64 + 3 x 16) / 4 = 28, e is 8 / sqrt 28 and 4 / sqrt 28, above 1/2 too.
     clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
-    start = (0.0, 0.0, 1.0, 0.5, 0.5)
-    weights, _, steps = worked(f"akd(k=2, scale={scale})", clients, w=start, lr=0.1, module=with_head())
+    start, method = (0.0, 0.0, 1.0, 0.5, 0.5), f"akd(k=2, scale={scale}, distance=absolute)"
+    weights, _, steps = worked(method, clients, w=start, lr=0.1, module=with_head())
     assert weights == pytest.approx([31 / 40, 7 / 20, 1, 1 / 2, 5 / 4], rel=1e-9)
     assert steps[0].report.get("embedding_scale") == (pytest.approx(28**-0.5) if scale == "rms" else None)
     # The second step tells the units apart: ê is now 2.2, above 4 / sqrt 28 but not above 4.
     clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
-    weights, _, _ = worked(f"akd(k=2, scale={scale})", clients, w=start, lr=0.1, module=with_head(), rounds=2)
+    weights, _, _ = worked(method, clients, w=start, lr=0.1, module=with_head(), rounds=2)
     assert (weights[4] < 5 / 4) == (scale == "rms")
+
+
+def test_akd_standardizes_its_teacher():
+    # As above, with e - 5 over the root of the variance (64 + 3 x 16) / 4 - 5^2 = 3: root 3 for A, -1 / root 3 for B.  B is
+    # distilled and ê = 1/2 is above its e, so 10 for b and 10 v for W: W_B = 0.1 (1/6 - 10, -1/6 - 5), b = -1/2.  Mean 1 : 3:
+    # W = (-29/40, -2/5), b = -1/4.
+    clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
+    weights, _, steps = worked("akd(k=2)", clients, w=(0.0, 0.0, 1.0, 0.5, 0.5), lr=0.1, module=with_head())
+    assert weights == pytest.approx([-29 / 40, -2 / 5, 1, 1 / 2, -1 / 4], rel=1e-6)
+    assert steps[0].report["embedding_scale"] == pytest.approx(3**-0.5)
 
 
 def test_akd_logits():

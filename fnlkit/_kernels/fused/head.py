@@ -1,8 +1,8 @@
 """Losses of the last hidden layer: distillation of a teacher's embeddings, and distances to class centroids.
 
-The loss of one sample is ``b mean_j |ê_j - e_j|``.  e is the sample's row of ``loss.teacher`` (n, D).  ê is the network's
-last hidden layer, or ``head(hidden)`` if D + D * width head weights follow the network's weights.  Source: Tsouvalas et al.
-2024, eq. 9.
+The loss of one sample is ``b mean_j |ê_j - e_j|``, or ``b |ê - e| / root of D`` with ``loss.norm``.  e is the sample's row of
+``loss.teacher`` (n, D).  ê is the network's last hidden layer, or ``head(hidden)`` if D + D * width head weights follow the
+network's weights.  Source: Tsouvalas et al. 2024, eq. 9.
 """
 
 from __future__ import annotations
@@ -81,10 +81,20 @@ def follow_teacher(
         mine = outputs[b * pitch : b * pitch + size] if headed else hidden[start : start + size]
         delta = deltas[b * pitch : b * pitch + size]
         apart = 0.0
+        # As in torch, the slope at zero is zero, and NaN stays NaN.
+        if loss.norm:
+            for j in range(size):
+                delta[j] = mine[j] - teacher[j]
+                apart += float(delta[j]) * delta[j]
+            apart = np.sqrt(apart / size)
+            pace = slope / theta.dtype.type(apart) if apart > 0 else zero
+            for j in range(size):
+                delta[j] *= pace
+            total += loss.strength * apart
+            continue
         for j in range(size):
             away = mine[j] - teacher[j]
             apart += abs(away)
-            # As in torch, the slope at zero is zero, and NaN stays NaN.
             delta[j] = slope if away > 0 else -slope if away < 0 else zero * away
         total += loss.strength * apart / size
     if headed:

@@ -13,7 +13,7 @@ kind  name                value of one sample                                  t
 3     label mixture, FLR  -log p_y + b log max(1 - <c(p),t>, floor)            [j=y] + b p_j t_j / (1 - <c(p),t>)
 4     distillation        -log p_y + b F^2 KL                                  [j=y]; divergence added separately
 5     soft labels         -sum_j q_j log p_j                                   q_j
-6     embeddings          -log p_y + b mean_j |ê_j - e_j|                      [j=y]; the distance is in `head`
+6     embeddings          -log p_y + b d(ê, e)                                 [j=y]; the distance d is in `head`
 7     crowd layer         -log softmax(W p)_y                                  -p_j sum_k (softmax(W p)_k - [k=y]) W[k,j]
 8     two views, FedLSR   -log q_y + b JS(u, v) + H                            see `losses.views`
 9     reweighting         -w log p_y with w = p_y / ( (p T)_y + floor )        w [j=y] + b dw/dlogits log p_y

@@ -15,7 +15,7 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     importance_reweighted       p_y / (p T)_y (-log p_y)                                     state["transition"]
     contrastive                 -log(p_y + f) + b log(p_y' + f), y' ~ q                      received["prior"], uniform
     label_mixture               -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
-    embedding_distilled         -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
+    embedding_distilled         -log p_y + b d |e - ê| / root of D                           rows, features, received, state
     logit_distilled             -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
     logit_adjusted              -log p'_y, p' = softmax(z + log n)                           state["class_share"]
     adjusted_distilled          -(1 - w) log p'_y + w KL(p_global^F || p')                   state, teacher, received["distil"]

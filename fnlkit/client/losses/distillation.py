@@ -2,23 +2,24 @@
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
-    import torch
-
     from fnlkit.client.client import Batch
 
 
-def _embedding_terms(visit, *, strength=10.0, scale=1.0):
+def _embedding_terms(visit, *, strength=10.0, scale=1.0, distance="norm"):
     client, weights, module = visit.client, visit.model.weights, visit.model.network.module
-    teacher = client.rows["input/embedding"].to(weights.dtype) * scale
+    teacher = _scaled(client.rows["input/embedding"], visit.received, scale, weights)
     if module.width != teacher.shape[1] and not hasattr(module, "head"):
         raise InputError(f"its features and an embedding of {teacher.shape[1]} numbers need a head between them")
-    return FusedLoss("embedding", strength=strength * float(visit.received["distil"]), teacher=teacher.numpy())
+    strength *= float(visit.received["distil"])
+    return FusedLoss("embedding", strength=strength, teacher=teacher.numpy(), norm=distance == "norm")
 
 
 def _logit_terms(visit, *, strength=10.0, temperature=2.0, towards="teacher"):
@@ -28,13 +29,13 @@ def _logit_terms(visit, *, strength=10.0, temperature=2.0, towards="teacher"):
 
 @declare(terms=_embedding_terms)
 def embedding_distilled(
-    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0
+    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0, distance: str = "norm"
 ) -> "torch.Tensor":
-    """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
+    """Return CE + strength d |a (e - m) - ê| / root of D, (..., B) (FedLN eq. 9, embeddings as teacher).
 
     e is ``rows["input/embedding"]`` (..., B, D).  ê are the last D of the network's features: the output of a head
     (fnlkit.models.head) or, with equal widths, the features themselves.  d is ``received["distil"]`` (...), 1 for clients that
-    are estimated to be noisy, else 0.
+    are estimated to be noisy, else 0.  m is ``received["embedding_mean"]`` (D,), or 0 if the server did not send it.
 
     Parameters
     ----------
@@ -42,9 +43,16 @@ def embedding_distilled(
         beta; 10 in the paper.
     scale : float > 0
         a; 1 in the paper.
+    distance : "norm" or "absolute"
+        ``norm``: Euclidean norm of the difference over the root of D.  ``absolute``: mean over the dimensions of the absolute
+        difference.
     """
-    teacher = batch.rows["input/embedding"].to(logits.dtype) * scale
-    apart = (teacher - batch.features[..., -teacher.shape[-1] :]).abs().mean(-1)
+    teacher = _scaled(batch.rows["input/embedding"], batch.received, scale, logits)
+    apart = teacher - batch.features[..., -teacher.shape[-1] :]
+    if distance == "norm":
+        apart = torch.linalg.vector_norm(apart, dim=-1) / teacher.shape[-1] ** 0.5
+    else:
+        apart = apart.abs().mean(-1)
     return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
 
 
@@ -68,6 +76,12 @@ def logit_distilled(
     of, other = (student, teacher) if towards == "teacher" else (teacher, student)
     divergence = temperature**2 * (of.exp() * (of - other)).sum(-1)
     return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * divergence
+
+
+def _scaled(embedding, received, scale, like):
+    if "embedding_mean" in received:
+        embedding = embedding.to(like) - received["embedding_mean"].to(like)
+    return embedding.to(like) * scale
 
 
 def _switch(batch, logits):

@@ -183,6 +183,8 @@ class Loss(NamedTuple):
         True for the rows of the averages that have a value; updated in place.
     teacher : (n, D) real
         Embeddings e of kind 6.
+    norm : bool
+        Kind 6 with the norm of ê - e over the root of D instead of the mean of its absolute values.
     share : (steps,) float64
         m of kind 8.
     double : bool
@@ -211,6 +213,7 @@ class Loss(NamedTuple):
     local: np.ndarray
     seen: np.ndarray
     teacher: np.ndarray
+    norm: bool
     share: np.ndarray
     double: bool
     terms: Terms
