@@ -25,7 +25,7 @@ SPECS = [*(name for name in registry.METHODS if name not in ("nnc", "akd", "fedr
     "fedcorr(iterations=1, usual_selector=power-of-choice(d=30))", "fedefc(latest=1, report_transition=true)",
     "fedefc(latest=1)",
     "forward(latest=1, report_transition=true)", "confident-learning(latest=1)", "feddpcont(release=exact)",
-    "na-fedavg(threshold=own)", "nnc(k=5)", "akd(k=5, scale=rms)", "akd(source=logits)",
+    "na-fedavg(threshold=own)", "nnc(k=5)", "akd(k=5)", "akd(k=5, scale=rms)", "akd(source=logits)",
     "nnc(k=5, usual=feddpcont())"]  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def undeclared(fed, sends):
                     found.append(f"{name} of {client} is not declared")
                     continue
                 sent = sends[name]
-                shape = sent.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width, public=30,
+                shape = sent.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width, public=30, D=FEATURES,
                                    triangle=Net.width * (Net.width + 1) // 2)  # fmt: skip
                 if value.shape != shape or value.dtype != sent.dtype:
                     found.append(f"{name} of {client} is {value.dtype} {value.shape}, declared {sent.dtype} {shape}")
