@@ -139,8 +139,8 @@ def akd(
     each dimension.  Pooled features after ReLU are not negative and skewed: the signs of most differences then agree, and the
     mean absolute difference pulls all features of the student in one direction.  ``standard`` alone does not prevent this,
     because the mean is not the median.  The norm weighs differences by their size.  With a random projection of the same
-    pooled features, whose dimensions are symmetric, ``absolute`` learns as well as the default,
-    which equals FedAvg in short runs (benchmarks/results/regimes-images.txt).
+    pooled features, whose dimensions are symmetric, ``absolute`` learns as well as the default in short runs.  On CIFAR-10 with
+    LeNet-5 and five seeds, the default ends 13 points ahead of FedAvg (benchmarks/results/regimes-images.txt).
 
     If the widths of student and teacher differ, the student gets a linear head (fnlkit.models.head).  The head is trained
     and averaged with the model; in the public code it stays on the client, and the paper does not specify this.
