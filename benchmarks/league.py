@@ -27,7 +27,7 @@ from fnlkit.results.statistics import holm
 CELLS, SEARCH = ROOT / "data/cells/league2.jsonl", ROOT / "benchmarks/results/league2-search.jsonl"
 FIRST, PEOPLE = ROOT / "benchmarks/results/league.jsonl", ROOT / "benchmarks/results/people.txt"
 # Methods whose code has changed since their stored cells without ``code``; `benchmarks.again` replaces the cells.
-CHANGED = ("crowd-layer", "elr", "feddiv", "feddpcont", "fedem", "rhfl", "trace-regularization")
+CHANGED = ("akd", "crowd-layer", "elr", "feddiv", "feddpcont", "fedem", "rhfl", "trace-regularization")
 # Methods that have changed since all their stored cells.
 NEWER = ("auto", "fedem")
 # Kinds of noise: regimes of league 1, and of league 2.
