@@ -14,6 +14,7 @@ import torch
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
+from fnlkit.errors import InputError
 from fnlkit.methods import energy_levels
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Parameters of the estimates, as in NNC and NA-FedAvg.
 VOTES, ENERGY = ("k", "include_self"), ("at", "percentile", "score")
+# A client describes its embeddings with at least this many samples: the mean of a single one is the embedding itself.
+LEAST = 5
 
 
 def needs(source: str, level: str) -> tuple[Any, ...]:
@@ -52,17 +55,43 @@ def measure_square(client: "Client", model: "LocalModel", received: "dict[str, t
 
 
 def measure_moments(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
-    """Reply the mean and the mean square of each dimension of the client's embeddings, (2, D)."""
+    """Reply the mean and the mean square of each dimension of the client's embeddings, (2, D), or zeros."""
     x = client.rows["input/embedding"].double()
-    return {"embedding_moments": torch.stack([x.mean(0), x.square().mean(0)]).cpu()}
+    moments = torch.stack([x.mean(0), x.square().mean(0)]).cpu()
+    return {"teacher_moments": moments if len(x) >= LEAST else torch.zeros_like(moments)}
 
 
 # ---- the server
+def weigh_moments(moments: "torch.Tensor", sizes: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+    """Return the mean (D,) of the embeddings of all clients, and their variance, averaged over the dimensions.
+
+    Parameters
+    ----------
+    moments : (K, 2, D)
+        Replies of `measure_moments`.
+    sizes : (K,)
+        Numbers of samples.
+
+    Raises
+    ------
+    InputError
+        If no client has `LEAST` samples.
+    """
+    weights = sizes * (sizes >= LEAST)
+    if not weights.any():
+        raise InputError(f"`akd(scale=standard)` needs a client with {LEAST} samples or more; write scale=rms")
+    mean, square = torch.tensordot(weights / weights.sum(), moments, 1)
+    return mean, (square - mean.square()).mean()
+
+
 @method(
     sends={
         "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
-        "embedding_moments": Sent(
-            "mean and mean square of each dimension of the embeddings", "once, before training, with embeddings", (2, "D")
+        "teacher_moments": Sent(
+            "mean and mean square of each dimension of the embeddings, of 5 samples or more",
+            "once, before training, with embeddings",
+            (2, "D"),
+            fewest=LEAST,
         ),
         "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
         **{
@@ -124,8 +153,8 @@ def akd(
         differences, as in the public code and in the text, which calls eq. 9 a mean absolute error.
     scale : "standard", "rms" or "given"
         The teacher's embeddings: with a mean of 0 in each dimension and a mean square of 1 over the federation; only divided
-        to a mean square of 1; or unchanged, as eq. 9 is printed.  Each client sends mean and mean square of each dimension
-        once for ``standard``, and the mean square of all dimensions for ``rms``.
+        to a mean square of 1; or unchanged, as eq. 9 is printed.  Each client with 5 samples or more sends mean and mean square
+        of each dimension once for ``standard``, and each client the mean square of all dimensions for ``rms``.
 
     Notes
     -----
@@ -165,7 +194,7 @@ def akd(
         expect.append("noise_level")
     if source == "embeddings" and scale != "given":
         steps.append(measure_moments if scale == "standard" else measure_square)
-        expect.append("embedding_moments" if scale == "standard" else "embedding_square")
+        expect.append("teacher_moments" if scale == "standard" else "embedding_square")
     replies: Any = clients.round(everyone, model, *steps, expect=expect) if steps else {}
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
@@ -173,12 +202,12 @@ def akd(
         report["noise_level"] = levels
     factor = 1.0
     if source == "embeddings" and scale != "given":
-        shares = clients.sizes[replies.ids] / clients.sizes[replies.ids].sum()
+        sizes = clients.sizes[replies.ids]
         if scale == "standard":
-            mean, square = torch.tensordot(shares, replies["embedding_moments"], 1)
-            square, sent = (square - mean.square()).mean(), {"embedding_mean": mean.float()}
+            mean, square = weigh_moments(replies["teacher_moments"], sizes)
+            sent = {"embedding_mean": mean.float()}
         else:
-            square = shares @ replies["embedding_square"]
+            square = sizes @ replies["embedding_square"] / sizes.sum()
         report["embedding_scale"] = factor = max(1e-24, square.item()) ** -0.5
     if level == "energy":
         before, rounds = energy_levels.when_to_estimate(rounds, clients, select, energy.pop("at"), "akd")

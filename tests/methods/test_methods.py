@@ -56,7 +56,7 @@ RUNS = {
     "na-fedavg(score=softmax)": {"scores_global", "scores_local"},
     "nnc(k=5)": {"noise_level"},
     "nnc(k=5, include_self=true, ties=lowest, least=0.15, usual=flr())": {"noise_level"},
-    "akd(k=5)": {"noise_level", "embedding_moments"},
+    "akd(k=5)": {"noise_level", "teacher_moments"},
     "akd(k=5, scale=given)": {"noise_level"},
     "akd(k=5, scale=rms)": {"noise_level", "embedding_square"},
     "akd(source=logits)": {"scores_global", "scores_local"},

@@ -18,7 +18,9 @@ from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
 from fnlkit.components import registry
 from fnlkit.engines import make
+from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
+from fnlkit.methods.akd import measure_moments
 from fnlkit.models.head import WithHead
 from tests import naive
 
@@ -312,14 +314,31 @@ def test_akd_with_a_head(scale):
     assert (weights[4] < 5 / 4) == (scale == "rms")
 
 
+def standardized(few=()):
+    """Five samples with e = 8 at A, fifteen with e = 4 at B, ten of them labeled 0; more samples of further clients."""
+    clients = [client(A, [1.0] * 5, [0] * 5, [[8.0]] * 5), client(B, [1.0] * 15, [0] * 10 + [1] * 5, [[4.0]] * 15)]
+    clients += [client(2 + i, [1.0] * n, [0] * n, [[99.0]] * n) for i, n in enumerate(few)]
+    start, fit = (0.0, 0.0, 1.0, 0.5, 0.5), {"lr": 0.1, "batch_size": 15}
+    return worked("akd(level=all)", clients, w=start, module=with_head(), **fit)
+
+
 def test_akd_standardizes_its_teacher():
-    # As above, with e - 5 over the root of the variance (64 + 3 x 16) / 4 - 5^2 = 3: root 3 for A, -1 / root 3 for B.  B is
-    # distilled and ê = 1/2 is above its e, so 10 for b and 10 v for W: W_B = 0.1 (1/6 - 10, -1/6 - 5), b = -1/2.  Mean 1 : 3:
-    # W = (-29/40, -2/5), b = -1/4.
-    clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
-    weights, _, steps = worked("akd(k=2)", clients, w=(0.0, 0.0, 1.0, 0.5, 0.5), lr=0.1, module=with_head())
-    assert weights == pytest.approx([-29 / 40, -2 / 5, 1, 1 / 2, -1 / 4], rel=1e-6)
+    # As above, with e - 5 over the root of the variance (64 + 3 x 16) / 4 - 5^2 = 3: root 3 for A, -1 / root 3 for B.  Both are
+    # distilled.  ê = 1/2 is below e of A: -10 for b, -10 v for W: W_A = 0.1 (1/2 + 10, -1/2 + 5), b = 3/2.  It is above e of B:
+    # W_B = 0.1 (1/6 - 10, -1/6 - 5), b = -1/2.  Mean 1 : 3: W = (-19/40, -11/40), b = 0.
+    weights, _, steps = standardized()
+    assert weights == pytest.approx([-19 / 40, -11 / 40, 1, 1 / 2, 0], rel=1e-6, abs=1e-9)
     assert steps[0].report["embedding_scale"] == pytest.approx(3**-0.5)
+
+
+def test_a_few_samples_do_not_describe_their_embeddings():
+    """A mean of one or four embeddings is not sent, so that the scale is that of A and B."""
+    _, fed, steps = standardized(few=(1, 4))
+    assert steps[0].report["embedding_scale"] == pytest.approx(3**-0.5)
+    replies = [measure_moments(one, None, {})["teacher_moments"] for one in fed.members]
+    assert [bool(reply.any()) for reply in replies] == [True, True, False, False]
+    with pytest.raises(InputError, match="5 samples"):
+        worked("akd(level=all)", [client(A, [1.0] * 4, [0] * 4, [[8.0]] * 4)], w=(0.0, 0.0, 1.0, 0.5, 0.5), module=with_head())
 
 
 def test_akd_logits():
