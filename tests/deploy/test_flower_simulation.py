@@ -47,7 +47,7 @@ def test_an_audit_as_messages_of_flower_equals_sequential(monkeypatch):
     asked = []
     stay_here(monkeypatch, mangle=staticmethod(lambda number, reply: asked.append(number) or reply))
     same(audited("flower"), audited("sequential"))
-    assert len(asked) > 20  # trainings of two models and at least eight steps, over two nodes
+    assert len(asked) > 10  # trainings of two models and at least eight steps; a node per core, so a single one on one core
 
 
 @pytest.mark.parametrize(
