@@ -162,14 +162,13 @@ def akd(
     in FedLN, which trains on images with CLIP as the teacher.  On frozen features the embedding is made from the network's own
     input and adds nothing.
 
-    ``distance=absolute, scale=given`` is the public code and cannot be what gave the published tables with embeddings of other
-    packages: embeddings of length 1 have values near 0, and a strength of 10 pulls all features of the student to 0.  LeNet-5
-    and ResNet-20 on CIFAR-10 then predict one class.  Embeddings of CLIP are outputs of a linear layer, with both signs in
-    each dimension.  Pooled features after ReLU are not negative and skewed: the signs of most differences then agree, and the
-    mean absolute difference pulls all features of the student in one direction.  ``standard`` alone does not prevent this,
-    because the mean is not the median.  The norm weighs differences by their size.  With a random projection of the same
-    pooled features, whose dimensions are symmetric, ``absolute`` learns as well as the default in short runs.  On CIFAR-10 with
-    LeNet-5 and five seeds, the default ends 13 points ahead of FedAvg (benchmarks/results/regimes-images.txt).
+    ``distance=absolute, scale=given`` is the loss of the public code.  With embeddings of length 1, whose values are near 0, a
+    strength of 10 pulls all features of the student to 0: LeNet-5 and ResNet-20 on CIFAR-10 then predict one class, so that it
+    cannot have given the published tables with such embeddings.  The paper uses CLIP, whose embeddings are outputs of a linear
+    layer, with both signs in each dimension.  Pooled features after ReLU are not negative and skewed: most differences have
+    the same sign, and the mean absolute difference pulls all features of the student in one direction.  ``standard`` alone does
+    not prevent this, because the mean is not the median; the norm weighs differences by their size.  On CIFAR-10 with LeNet-5
+    and five seeds, the default ends 13 points ahead of FedAvg (benchmarks/results/regimes-images.txt).
 
     If the widths of student and teacher differ, the student gets a linear head (fnlkit.models.head).  The head is trained
     and averaged with the model; in the public code it stays on the client, and the paper does not specify this.
