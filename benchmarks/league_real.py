@@ -4,7 +4,8 @@
     python -m benchmarks.pages                    # the tables in docs/league-real.md
 
 A *world* is a kind of data; the regimes of a world share samples, so that worlds are the units.  The design of `auto` was
-chosen on the worlds of the first and the second part, and frozen in a commit before the runs of the third part.
+chosen on the worlds of the first and the second part, and frozen in a commit before the runs of the third part.  It is
+judged on the last part that has scores: its design did not use these worlds.
 """
 
 from collections import Counter
@@ -15,10 +16,13 @@ from benchmarks.league_cells import ROOT, SCORES, League, read_lines, split_comp
 from fnlkit.reproduce import stored
 
 CELLS = ROOT / "data/cells/league-real.jsonl"
-FROZEN = "9579cbd"
+# Last commit of the design of `auto` before the runs of a part.
+FROZEN = {"third": "9579cbd"}
 SECOND = ("wine", "shells", "moons", "friedman", "blobs", "swiss-roll", "speech", "images")
 THIRD = ("iris", "circles", "s-curve", "friedman-2", "friedman-3", "plane", "sparse")
-PARTS = ("first", "second", "third")
+FOURTH = ("jira", "cifar10n", "crowdtruth", "ecoli", "glass", "ionosphere", "phoneme", "seeds", "segment", "sonar", "vehicle",
+          "vowel")  # fmt: skip
+PARTS = {"second": SECOND, "third": THIRD, "fourth": FOURTH}
 # Real sites refuse these methods: their sums of features reveal samples.
 REFUSED = ("auto", "fedem")
 # Smallest gap between fedavg and oracle, in points, of which a share is stated.
@@ -34,7 +38,10 @@ KINDS = {
     "random labels at all clients": ("symmetric 0.3",),
     "another transition matrix at each client": ("per client", "raters", "annotators", "six annotators", "LabelMe"),
     "one class mistaken for another": ("pairflip 0.35",),
-    "errors that depend on the sample": ("instance 0.3", "instance 0.4", "hard samples", "weak labels"),
+    "errors that depend on the sample": (
+        *("instance 0.3", "instance 0.4", "hard samples", "weak labels"),
+        *("heuristic labels", "distant labels", "labels of people"),
+    ),
 }
 
 
@@ -69,7 +76,17 @@ def keep_seeds(cells, seeds):
 
 def part_of(world):
     """Return the part of the recipe that contains a world."""
-    return "second" if world in SECOND else "third" if world in THIRD else "first"
+    return next((part for part, worlds in PARTS.items() if world in worlds), "first")
+
+
+def parts_of(league):
+    """Return the parts with scores, in the order of the recipe; `auto` is judged on the last."""
+    return list(dict.fromkeys(part_of(world) for world in league.worlds))
+
+
+def judged_worlds(league):
+    """Return the worlds on which `auto` is judged, those of the last part with scores."""
+    return worlds_of(league, parts_of(league)[-1])
 
 
 def worlds_of(league, *parts):
@@ -144,11 +161,10 @@ def gap_table(league):
     """Yield the share of the gap between fedavg and oracle that each method closes, median and worst over worlds."""
     gaps = by_world(league.regimes, lambda r: league.mean("oracle", r) - league.mean("fedavg", r))
     worlds = [world for world, gap in gaps.items() if gap >= LEAST_GAP]
-    yield (
-        f"| method | median gap closed over {len(worlds)} worlds | worst world | first part | second part | third part "
-        "| P(better) | P(worse) |"
-    )
-    yield "|---" * 8 + "|"
+    parts = parts_of(league)
+    columns = " | ".join(f"{part} part" for part in parts)
+    yield f"| method | median gap closed over {len(worlds)} worlds | worst world | {columns} | P(better) | P(worse) |"
+    yield "|---" * (5 + len(parts)) + "|"
     rows = {}
     for name in league.methods:
         if name != "fedavg":
@@ -156,7 +172,7 @@ def gap_table(league):
             rows[name] = {world: 100 * gained[world] / gaps[world] for world in worlds}
     for name, shares in sorted(rows.items(), key=lambda pair: -median(pair[1].values())):
         worst = min(shares, key=shares.get)
-        found = ([share for world, share in shares.items() if part_of(world) == part] for part in PARTS)
+        found = ([share for world, share in shares.items() if part_of(world) == part] for part in parts)
         cells = " | ".join(f"{median(part):.0f} %" if part else "" for part in found)
         better, _, worse = league.signed_rank(name)
         yield (
@@ -167,10 +183,9 @@ def gap_table(league):
 
 def left_out_table(league):
     """Yield regrets over left-out worlds of `auto`, each constant method, and the best constant of the other worlds."""
-    yield "| method | mean regret, all worlds | worst world | mean regret, third part | worst world |"
+    yield f"| method | mean regret, all worlds | worst world | mean regret, {parts_of(league)[-1]} part | worst world |"
     yield "|---|---|---|---|---|"
-    worlds = list(league.worlds)
-    third = worlds_of(league, "third")
+    worlds, judged = list(league.worlds), judged_worlds(league)
     rows = {f"`{name}`": {world: mean_regret(league, name, [world]) for world in worlds} for name in league.methods}
     chosen = {world: best_constant(league, [other for other in worlds if other != world]) for world in worlds}
     rows["best constant method of the other worlds"] = {
@@ -178,7 +193,7 @@ def left_out_table(league):
     }
     for name, found in sorted(rows.items(), key=lambda pair: mean(pair[1].values())):
         cells = []
-        for part in (worlds, third):
+        for part in (worlds, judged):
             worst = max(part, key=found.get)
             cells.append(f"{mean(found[world] for world in part):.1f} | {worst} {found[worst]:.1f}")
         yield f"| {name} | {' | '.join(cells)} |"
@@ -254,13 +269,14 @@ def held(league, kind, methods):
 
 
 def statements(league):
-    """Yield sentences about `auto` and the best constant method on the third part, and about losses against fedavg."""
-    third, before = worlds_of(league, "third"), worlds_of(league, "first", "second")
-    regimes = regimes_in(league, third)
+    """Yield sentences about `auto` and the best constant method on the last part, and about losses against fedavg."""
+    *others, last = parts_of(league)
+    judged, before = worlds_of(league, last), worlds_of(league, *others)
+    regimes = regimes_in(league, judged)
     best = best_constant(league, before)
-    mine, other = (mean_regret(league, name, third) for name in ("auto", best))
-    (worst, where), (lost, _) = (worst_regret(league, name, third) for name in ("auto", best))
-    better, equal, worse = league.signed_rank("auto", best, third)
+    mine, other = (mean_regret(league, name, judged) for name in ("auto", best))
+    (worst, where), (lost, _) = (worst_regret(league, name, judged) for name in ("auto", best))
+    better, equal, worse = league.signed_rank("auto", best, judged)
     count = {name: sum(is_behind(league, name, regime) for regime in regimes) for name in league.methods}
     goals = {
         f"a mean regret of at most {GOALS[0]}": mine <= GOALS[0],
@@ -269,14 +285,14 @@ def statements(league):
         f"a smaller mean regret than `{best}`": mine < other,
     }
     yield (
-        f"- **On worlds that were not used to design it**, {size_of(league, third)}, `auto` has a mean regret of {mine:.1f} "
-        f"points{_error(league, 'auto', third)} and at most {worst:.1f} ({where}), against the best of {len(count)} methods. "
-        f"Always `{best}`, the best constant method of the other parts, has {other:.1f}{_error(league, best, third)} and "
+        f"- **On worlds that were not used to design it**, {size_of(league, judged)}, `auto` has a mean regret of {mine:.1f} "
+        f"points{_error(league, 'auto', judged)} and at most {worst:.1f} ({where}), against the best of {len(count)} methods. "
+        f"Always `{best}`, the best constant method of the other parts, has {other:.1f}{_error(league, best, judged)} and "
         f"{lost:.1f}. Goals: {', '.join(f'{goal}: {_reached(met)}' for goal, met in goals.items())}. Probabilities that `auto` "
         f"is better, equal, worse than `{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
     )
     yield (
-        f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in {len(regimes)} regimes of the third part: "
+        f"- **Clearly behind `fedavg`** (2 standard errors and 1 point), in {len(regimes)} regimes of the {last} part: "
         f"{_counts(count)}. In all {len(league.regimes)} regimes: "
         + _counts({name: sum(is_behind(league, name, regime) for regime in league.regimes) for name in league.methods})
         + "."
@@ -313,21 +329,21 @@ def _error(league, method, worlds):
 
 
 def recommended(league):
-    """Return two methods for simulations, the one with the smaller regret on the third part first, and one for real sites."""
-    third, worlds = worlds_of(league, "third"), list(league.worlds)
-    pair = sorted(("auto", best_constant(league, worlds)), key=lambda each: mean_regret(league, each, third))
+    """Return two methods for simulations, the one with the smaller regret on the last part first, and one for real sites."""
+    judged, worlds = judged_worlds(league), list(league.worlds)
+    pair = sorted(("auto", best_constant(league, worlds)), key=lambda each: mean_regret(league, each, judged))
     return (*pair, best_constant(league, worlds, [each for each in constants_of(league) if each not in REFUSED]))
 
 
 def recommendation(league):
     """Return the sentence that recommends methods for unknown noise."""
-    third, worlds = worlds_of(league, "third"), list(league.worlds)
+    judged, worlds = judged_worlds(league), list(league.worlds)
     name, other, real = recommended(league)
-    mine, others = (mean_regret(league, each, third) for each in (name, other))
-    equal = league.signed_rank(name, other, third)[1]
+    mine, others = (mean_regret(league, each, judged) for each in (name, other))
+    equal = league.signed_rank(name, other, judged)[1]
     return (
         f"- **If the noise is unknown**, `{name}` has a mean regret of {mine:.1f} points in simulation and `{other}` "
-        f"{others:.1f}, on {size_of(league, third)}, which did not serve to design `auto`; {_smaller(league)}.{_weak(league)} "
+        f"{others:.1f}, on {size_of(league, judged)}, which did not serve to design `auto`; {_smaller(league)}.{_weak(league)} "
         f"They are within 1 point of each other with a probability of {equal:.2f}. Real sites refuse "
         f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the other methods, `{real}` has the smallest mean regret over "
         f"all {len(worlds)} worlds ({mean_regret(league, real, worlds):.1f}, at most "
@@ -338,13 +354,13 @@ def recommendation(league):
 
 def short_recommendation(league):
     """Return the recommendation as README states it."""
-    third, worlds = worlds_of(league, "third"), list(league.worlds)
+    judged, worlds = judged_worlds(league), list(league.worlds)
     name, other, real = recommended(league)
-    mine, others = (mean_regret(league, each, third) for each in (name, other))
+    mine, others = (mean_regret(league, each, judged) for each in (name, other))
     refused = " and ".join(f"`{each}`" for each in REFUSED)
     return (
         f"- **If the noise is unknown**, `{name}` is on average {mine:.1f} points behind the best method in simulation and "
-        f"`{other}` {others:.1f}, on {size_of(league, third)} that did not serve to design `auto`; {_smaller(league)}."
+        f"`{other}` {others:.1f}, on {size_of(league, judged)} that did not serve to design `auto`; {_smaller(league)}."
         f"{_weak(league)} Real sites refuse {refused}; of the others, `{real}` loses least "
         f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods on your data by held-out labels "
         "([evidence](docs/league-real.md))."
@@ -352,11 +368,11 @@ def short_recommendation(league):
 
 
 def _smaller(league):
-    """Return which methods lose less on the third part than one of the two recommended methods, as text."""
-    third = worlds_of(league, "third")
+    """Return which methods lose less on the last part than one of the two recommended methods, as text."""
+    judged = judged_worlds(league)
     *pair, _ = recommended(league)
-    most = max(mean_regret(league, name, third) for name in pair)
-    less = [f"`{name}`" for name in league.methods if name not in pair and mean_regret(league, name, third) < most]
+    most = max(mean_regret(league, name, judged) for name in pair)
+    less = [f"`{name}`" for name in league.methods if name not in pair and mean_regret(league, name, judged) < most]
     if not less:
         return f"none of the {len(league.methods) - 2} other methods loses less than these two"
     verb = "loses" if len(less) == 1 else "lose"
@@ -364,9 +380,9 @@ def _smaller(league):
 
 
 def _weak(league):
-    """Return a sentence if the worlds of the third part do not separate the two recommended methods."""
+    """Return a sentence if the worlds of the last part do not separate the two recommended methods."""
     name, other, _ = recommended(league)
-    better = league.signed_rank(name, other, worlds_of(league, "third"))[0]
+    better = league.signed_rank(name, other, judged_worlds(league))[0]
     return " **This is weak evidence for a choice between the two.**" if better < SURE else ""
 
 
@@ -381,8 +397,9 @@ def size_of(league, worlds):
 
 def frozen(league):
     """Yield the commit in which the design of `auto` was frozen."""
-    third = worlds_of(league, "third")
-    yield f"Commit {FROZEN}; {len(regimes_in(league, third))} regimes of {len(third)} worlds were left out."
+    judged = judged_worlds(league)
+    commit = FROZEN[parts_of(league)[-1]]
+    yield f"Commit {commit}; {len(regimes_in(league, judged))} regimes of {len(judged)} worlds were left out."
 
 
 def code_statement():
@@ -414,7 +431,7 @@ def tables():
         "real advice": list(advice_table(league)),
         "real kinds": list(kind_table(league)),
     }
-    for part in PARTS:
+    for part in parts_of(league):
         out[f"real regrets {part}"] = list(regret_table(league, worlds_of(league, part)))
         out[f"real {part}"] = list(difference_table(league, part))
     return out
