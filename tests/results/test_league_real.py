@@ -105,7 +105,7 @@ def test_auto_is_judged_on_the_last_part_with_scores(small):
     """On jira auto is 6 points behind fedem, the best constant method of iris, heart and wine is rofl, 3 behind."""
     assert league_real.judged_worlds(small) == ["iris"]
     rows = scores_of(small) | {
-        "jira: heuristic labels": {"fedavg": (60, 60), "auto": (64, 64), "fedem": (70, 70), "rofl": (67, 67), "oracle": (80, 80)}
+        "jira: heuristic labels": {"fedavg": (60,), "auto": (64,), "fedem": (70,), "rofl": (67,), "oracle": (80,)}
     }
     league = league_of(rows)
     assert league_real.judged_worlds(league) == ["jira"]
