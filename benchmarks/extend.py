@@ -2,14 +2,17 @@
 
     fnlkit reproduce league-real -o league-real
     python -m benchmarks.extend league-real -o league-real
+    python -m benchmarks.extend league-real -o league-real --replace auto
     python -m benchmarks.pages
 
 The folder contains the runs.  Scores that are stored already must be equal in the new runs: a method with other code would
-mix two methods in one row.  Each cell states the commits of its seeds as ``codes``, and seeds that were compared as ``again``.
+mix two methods in one row.  ``--replace`` replaces all scores of a method whose code has changed.  Each cell states the
+commits of its seeds as ``codes``, and seeds that were compared as ``again``.
 """
 
 import argparse
 import json
+import sys
 
 from benchmarks.league_cells import ROOT, SCORES, commit, read_lines, write_lines
 from fnlkit.errors import InputError
@@ -43,7 +46,7 @@ def extend(old, new, code):
             if any(cell[name][seed] != more[name][seed] for name in SCORES):
                 raise InputError(
                     f"{cell['method']}, {cell['regime']!r}, seed {seed}: {more['kept'][seed]} and stored {cell['kept'][seed]}; "
-                    "run all seeds of a method with the same code, and remove its stored cells"
+                    "run all its regimes and seeds again and add --replace"
                 )
         added = [int(seed) for seed in more["kept"] if seed not in cell["kept"]]
         merged = {name: dict(sorted((cell[name] | more[name]).items(), key=lambda pair: int(pair[0]))) for name in SCORES}
@@ -56,20 +59,56 @@ def extend(old, new, code):
     return [*out, *fresh]
 
 
+def drop(old, new, methods):
+    """Return stored cells without some methods, whose regimes and seeds must all be in the new runs.
+
+    Parameters
+    ----------
+    old, new : list of dict
+        As for `extend`.
+    methods : sequence of str
+
+    Raises
+    ------
+    InputError
+        If a stored seed of a method has no new run.
+    """
+    made = {(cell["regime"], cell["method"]): {str(seed) for seed in cell["kept"]} for cell in new}
+    for cell in old:
+        missing = cell["kept"].keys() - made.get((cell["regime"], cell["method"]), ())
+        if cell["method"] in methods and missing:
+            raise InputError(
+                f"`--replace {cell['method']}`: no new run in {cell['regime']!r} of seed {min(missing, key=int)}; run all "
+                "its regimes and seeds with the same code"
+            )
+    return [cell for cell in old if cell["method"] not in methods]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("league", help="name of a recipe with stored cells")
     parser.add_argument("-o", "--folder", required=True)
     parser.add_argument("--only", help="regimes with this text in the name")
     parser.add_argument("--methods", help="labels of the recipe, separated by commas; default: all")
+    parser.add_argument("--replace", metavar="METHODS", default="", help="replace all stored scores of methods with new code")
     parser.add_argument("--code", help="commit of the new runs; default: of this checkout")
     options = parser.parse_args()
+    try:
+        run(options)
+    except InputError as error:
+        print(f"extend: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def run(options):
+    """Extend the stored cells of a league by the runs in a folder, as the options of the command state."""
     plan, path = recipe.load_recipe(options.league), ROOT / f"data/cells/{options.league}.jsonl"
     header, *old = read_lines(path)
     names = options.methods and options.methods.split(",")
     jobs = [job for job in reproduce.jobs(plan, only=options.only) if not names or job.label in names]
     stored.must_fit(header, str(path), plan, jobs, options.folder)
-    found = extend(old, reproduce.cells(jobs, options.folder, reproduce.DIGITS), options.code or commit())
+    new = reproduce.cells(jobs, options.folder, reproduce.DIGITS)
+    found = extend(drop(old, new, options.replace.split(",")), new, options.code or commit())
     order = {regime["name"]: i for i, regime in enumerate(plan["regime"])}
     write_lines(path, [header, *sorted(found, key=lambda cell: order[cell["regime"]])])
     print(f"{path}: {len(found)} cells, {sum(len(cell['kept']) for cell in found)} runs; add to data/cells/versions.toml:")

@@ -19,7 +19,7 @@ from functools import cache
 from statistics import mean
 
 from benchmarks import league_check, league_real, league_search
-from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League
+from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League, show_difference
 from fnlkit.errors import InputError
 from fnlkit.reproduce import stored
 from fnlkit.results.statistics import holm
@@ -99,7 +99,7 @@ def world_table(league):
             )
             continue
         better, _, worse = league.signed_rank(method)
-        cells = [_cell(found[method, world], corrected[method, world], world in DEVELOPED.get(method, ()))
+        cells = [show_difference(found[method, world], corrected[method, world], world in DEVELOPED.get(method, ()))
                  for world in league.worlds]  # fmt: skip
         facts = f"{rank:.1f} | {mean(league.differences(method)):+.1f} | {better:.2f} | {worse:.2f}"
         yield f"| {league.label(method)} | {facts} | {' | '.join(cells)} |"
@@ -107,12 +107,6 @@ def world_table(league):
         if (league.regimes[0], method) in league.rows:
             cells = " | ".join(f"{league.ahead(method, world)['mean']:+.1f}" for world in league.worlds)
             yield f"| `{method}` | | {mean(league.differences(method)):+.1f} | | | {cells} |"
-
-
-def _cell(ahead, corrected, developed):
-    bold = "**" if corrected is not None and corrected < 0.05 else ""
-    half = "" if ahead["half"] is None else f" ± {ahead['half']:.1f}"
-    return f"{bold}{ahead['mean']:+.1f}{bold}{half}" + (" †" if developed else "")
 
 
 def regime_table(league):
@@ -127,7 +121,7 @@ def regime_table(league):
                 cells.append("" if row is None else f"{row['kept_mean']:.1f}")
             else:
                 ahead = {"mean": row["kept_ahead"], "half": row["kept_ahead_half"]}
-                cells.append(_cell(ahead, None if method in REFERENCES else row["kept_holm"], False))
+                cells.append(show_difference(ahead, None if method in REFERENCES else row["kept_holm"], False))
         yield f"| {league.label(method)} | {' | '.join(cells)} |"
 
 

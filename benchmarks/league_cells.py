@@ -61,6 +61,43 @@ def split_complete(cells):
     return [[cell for cell in cells if (count[cell["method"]] == regimes) == complete] for complete in (True, False)]
 
 
+def probabilities(differences, name):
+    """Return the posterior probabilities (better, equal, worse) of paired differences in points, one for each world.
+
+    Bayesian signed-rank test with a Dirichlet process prior and a region of practical equivalence of 1 point (Benavoli,
+    Corani, Mangili, Zaffalon, Ruggeri, ICML 2014; Benavoli et al., JMLR 2017).
+
+    Parameters
+    ----------
+    differences : list of float
+    name : str
+        Name of the comparison; it determines the random numbers.
+    """
+    z = np.array([0.0, *differences])
+    weights = stream(0, f"signed rank {name}").dirichlet([1.0] * len(z), DRAWS)
+    sums = z[:, None] + z[None, :]
+    regions = (sums > 2 * EQUAL, np.abs(sums) <= 2 * EQUAL, sums < -2 * EQUAL)
+    shares = np.stack([((weights @ region.astype(float)) * weights).sum(1) for region in regions])
+    return np.bincount(shares.argmax(0), minlength=3) / DRAWS
+
+
+def show_difference(ahead, corrected, developed=False):
+    """Return a difference from fedavg for a table, bold if significant, with half of its interval.
+
+    Parameters
+    ----------
+    ahead : dict
+        As returned by `fnlkit.results.statistics.compare_pairs`.
+    corrected : float or None
+        p-value after Holm's correction.
+    developed : bool
+        Mark data that were used to develop the method.
+    """
+    bold = "**" if corrected is not None and corrected < 0.05 else ""
+    half = "" if ahead["half"] is None else f" ± {ahead['half']:.1f}"
+    return f"{bold}{ahead['mean']:+.1f}{bold}{half}" + (" †" if developed else "")
+
+
 class League:
     """Scores of a league by regime and by world.
 
@@ -131,17 +168,8 @@ class League:
         return [self.score(method, world) - self.score(other, world) for world in worlds or self.worlds]
 
     def signed_rank(self, method, other="fedavg", worlds=None):
-        """Return the posterior probabilities (better, equal, worse) of a method against another over worlds.
-
-        Bayesian signed-rank test with a Dirichlet process prior and a region of practical equivalence of 1 point (Benavoli,
-        Corani, Mangili, Zaffalon, Ruggeri, ICML 2014; Benavoli et al., JMLR 2017).
-        """
-        z = np.array([0.0, *self.differences(method, other, worlds)])
-        weights = stream(0, f"signed rank {method} {other}").dirichlet([1.0] * len(z), DRAWS)
-        sums = z[:, None] + z[None, :]
-        regions = (sums > 2 * EQUAL, np.abs(sums) <= 2 * EQUAL, sums < -2 * EQUAL)
-        shares = np.stack([((weights @ region.astype(float)) * weights).sum(1) for region in regions])
-        return np.bincount(shares.argmax(0), minlength=3) / DRAWS
+        """Return the `probabilities` that a method is better than, equal to, and worse than another, over worlds."""
+        return probabilities(self.differences(method, other, worlds), f"{method} {other}")
 
     def others(self, method):
         """Return the worlds that were not used to develop a method."""

@@ -12,8 +12,9 @@ from collections import Counter
 from functools import cache
 from statistics import mean, median, stdev
 
-from benchmarks.league_cells import ROOT, SCORES, League, read_lines, split_complete, world_of
+from benchmarks.league_cells import ROOT, SCORES, League, read_lines, show_difference, split_complete, world_of
 from fnlkit.reproduce import stored
+from fnlkit.results.statistics import holm
 
 CELLS = ROOT / "data/cells/league-real.jsonl"
 # Last commit of the design of `auto` before the runs of a part.
@@ -140,21 +141,29 @@ def is_behind(league, method, regime):
     return row["kept_ahead"] < -max(1.0, 2 * row["kept_ahead_spread"] / row["runs"] ** 0.5)
 
 
-def regret_table(league, worlds):
-    """Yield mean and worst regret of each method in some worlds, and how often it is clearly behind fedavg."""
-    regimes = regimes_in(league, worlds)
-    yield "| method | mean regret | worst regret | in | 2 SE and 1 point behind `fedavg` in | largest loss |"
-    yield "|---|---|---|---|---|---|"
+def regret_table(league):
+    """Yield regrets of each method over all worlds and in each part, how often it is clearly behind fedavg, and its test.
+
+    Regimes with a single seed do not count as clearly behind.
+    """
+    worlds, parts = list(league.worlds), parts_of(league)
+    tested = [regime for regime in league.regimes if league.rows[regime, "fedavg"]["runs"] > 1]
+    yield (
+        f"| method | mean regret | {' | '.join(f'{part} part' for part in parts)} | largest regret | in "
+        "| 2 SE and 1 point behind `fedavg` in | P(better) | P(worse) |"
+    )
+    yield "|---" * (7 + len(parts)) + "|"
     order = {name: mean_regret(league, name, worlds) for name in league.methods}
     for name in sorted(order, key=order.get):
         worst, where = worst_regret(league, name, worlds)
-        cells = f"{order[name]:.1f} | {worst:.1f} | {where}"
+        means = " | ".join(f"{mean_regret(league, name, worlds_of(league, part)):.1f}" for part in parts)
+        cells = f"{order[name]:.1f}{_error(league, name, worlds)} | {means} | {worst:.1f} | {where}"
         if name == "fedavg":
-            yield f"| `fedavg` | {cells} | | |"
+            yield f"| `fedavg` | {cells} | | | |"
             continue
-        behind = f"{sum(is_behind(league, name, regime) for regime in regimes)} of {len(regimes)}"
-        least = min(league.rows[regime, name]["kept_ahead"] for regime in regimes)
-        yield f"| `{name}` | {cells} | {behind} | {least:+.1f} |"
+        behind = f"{sum(is_behind(league, name, regime) for regime in tested)} of {len(tested)}"
+        better, _, worse = league.signed_rank(name)
+        yield f"| `{name}` | {cells} | {behind} | {better:.2f} | {worse:.2f} |"
 
 
 def gap_table(league):
@@ -163,8 +172,8 @@ def gap_table(league):
     worlds = [world for world, gap in gaps.items() if gap >= LEAST_GAP]
     parts = parts_of(league)
     columns = " | ".join(f"{part} part" for part in parts)
-    yield f"| method | median gap closed over {len(worlds)} worlds | worst world | {columns} | P(better) | P(worse) |"
-    yield "|---" * (5 + len(parts)) + "|"
+    yield f"| method | median gap closed over {len(worlds)} worlds | worst world | {columns} |"
+    yield "|---" * (3 + len(parts)) + "|"
     rows = {}
     for name in league.methods:
         if name != "fedavg":
@@ -174,11 +183,7 @@ def gap_table(league):
         worst = min(shares, key=shares.get)
         found = ([share for world, share in shares.items() if part_of(world) == part] for part in parts)
         cells = " | ".join(f"{median(part):.0f} %" if part else "" for part in found)
-        better, _, worse = league.signed_rank(name)
-        yield (
-            f"| `{name}` | {median(shares.values()):.0f} % | {worst} {shares[worst]:.0f} % | {cells} "
-            f"| {better:.2f} | {worse:.2f} |"
-        )
+        yield f"| `{name}` | {median(shares.values()):.0f} % | {worst} {shares[worst]:.0f} % | {cells} |"
 
 
 def left_out_table(league):
@@ -244,15 +249,27 @@ def advice_table(league):
         )
 
 
-def difference_table(league, part):
-    """Yield differences from fedavg in each regime of a part; fedavg's column is in percent."""
-    regimes = regimes_in(league, worlds_of(league, part))
+def world_table(league):
+    """Yield differences from fedavg in each world with half of the 95 % interval over seeds; fedavg's column is in percent."""
+    names = [name for name in league.methods if name != "fedavg"]
+    yield "| world | `fedavg` | " + " | ".join(f"`{name}`" for name in (*names, "oracle")) + " |"
+    yield "|---" * (len(names) + 3) + "|"
+    found = {(name, world): league.ahead(name, world) for world in league.worlds for name in names}
+    corrected = dict(zip(found, holm([ahead["p"] for ahead in found.values()]), strict=True))
+    for world in league.worlds:
+        cells = [show_difference(found[name, world], corrected[name, world]) for name in names]
+        cells += [f"{league.ahead('oracle', world)['mean']:+.1f}"]
+        yield f"| {world} | {league.score('fedavg', world):.1f} | {' | '.join(cells)} |"
+
+
+def regime_table(league):
+    """Yield differences from fedavg in each regime; fedavg's column is in percent."""
     names = [*(name for name in league.methods if name != "fedavg"), "oracle"]
-    yield "| regime | `fedavg` | " + " | ".join(f"`{name}`" for name in names) + " |"
-    yield "|---" * (len(names) + 2) + "|"
-    for regime in regimes:
+    yield "| regime | seeds | `fedavg` | " + " | ".join(f"`{name}`" for name in names) + " |"
+    yield "|---" * (len(names) + 3) + "|"
+    for regime in league.regimes:
         cells = " | ".join(f"{league.rows[regime, name]['kept_ahead']:+.1f}" for name in names)
-        yield f"| {regime} | {league.mean('fedavg', regime):.1f} | {cells} |"
+        yield f"| {regime} | {league.rows[regime, 'fedavg']['runs']} | {league.mean('fedavg', regime):.1f} | {cells} |"
 
 
 def held(league, kind, methods):
@@ -300,14 +317,29 @@ def statements(league):
     yield recommendation(league)
 
 
-def newer_statement(league):
-    """Return a sentence with the regrets of all methods in the regimes of `newer_league`, the smallest first."""
-    worlds = list(league.worlds)
-    order = sorted((mean_regret(league, name, worlds), name) for name in league.methods)
-    shown = ", ".join(f"`{name}` {value:.1f}" for value, name in order)
+def newer_statement(league, older):
+    """Return a sentence with the smallest regrets in the regimes of `newer_league`.
+
+    Parameters
+    ----------
+    league : League
+        Of all methods.
+    older : sequence of str
+        Methods with scores in all regimes; the others are those of 2025 and 2026.
+    """
+    worlds, judged = list(league.worlds), judged_worlds(league)
+    newer = [name for name in league.methods if name not in older]
+    order = {name: mean_regret(league, name, worlds) for name in league.methods}
+    best = min(newer, key=order.get)
+    first = ", ".join(f"`{name}` {order[name]:.1f}" for name in sorted(order, key=order.get)[:3])
+    sure = [f"`{name}`" for name in newer if league.signed_rank(name)[0] >= SURE]
+    last = {name: mean_regret(league, name, judged) for name in league.methods}
+    ahead = [f"`{name}` {last[name]:.1f}" for name in sorted(last, key=last.get)[:3]]
     return (
-        f"- **With the methods of 2025 and 2026**, on {size_of(league, worlds)} of the third part, mean regrets against the "
-        f"best of {len(order)} methods are: {shown}."
+        f"- **With the methods of 2025 and 2026**, on {size_of(league, worlds)}, the smallest mean regrets against the best of "
+        f"{len(order)} methods are {first}. Of the five, `{best}` has the smallest, {order[best]:.1f} (`fedavg`: "
+        f"{order['fedavg']:.1f}); better than `fedavg` by 1 point with a probability of {SURE}: {', '.join(sure) or 'none'}. "
+        f"On the {parts_of(league)[-1]} part, the smallest are {', '.join(ahead)}."
     )
 
 
@@ -419,11 +451,15 @@ def code_statement():
 def tables():
     """Return {name: lines} of all tables."""
     league = stored_league()
-    out = {
-        "real newer": list(regret_table(newer := newer_league(), list(newer.worlds))),
+    return {
+        "real newer": list(regret_table(newer := newer_league())),
+        "real newer regimes": list(regime_table(newer)),
+        "real regrets": list(regret_table(league)),
+        "real worlds": list(world_table(league)),
+        "real regimes": list(regime_table(league)),
         "real frozen": list(frozen(league)),
         "real code": list(code_statement()),
-        "real statements": [*statements(league), newer_statement(newer)],
+        "real statements": [*statements(league), newer_statement(newer, league.methods)],
         "real recommendation": [recommendation(league)],
         "real short recommendation": [short_recommendation(league)],
         "real gaps": list(gap_table(league)),
@@ -431,7 +467,3 @@ def tables():
         "real advice": list(advice_table(league)),
         "real kinds": list(kind_table(league)),
     }
-    for part in parts_of(league):
-        out[f"real regrets {part}"] = list(regret_table(league, worlds_of(league, part)))
-        out[f"real {part}"] = list(difference_table(league, part))
-    return out

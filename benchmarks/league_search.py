@@ -1,35 +1,27 @@
-"""The same search for every method with scores in all regimes of league-real, in small regimes of the third part.
+"""The same search for every method in the regimes of league-real.
 
     python -m benchmarks.league_search -o DIR
+    python -m benchmarks.league_search -o DIR --only wine --methods auto
     python -m benchmarks.league --league real
 
 Each method has four settings: two learning rates times two values of one option (`SECOND`).  They are compared in one run each
 of seed 100, by the late agreement with the given labels of held-out samples (a fifth of each client).  Neither true labels nor
 test samples, nor the reported seeds 0 to 4, are read before the choice.  The reported runs train on all samples, with the
-chosen settings; if these are the defaults, the run is that of the stored cells.  A second call continues.
+chosen settings; if these are the defaults, the run is that of the stored cells.  A second call continues.  Stored results of
+regimes and methods that a call does not search are kept.
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from benchmarks import league_real
-from benchmarks.league_cells import ROOT, League, commit, read_lines, write_lines
+from benchmarks.league_cells import ROOT, League, commit, probabilities, read_lines, write_lines
 from fnlkit.reproduce import recipe, reproduce, search, stored
 
 LOG, CELLS = (ROOT / f"benchmarks/results/league-real-{name}.jsonl" for name in ("search", "searched"))
-# A small regime of each world of the third part, two of iris.
-REGIMES = (
-    "iris: 4 sites, clients(0.6, 0.5)",
-    "iris: 4 sites, skew 1, symmetric 0.3",
-    "circles: 6 sites, symmetric 0.3",
-    "s-curve: 6 sites, clients(0.5, 0.3)",
-    "friedman-2: 5 sites, raters",
-    "friedman-3: 5 sites, skew 1, shift 0.5, symmetric 0.3",
-    "plane: 5 sites, per client",
-    "sparse: 6 sites, clients(0.6, 0.5)",
-)
 RATE, SEED, HOLDOUT = {"lr": 0.03}, 100, "--holdout 0.2"
 # Searched methods, and the second value of an option of each; methods without a parameter of their own have fewer local epochs.
 SECOND = {
@@ -43,6 +35,8 @@ SECOND = {
     "fedem": {"method.warmup": 24},
     "auto": {"method.few": 20.0},
 }
+# Sets of methods from which one is chosen by held-out labels; None: all that were searched.
+AMONG = (None, ("fedem", "fedefc"))
 
 
 class Grid(search.Cell):
@@ -54,8 +48,8 @@ class Grid(search.Cell):
         self.left = [{}, RATE, second, RATE | second]
 
 
-def cells(plan):
-    """Return the Grids of a recipe in REGIMES, on federations with held-out samples."""
+def cells(plan, only=None, methods=tuple(SECOND)):
+    """Return the Grids of methods in the regimes of a recipe with the text `only`, on federations with held-out samples."""
     held = [
         regime | {"steps": [f"{step} {HOLDOUT}" if step.startswith("partition ") else step for step in regime["steps"]]}
         for regime in plan["regime"]
@@ -64,79 +58,146 @@ def cells(plan):
     searching = plan | {"regime": held, "search": {"budget": 4, "seeds": [SEED], "space": {"lr": [RATE["lr"]]}}}
     return [
         Grid(searching, held[number], number, place)
-        for name in REGIMES
-        for number, _ in reproduce.select_regimes(plan, name)
+        for number, _ in reproduce.select_regimes(plan, only)
         for place, entry in enumerate(recipe.entries(plan["regime"][number]))
-        if entry.label in SECOND
+        if entry.label in methods
     ]
 
 
-def run(folder, train):
-    """Search, train the reported seeds with the chosen settings, and write the log and the scores.
+def run(folder: Path, train: Callable, only: str | None = None, methods: Sequence[str] = tuple(SECOND)) -> dict[str, Exception]:
+    """Search, train the reported seeds with the chosen settings, and store the log and the scores.
 
     Parameters
     ----------
     folder : Path
     train : callable (jobs, folder) -> {name: error}
+    only : str or None
+        Text in the names of the regimes; default: all.
+    methods : sequence of str
+
+    Returns
+    -------
+    dict
+        {name: error} of failed jobs.
     """
     plan = recipe.load_recipe("league-real")
-    choices = search.search(cells(plan), folder / "search", lambda jobs: train(jobs, folder / "search"))
+    found = cells(plan, only, methods)
+    choices = search.search(found, folder / "search", lambda jobs: train(jobs, folder / "search"))
     chosen = search.choices_by_cell(choices)
-    jobs = [
-        job for name in REGIMES for job in reproduce.jobs(plan, only=name, chosen=chosen) if chosen.get((job.regime, job.label))
-    ]
+    jobs = [job for job in reproduce.jobs(plan, only=only, chosen=chosen) if chosen.get((job.regime, job.label))]
     failed = train(jobs, folder / "searched")
-    write_lines(LOG, read_lines(folder / "search" / search.LOG))
-    scores = reproduce.cells(jobs, folder / "searched", reproduce.DIGITS)
-    header = {"kind": stored.KIND, "title": "league-real, searched", "datasets": {}, "regimes": {}, "code": commit()}
-    write_lines(CELLS, [header, *scores])
+    searched = {cell.name for cell in found}
+    log = [line for line in read_lines(folder / "search" / search.LOG) if _name(line) in searched]
+    scores = [cell | {"code": commit()} for cell in reproduce.cells(jobs, folder / "searched", reproduce.DIGITS)]
+    header = {"kind": stored.KIND, "title": "league-real, searched", "datasets": {}, "regimes": {}}
+    write_lines(LOG, _merge(plan, read_lines(LOG), log, searched))
+    write_lines(CELLS, [header, *_merge(plan, read_lines(CELLS)[1:], scores, searched)])
     return failed
+
+
+def _name(line):
+    return line["regime"], line["method"]
+
+
+def _merge(plan, old, new, searched):
+    """Return new lines and the old ones of other regimes and methods, in the order of the recipe."""
+    order = {regime["name"]: i for i, regime in enumerate(plan["regime"])}
+    kept = [line for line in old if _name(line) not in searched]
+    return sorted([*kept, *new], key=lambda line: (order[line["regime"]], list(SECOND).index(line["method"])))
 
 
 @cache
 def searched():
-    """Return (League of the defaults, League of the searched settings, {(regime, method): chosen}) over common seeds."""
-    choices = {(line["regime"], line["method"]): line["chosen"] for line in read_lines(LOG) if "chosen" in line}
+    """Return Leagues of the defaults and of the searched settings, and the choices, in regimes in which all were searched.
+
+    Returns
+    -------
+    (League, League, dict)
+        Leagues over common seeds; {(regime, method): line of the log with the chosen values}.
+    """
+    choices = {_name(line): line for line in read_lines(LOG) if "chosen" in line}
+    everywhere = {regime for regime, _ in choices if all((regime, name) in choices for name in SECOND)}
     defaults = [
         cell
         for cell in stored.read_cells(str(league_real.CELLS))[1]
-        if (cell["regime"], cell["method"]) in choices and cell["regime"] in REGIMES
+        if cell["regime"] in everywhere and cell["method"] in SECOND
     ]
-    found = {(cell["regime"], cell["method"]): cell for cell in stored.read_cells(str(CELLS))[1]}
-    after = [found.get((cell["regime"], cell["method"]), cell) for cell in defaults]
+    found = {_name(cell): cell for cell in stored.read_cells(str(CELLS))[1]}
+    after = [found.get(_name(cell), cell) for cell in defaults]
     seeds = set.intersection(*(set(cell["kept"]) for cell in after))
-    return *(League(league_real.keep_seeds(cells, seeds)) for cells in (defaults, after)), choices
+    both = [league_real.keep_seeds(each, seeds) for each in (defaults, after)]
+    return *map(League, both), {name: line for name, line in choices.items() if name[0] in everywhere}
+
+
+def regret(league, picked, reference):
+    """Return (mean over worlds, largest) of the points that picked methods are behind the best one of a reference League.
+
+    Parameters
+    ----------
+    league, reference : League
+    picked : dict of str to str
+        A method for each regime.
+    """
+    best = {regime: max(reference.mean(name, regime) for name in reference.methods) for regime in picked}
+    lost = {regime: best[regime] - league.mean(name, regime) for regime, name in picked.items()}
+    return mean(league_real.by_world(lost, lost.get).values()), max(lost.values())
 
 
 def table():
-    """Yield mean regrets and differences of each method with its defaults and with searched settings."""
+    """Yield regrets of each method with its defaults and with searched settings, and the gain with its test over worlds."""
     before, after, choices = searched()
     worlds, regimes = list(before.worlds), before.regimes
-    yield "| method | regret, defaults | regret, searched | gain | worlds ahead / behind by 1 point | other settings chosen |"
-    yield "|---|---|---|---|---|---|"
+    yield "| method | regret, defaults | regret, searched | gain | P(better) | P(worse) | other settings chosen |"
+    yield "|---|---|---|---|---|---|---|"
     for name in sorted(after.methods, key=lambda each: league_real.mean_regret(after, each, worlds)):
         regrets = " | ".join(f"{league_real.mean_regret(league, name, worlds):.1f}" for league in (before, after))
         gains = league_real.by_world(regimes, lambda regime, name=name: after.mean(name, regime) - before.mean(name, regime))
-        ahead, behind = (sum(sign * gain >= 1 for gain in gains.values()) for sign in (1, -1))
-        other = sum(bool(choices[regime, name]) for regime in regimes)
-        cells = f"{regrets} | {mean(gains.values()):+.1f} | {ahead} / {behind} | in {other} of {len(regimes)} regimes"
-        yield f"| `{name}` | {cells} |"
+        error = stdev(gains.values()) / len(gains) ** 0.5
+        better, _, worse = probabilities(list(gains.values()), f"searched {name}")
+        other = sum(bool(choices[regime, name]["chosen"]) for regime in regimes)
+        facts = f"{mean(gains.values()):+.1f} ± {error:.1f} | {better:.2f} | {worse:.2f} | in {other} of {len(regimes)} regimes"
+        yield f"| `{name}` | {regrets} | {facts} |"
+
+
+def choice_statements():
+    """Yield regrets of the choice of a method, and of its settings, by held-out given labels."""
+    before, after, choices = searched()
+    yield f"Searched: {league_real.size_of(before, list(before.worlds))}."
+    for names in AMONG:
+        names = names or before.methods
+        picked = [
+            {regime: max(names, key=lambda name: choices[regime, name][score]) for regime in before.regimes}
+            for score in ("own_score", "score")
+        ]
+        (defaults, worst), (settings, least) = (
+            regret(league, each, before) for league, each in zip((before, after), picked, strict=True)
+        )
+        single = {name: regret(before, dict.fromkeys(before.regimes, name), before)[0] for name in names}
+        best = min(single, key=single.get)
+        shown = f"all {len(names)} methods" if len(names) > 2 else " and ".join(f"`{name}`" for name in names)
+        yield (
+            f"- **Chosen by held-out labels among {shown}:** a mean regret of {defaults:.1f} (at most {worst:.1f}) with "
+            f"defaults, and {settings:.1f} (at most {least:.1f}) with searched settings. Always `{best}` with defaults: "
+            f"{single[best]:.1f}."
+        )
 
 
 def tables():
-    """Return {name: lines} of the table of the search."""
-    return {"real search": list(table())}
+    """Return {name: lines} of the table and the statements of the search."""
+    return {"real search": list(table()), "real choice": list(choice_statements())}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("-o", "--folder", type=Path, required=True)
+    parser.add_argument("--only", help="regimes with this text in the name; default: all")
+    parser.add_argument("--methods", default=",".join(SECOND), help="separated by commas; default: all")
     options = parser.parse_args()
 
     def train(jobs, folder):
         return reproduce.run(jobs, folder, at_once=1, on_done=lambda job, error: print(job.name, error or "", flush=True))
 
-    if failed := run(options.folder, train):
+    if failed := run(options.folder, train, options.only, options.methods.split(",")):
         raise SystemExit("\n".join(f"{name}: {error}" for name, error in failed.items()))
 
 

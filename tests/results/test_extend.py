@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.extend import FIRST, extend
+from benchmarks.extend import FIRST, drop, extend
 from benchmarks.league_cells import SCORES
 from fnlkit.errors import InputError
 
@@ -24,5 +24,19 @@ def test_seeds_and_methods_are_added_and_equal_scores_are_recorded():
 def test_a_stored_score_that_differs_is_refused(score):
     new = cell("m", **{"0": 50.0, "1": 51.0})
     new[score] = {"0": 50.1, "1": 51.0}
-    with pytest.raises(InputError, match="m, 'a: b', seed 0: .* run all seeds of a method with the same code"):
+    with pytest.raises(InputError, match="m, 'a: b', seed 0: .* run all its regimes and seeds again and add --replace"):
         extend([cell("m", **{"0": 50.0})], [new], "abc")
+
+
+def test_a_method_with_new_code_replaces_all_its_stored_scores():
+    old = [cell("m", **{"0": 50.0, "1": 51.0}), cell("n", **{"0": 1.0})]
+    new = [cell("m", **{"0": 60.0, "1": 61.0, "2": 62.0})]
+    assert drop(old, new, ["m"]) == old[1:] and drop(old, new, [""]) == old
+    kept, replaced = extend(drop(old, new, ["m"]), new, "abc")
+    assert kept["method"] == "n" and replaced["kept"] == new[0]["kept"] and replaced["codes"] == {"abc": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(("new", "seed"), [([], 0), ([cell("m", **{"0": 60.0})], 1)])
+def test_a_method_is_not_replaced_in_a_part_of_its_regimes_and_seeds(new, seed):
+    with pytest.raises(InputError, match=f"--replace m.: no new run in 'a: b' of seed {seed}"):
+        drop([cell("m", **{"0": 50.0, "1": 51.0})], new, ["m"])
