@@ -37,7 +37,7 @@ _KNOWN = {
     "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
     "small-table": (
         "fnlkit.datasets.small_tables:small_table",
-        "small tables of several sites, drawn with scikit-learn: small-table(source=wine)",
+        "small tables of several sites, from scikit-learn or your table: small-table(source=wine)",
     ),
     "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),
     "fashion-mnist": ("fnlkit.datasets.known:fashion_mnist", "70,000 articles of clothing, 28x28"),

@@ -1,13 +1,15 @@
-"""Draw small tables of several sites from the data sets and generators of scikit-learn."""
+"""Draw small tables of several sites from a table, or from the data sets and generators of scikit-learn."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 
-from fnlkit.components.parameters import Natural, NotNegative, Range, check_arguments
+from fnlkit.components.parameters import Natural, NotNegative, Range, SpecText, check_arguments
+from fnlkit.components.spec import format_value
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.errors import InputError
+from fnlkit.datasets.loading import load, registry
+from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
 
 # Rows of a generated table beyond those of the sites.
@@ -32,14 +34,13 @@ _NUMBERS = {
     "plane": ("make_regression", {"n_features": 20, "n_informative": 8, "noise": 50.0}, 3),
     "sparse": ("make_sparse_uncorrelated", {"n_features": 10}, 2),
 }
-Source = Literal["breast-cancer", "wine", "digits", "iris", "diabetes", "clusters", "shells", "hastie", "moons", "blobs",
-                 "circles", "friedman", "friedman-2", "friedman-3", "swiss-roll", "s-curve", "plane", "sparse"]  # fmt: skip
+SOURCES = (*_BUNDLED, "diabetes", *_CLASSES, *_NUMBERS)
 
 
 @check_arguments
 def small_table(
     *,
-    source: Source = "breast-cancer",
+    source: SpecText = "breast-cancer",
     sites: Annotated[int, Range(2, 100)] = 5,
     rows: Annotated[int, Range(10, 1000)] = 60,
     sizes: NotNegative = 0.4,
@@ -58,12 +59,13 @@ def small_table(
     Parameters
     ----------
     source : str
-        Data set or generator of scikit-learn.  The classes of numbers are parts of equal size: halves of ``diabetes``,
-        ``friedman``, ``friedman-2`` and ``sparse``, thirds of ``friedman-3`` and ``plane``, quarters of ``swiss-roll`` and
-        ``s-curve``.
+        One of `SOURCES`, the data sets and generators of scikit-learn, or another data set of vectors, such as a CSV file.  The
+        classes of numbers are parts of equal size: halves of ``diabetes``, ``friedman``, ``friedman-2`` and ``sparse``, thirds
+        of ``friedman-3`` and ``plane``, quarters of ``swiss-roll`` and ``s-curve``.  The sites of another data set are not
+        used, all its rows can be drawn, and its labels count as true if it declares no true labels.
     sites : int
     rows : int
-        Mean rows of a site.
+        Mean rows of a site.  A quarter of the rows of each class stays for testing.
     sizes : float >= 0
         Standard deviation of the logarithm of a site's rows.  A site has at least 10 rows.
     skew : float >= 0
@@ -78,12 +80,18 @@ def small_table(
     Raises
     ------
     InputError
-        If the data set of `source` has too few rows for the sites and 50 test rows.
+        If the data set of `source` has too few rows for the sites and 50 test rows, or has no single class per row.
     """
-    rng = stream(number, f"small-table {source}")
-    x, y, names = _pool(source, sites * rows + TESTED, int(rng.integers(2**31)))
+    if source in SOURCES:
+        rng = stream(number, f"small-table {source}")
+        x, y, names = _pool(source, sites * rows + TESTED, int(rng.integers(2**31)))
+    else:
+        table = _table(source, where=where, download=download)
+        # The checksum instead of the name: the same table in another folder gives the same sites.
+        rng, source = stream(number, f"small-table {table.checksum}"), format_value(table.name)
+        x, y, names = _rows(table)
     site = _sites(rng, y, np.round(_scaled(rng.lognormal(0, sizes, sites)) * sites * rows), skew)
-    if (site < 0).sum() < LEAST_TESTED:
+    if (site < 0).sum() < LEAST_TESTED or len(y) < sites * rows + LEAST_TESTED:
         raise InputError(
             f"small-table: {source} has {len(y):,} rows, too few for {sites} sites of {rows} rows and {LEAST_TESTED} test "
             "rows; decrease `sites` or `rows`"
@@ -104,6 +112,26 @@ def small_table(
         samples=lambda: (x[train], x[~train]),
         fields={"site": np.array([f"site-{number:02d}" for number in site[train]])},
     )
+
+
+def _table(source, *, where, download):
+    """Return another data set than scikit-learn's."""
+    if source.replace("-", "").isalnum() and source not in registry() and not Path(source).exists():
+        raise InputError(
+            f"small-table: no source {source!r}{nearest(source, SOURCES)}; give {', '.join(SOURCES)}, or a data set such as a "
+            "CSV file"
+        )
+    table = load(source, cache=where, download=download)
+    if table.kind != "vector" or table.task != "classification" or table.no_class is not None or table.sample_of is not None:
+        raise InputError(f"small-table: {source} is no table with one class per row; give a table, such as a CSV file")
+    return table
+
+
+def _rows(table):
+    """Return (x (n, d), y (n,), class names) of the training and test rows of a data set, with true labels if it has them."""
+    train = table.y_train if table.truth is None else table.truth
+    x = np.concatenate([np.asarray(part, np.float64) for part in (table.x_train, table.x_test)])
+    return x, np.concatenate([train, table.y_test]), table.class_names
 
 
 def _pool(source, rows, seed):
