@@ -1,4 +1,4 @@
-"""Write the data sets of the recipe `league2` that do not come with fnlkit.
+"""Write the data sets of the recipes `league2` and `league-real` that do not come with fnlkit.
 
     fnlkit embed --dataset cifar10-20k.npz --backbone 'efficientnet-lite0(size=128)' -o emb.npz
     python -m benchmarks.worlds --data DIR --images cifar10-20k.npz --features emb.npz -o league2
@@ -6,10 +6,20 @@
 
 DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the
 Free Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
+
+The fourth part of `league-real` also reads jira/jira.npz (Yatish 2019, data of the R package Rnalytica: arrays x, given, true,
+project and release), cifar-10-100n/ (data/cifar10n.md) with features of training images 10,000 to 19,999 of CIFAR-10, and the
+folder `classification` of github.com/renatopp/arff-datasets at commit c59f172 as arff/:
+
+    fnlkit embed --dataset cifar10-next.npz --backbone 'efficientnet-lite0(size=128)' -o next.npz
+    python -m benchmarks.worlds --data DIR --people-images cifar10-next.npz --people-features next.npz -o league-real
 """
 
 import argparse
 import io
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +29,21 @@ from benchmarks.features import components
 from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.datasets.features import with_features
+from fnlkit.datasets.relabeled import read_column
+from fnlkit.kernels.streams import stream
 from fnlkit.models.spectrograms import log_mel
 
 TEST_IMAGES, FRAMES, SIZE = 4_000, 16, 128
+# Images with labels of people: the training images from number 10,000 on, of which the first 8,000 are training samples.
+FIRST_IMAGE, TRAINED = 10_000, 8_000
+# Test files of a project of JIRA with, and as many without a bug.
+TEST_FILES = 40
+# Tables of the fourth part by file in arff/.  Only numeric columns are features: those of vowel that are not name the speaker.
+TABLES = {
+    "column": "column3C", "glass": "glass", "ionosphere": "ionosphere", "letter": "letter", "segment": "segment",
+    "sonar": "sonar", "spambase": "spambase", "vehicle": "vehicle", "vowel": "vowel",
+}  # fmt: skip
+MOST_ROWS = 5_000  # only letter has more
 
 
 def images(options):
@@ -87,14 +109,95 @@ def scans(options):
             "site_train": data.fields["site"], "x_test": np.asarray(data.x_test), "y_test": data.y_test}  # fmt: skip
 
 
-WORLDS = {
+def jira(options, by, files):
+    """Return files of nine software projects with the heuristic labels, and test files of the last releases with true labels.
+
+    Half of the training files of a site and half of the test files truly have a bug.  Only 10 % of all files have one, so that
+    always "no bug" would be right for most.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+    by : str
+        Sites: "project" or "release".
+    files : int
+        Training files of a site.
+    """
+    z = dict(np.load(options.data / "jira" / "jira.npz"))
+    train, test = jira_rows(z["project"], z["release"], z["true"], by, files)
+    x = np.sign(z["x"]) * np.log1p(np.abs(z["x"]))
+    middle, spread = x[train].mean(0), np.maximum(x[train].std(0), 1e-9)
+    x_train, x_test = (((x[rows] - middle) / spread).astype(np.float32) for rows in (train, test))
+    given, true = z["given"].astype(np.int64), z["true"].astype(np.int64)
+    return {"x_train": x_train, "y_train": given[train], "y_train_true": true[train], "site_train": z[by][train],
+            "x_test": x_test, "y_test": true[test], "class_names": np.array(["no bug", "bug"])}  # fmt: skip
+
+
+def jira_rows(project, release, true, by, files):
+    """Return the rows of training files, and of test files: those of the last release of each project."""
+    last = [max(np.unique(release[project == name]), key=_version) for name in np.unique(project)]
+    tested, rng = np.isin(release, last), stream(0, f"jira {by}")
+    train = _balanced(rng, np.where(tested, "", project if by == "project" else release), true, files // 2)
+    return train, _balanced(rng, np.where(tested, project, ""), true, TEST_FILES)
+
+
+def _version(release):
+    """Return the numbers in the name of a release."""
+    return [int(number) for number in re.findall(r"\d+", release)]
+
+
+def _balanced(rng, group, label, count):
+    """Return random rows, `count` of each label in each group but ""."""
+    return np.concatenate(
+        [
+            rng.permutation(np.flatnonzero((group == name) & (label == value)))[:count]
+            for name in np.unique(group[group != ""])
+            for value in (0, 1)
+        ]
+    )
+
+
+def people_images(options, column):
+    """Return principal components of image features with labels of people (CIFAR-10N), the last 2,000 images for testing."""
+    path = options.data / "cifar-10-100n/data/CIFAR-10_human.pt"
+    path.stat()  # raises FileNotFoundError
+    data = with_features(datasets.load(options.people_images), options.people_features)
+    rows = slice(FIRST_IMAGE, FIRST_IMAGE + len(data.y_train))
+    given, true = (read_column(str(path), name)[rows].astype(np.int64) for name in (column, "clean_label"))
+    if not np.array_equal(true, data.y_train):
+        raise SystemExit(f"{options.people_images}: expected the training images of CIFAR-10 from number {FIRST_IMAGE:,} on")
+    x = np.asarray(data.x_train)
+    x_train, x_test = components(x[:TRAINED], x[TRAINED:], SIZE)
+    return {"x_train": x_train, "y_train": given[:TRAINED], "y_train_true": true[:TRAINED], "x_test": x_test,
+            "y_test": true[TRAINED:]}  # fmt: skip
+
+
+def table_text(path):
+    """Return an ARFF file as CSV text: numeric columns, and the last column as `label`."""
+    from scipy.io import arff
+
+    path.stat()  # raises FileNotFoundError
+    rows, about = arff.loadarff(path)
+    numeric = [name for name, kind in zip(about.names(), about.types(), strict=True) if kind == "numeric"]
+    label = [value.decode() for value in rows[about.names()[-1]]]
+    lines = zip(*([f"{value:.10g}" for value in rows[name]] for name in numeric), label, strict=True)
+    return "\n".join(",".join(line) for line in [(*numeric, "label"), *list(lines)[:MOST_ROWS]]) + "\n"
+
+
+WORLDS: dict[str, Callable[[argparse.Namespace], dict[str, np.ndarray]]] = {
     "images": images,
     "text": lambda options: titles(options, "train_clean"),
     "weak": lambda options: titles(options, "train_clean_noisy_labels"),
     "speech": speech,
     "annotators": annotators,
     "scans": scans,
-}
+    "jira": partial(jira, by="project", files=150),
+    "jira-releases": partial(jira, by="release", files=50),
+    **{f"cifar10n-{name}": partial(people_images, column=column)
+       for name, column in (("aggregate", "aggre_label"), ("random", "random_label1"), ("worst", "worse_label"))},
+}  # fmt: skip
+# Options without which a world is left out.
+NEEDED = {"images": "features", **{name: "people_features" for name in WORLDS if name.startswith("cifar10n")}}
 
 
 def main():
@@ -102,25 +205,40 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/, next to fsdd.npz")
     parser.add_argument("--images", help="CIFAR-10 as npz, first 20,000 training images")
     parser.add_argument("--features", help="features of --images by `fnlkit embed`")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs of `league2`")
+    parser.add_argument("--people-images", help="CIFAR-10 as npz, training images 10,000 to 19,999")
+    parser.add_argument("--people-features", help="features of --people-images by `fnlkit embed`")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs of the recipe")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     for name, make in WORLDS.items():
-        target = options.output / f"{name}.npz"
-        if target.exists():
-            continue
-        try:
-            arrays = make(options) if name != "images" or options.features else None
-        except FileNotFoundError as error:
-            print(f"{name}: left out, {error.filename} is missing")
-            continue
-        if arrays is None:
-            print("images: left out, give --images and --features")
-            continue
-        made = io.BytesIO()
-        np.savez(made, **arrays)
-        saving.write_bytes([made.getbuffer()], str(target))
-        print(f"{target}: {len(arrays['x_train']):,} training and {len(arrays['x_test']):,} test samples")
+        write(options.output / f"{name}.npz", name, options, partial(arrays_bytes, make))
+    for name, file in TABLES.items():
+        place = options.data / "arff" / f"{file}.arff"
+        write(options.output / f"{name}.csv", name, options, lambda _, place=place: table_text(place).encode())
+
+
+def write(target, name, options, make):
+    """Write a world to a file that does not exist yet, and print its size or why it is left out."""
+    if target.exists():
+        return
+    if not getattr(options, need := NEEDED.get(name, "data")):
+        print(f"{name}: left out, give --{need.replace('_', '-')} and the images")
+        return
+    try:
+        content = make(options)
+    except FileNotFoundError as error:
+        print(f"{name}: left out, {error.filename} is missing")
+        return
+    saving.write_bytes([content], str(target))
+    data = datasets.load(target)
+    print(f"{target}: {len(data.y_train):,} training and {len(data.y_test):,} test samples")
+
+
+def arrays_bytes(make, options):
+    """Return the arrays of a world as an npz."""
+    made = io.BytesIO()
+    np.savez(made, **make(options))
+    return made.getbuffer()
 
 
 if __name__ == "__main__":
