@@ -84,6 +84,25 @@ def drop(old, new, methods):
     return [cell for cell in old if cell["method"] not in methods]
 
 
+def add_regimes(header, prints, checksums):
+    """Return the header with the regimes that have their first runs.
+
+    Parameters
+    ----------
+    header : dict
+        First line of the stored cells.
+    prints : dict of str to str
+        Fingerprints of all regimes of the recipe.
+    checksums : dict of str to str
+        Checksum of the data set of each regime with runs.
+    """
+    new = {regime: prints[regime] for regime in checksums if regime not in header["regimes"]}
+    return header | {
+        "regimes": header["regimes"] | new,
+        "datasets": header["datasets"] | {regime: checksums[regime] for regime in new},
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("league", help="name of a recipe with stored cells")
@@ -109,6 +128,8 @@ def run(options):
     stored.must_fit(header, str(path), plan, jobs, options.folder)
     new = reproduce.cells(jobs, options.folder, reproduce.DIGITS)
     found = extend(drop(old, new, options.replace.split(",")), new, options.code or commit())
+    checksums = {regime: meta["dataset_checksum"] for regime, meta in stored.metas(jobs, options.folder).items()}
+    header = add_regimes(header, stored.fingerprints(plan), checksums)
     order = {regime["name"]: i for i, regime in enumerate(plan["regime"])}
     write_lines(path, [header, *sorted(found, key=lambda cell: order[cell["regime"]])])
     print(f"{path}: {len(found)} cells, {sum(len(cell['kept']) for cell in found)} runs; add to data/cells/versions.toml:")

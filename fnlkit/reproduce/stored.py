@@ -98,8 +98,7 @@ def write_cells(
     if not found:
         raise InputError(f"`export` {target}: no run in {folder} is finished")
     machine = {"engine", "cpu_capability", "torch"}
-    first = {job.regime: path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists()}
-    about = {regime: Run.read(str(path)).meta for regime, path in first.items()}
+    about = metas(all_jobs, folder)
     header = {
         "kind": KIND,
         "title": recipe.get("title", ""),
@@ -112,6 +111,12 @@ def write_cells(
     lines = [header, *({**cell, "seconds": round(cell["seconds"], 1)} for cell in found)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
     return len(found)
+
+
+def metas(all_jobs: Sequence[Job], folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Return {regime: metadata of a finished run} of the regimes with runs in a folder."""
+    first = {job.regime: path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists()}
+    return {regime: Run.read(str(path)).meta for regime, path in first.items()}
 
 
 def _plan(recipe):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.extend import FIRST, drop, extend
+from benchmarks.extend import FIRST, add_regimes, drop, extend
 from benchmarks.league_cells import SCORES
 from fnlkit.errors import InputError
 
@@ -40,3 +40,11 @@ def test_a_method_with_new_code_replaces_all_its_stored_scores():
 def test_a_method_is_not_replaced_in_a_part_of_its_regimes_and_seeds(new, seed):
     with pytest.raises(InputError, match=f"--replace m.: no new run in 'a: b' of seed {seed}"):
         drop([cell("m", **{"0": 50.0, "1": 51.0})], new, ["m"])
+
+
+def test_a_regime_with_its_first_runs_is_added_to_the_header():
+    """Regime b has runs, c has none; the stored a is not changed."""
+    header = {"kind": "k", "regimes": {"a": "1"}, "datasets": {"a": "x"}}
+    added = add_regimes(header, {"a": "9", "b": "2", "c": "3"}, {"a": "z", "b": "y"})
+    assert added == {"kind": "k", "regimes": {"a": "1", "b": "2"}, "datasets": {"a": "x", "b": "y"}}
+    assert header["regimes"] == {"a": "1"}
