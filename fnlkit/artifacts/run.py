@@ -97,6 +97,8 @@ class Run:
         if not self.finished or stopped or trained == self.settings["rounds"]:
             return ""
         visits, budget = self.traffic.client_rounds, self.settings["rounds"]
+        if "folds" in (self.meta.get("needs") or ()):
+            return f"{visits:,} client-rounds of several trainings of {budget:,} rounds"
         return f"{visits:,} client-rounds (the budget of {budget:,} rounds; here, cohorts differ in size)"
 
     def to_pandas(self) -> pandas.DataFrame:

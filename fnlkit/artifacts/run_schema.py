@@ -147,6 +147,7 @@ _META = _fields(
     optional={
         "embedding": _or_none(_text),
         "features": _or_none(_fields(path=_text, sha256=_text)),
+        "committee": partial(_whole, high=2**10),
         "frozen": _or_none(_text),
         "head": _or_none(partial(_whole, high=2**20)),
         "needs": _or_none(_each(_text)),

@@ -111,6 +111,8 @@ PROTECTIONS = {
 AGGREGATED = ("start", "slots", "ids", "memory")
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
+# Parameters of a method that are lists of methods: of=[fedem, rofl].
+_METHOD_LISTS = ("of",)
 # Parameters of a method that are other components: table, kind, arguments supplied by the method, an example.
 _PART_PARAMETERS = {
     "regularizer": (REGULARIZERS, "regularizer", (), "flr(strength=3)"),
@@ -140,6 +142,9 @@ def method(spec: str | Spec) -> partial[Any]:
     function = find(spec, METHODS, "method")
     nested = {}
     for key, value in spec.parameters.items():
+        if key in _METHOD_LISTS:
+            nested[key] = [method(each) for each in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
+            continue
         if key not in (*_METHOD_PARAMETERS, *_PART_PARAMETERS) or (key in _PART_PARAMETERS and value is None):
             continue
         table, what, given, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
@@ -153,8 +158,15 @@ def method(spec: str | Spec) -> partial[Any]:
     return bound
 
 
+def _specs(value, where):
+    """Return a list of specs, after checking that it is one."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, Spec) for each in value):
+        raise InputError(f"{where} is {format_value(value)}; write a list of methods, for example [fedem, rofl(forget=0.3)]")
+    return value
+
+
 def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield a method with bound parameters, then the methods that it runs as a stage (parameter `usual`).
+    """Yield a method with bound parameters, then the methods that it runs (parameters `usual` and `of`).
 
     Parameters
     ----------
@@ -164,7 +176,10 @@ def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[...,
     bound = spec if callable(spec) else method(spec)
     while callable(bound):
         yield bound
-        bound = arguments_of(bound).get("usual")
+        given = arguments_of(bound)
+        for each in given.get("of", ()):
+            yield from walk_stages(each)
+        bound = given.get("usual")
 
 
 def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:

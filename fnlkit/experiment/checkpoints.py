@@ -95,6 +95,7 @@ def _metadata(experiment):
         "head": experiment.head,
         "frozen": experiment.network.frozen,
         "pair": "pair" in experiment.plan.needs,
+        "committee": experiment.committee,
         "needs": sorted(experiment.plan.needs),
         "own": experiment.user_files,
         "provenance": experiment.provenance,
@@ -172,12 +173,13 @@ def resume(experiment: Any, run: Run) -> None:
     InputError
         If the run was made with other settings, data or code.
     """
-    _check(experiment, run)
+    check(experiment, run)
     _replay(experiment, run)
     _restore(experiment, run)
 
 
-def _check(experiment, run):
+def check(experiment: Any, run: Run) -> None:
+    """Raise InputError if a run was made with other settings, data or code; parameters as for `resume`."""
     _check_settings(experiment.settings, run)
     _check_federation(experiment.federation, experiment.dataset, run)
     _check_code(experiment.user_files, run)

@@ -91,6 +91,7 @@ class Experiment:
         self.history, self.records, self.finished = [], {}, False
         self.times, self._earlier_seconds, self._start = [], 0.0, None
         self._evaluated_at, self._committed_rounds = 0, 0
+        self.committee = 0  # number of networks that predict together; 0 for a single network
         self._constant = None  # the class, if the last evaluated model predicts only one
         self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in plan.needs else None
         self.provenance = list(federation.meta.get("provenance", []))
@@ -291,10 +292,14 @@ class Experiment:
         count = self.measured.clients
         if count:  # each client receives the model and replies its number of agreements and its sum of losses
             self.clients.count_traffic("held_out", up=16 * count, down=count * weights.numel() * weights.element_size())
-        logits = self.clients.predict(weights, self.measured.x).cpu()
+        logits = self._logits(weights, self.measured.x).cpu()
         predicted, labels = logits.argmax(-1).unique(), self.measured.labels[self.measured.name].unique()
         self._constant = int(predicted) if len(predicted) == 1 < len(labels) else None
         return self.measured.scores(logits)
+
+    def _logits(self, weights, x):
+        """Return the logits (n, C) of a model for raw samples."""
+        return self.clients.predict(weights, x)
 
     def _true_of_clients(self):
         """Return the true labels of all clients' samples, client by client."""

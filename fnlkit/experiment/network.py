@@ -32,6 +32,7 @@ def build_network(
     kind: str | None = None,
     head: int = 0,
     pair: bool = False,
+    committee: int = 0,
     precision: str = "fp32",
     device: str = "cpu",
 ) -> Network:
@@ -49,6 +50,8 @@ def build_network(
         Width of the second output that AKD trains (fnlkit.models.head); 0 for none.
     pair : bool
         Two such networks with different initial weights (fnlkit.models.pair).
+    committee : int
+        Number of networks that predict together (fnlkit.models.committee); 0 for a single network.
     precision : str
         A key of fnlkit.client.inputs.PRECISIONS.
     device : str
@@ -64,6 +67,11 @@ def build_network(
         from fnlkit.models.pair import Pair
 
         module = Pair(module, build(spec, input_shape=input_shape, classes=classes, seed=other, kind=kind))
+    if committee:
+        from fnlkit.models.committee import Committee
+
+        more = [build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind) for _ in range(committee - 1)]
+        module = Committee([module, *more])
     if head:
         from fnlkit.models.head import WithHead
 
@@ -150,6 +158,7 @@ def network_of(run: Run, *, device: str = "cpu") -> Network:
         kind=run.meta.get("samples", {}).get("kind"),
         head=int(run.meta.get("head") or 0),
         pair=bool(run.meta.get("pair")),
+        committee=int(run.meta.get("committee") or 0),
         precision=run.settings["precision"],
         device=device,
     )

@@ -51,10 +51,10 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and own in scored[-1]:  # a measure of the user
         out[f"{own}_last"] = scored[-1][own]
-    if run.history and "rows_per_feature" in run.history[0]:
+    if run.finished and any(name.startswith("weight_") for name in run.history[-1]):
         from fnlkit.methods.auto import explain_choice  # imports torch
 
-        out["choice"] = explain_choice(run.history)
+        out["choice"] = explain_choice(run.history[-1])
     if target is not None:
         hit = next((row for row in scored if row[name] >= target), None)
         out["target"] = target

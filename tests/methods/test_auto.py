@@ -1,142 +1,242 @@
-"""Method auto: classifiers of the other clients, the choice, every engine, and runs after a stop."""
+"""Method auto: folds, weights, the committee, runs after a stop, refusals; and that it is not behind where a method fails."""
+
+import dataclasses
+import types
 
 import numpy as np
 import pytest
 import torch
 
 from fnlkit import noise, pipeline
-from fnlkit.client.client import LocalModel
-from fnlkit.client.failure import Failure
-from fnlkit.methods.auto import compare_borders, explain_choice
+from fnlkit.artifacts.run import Run
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment
+from fnlkit.experiment.crossfit import GUESSES, CrossFit, assign_folds, without
+from fnlkit.experiment.network import load_trained
+from fnlkit.experiment.scale import Scale
+from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition
+from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import late_score, summary
-from tests.engines.test_engines import ENGINES, agree, run
-from tests.engines.test_resume import finish
+from fnlkit.results.measured import predictions
 from tests.experiment.test_experiment import problem, reread, same, settings
-from tests.toy import toy, train
+
+TWO = "auto(of=[fedavg, flr(strength=2)], folds=3)"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("few", [0, 1e9])
-def test_each_choice_trains_alike_on_every_engine(few, engine):
-    method = f"auto(few={few})"
-    found = run(engine, method, "fedavg", "uniform", rounds=8)
-    agree(found, run("sequential", method, "fedavg", "uniform", rounds=8))
-    assert not [note for note in found[0].notes if engine in note]
+def finish(given, chosen, stop_after=None, resume=None, **options):
+    left = []
+
+    def on_round(row):
+        if stop_after is not None and row["round"] == stop_after:
+            raise KeyboardInterrupt
+
+    experiment = CrossFit(*given, chosen, engine="sequential", resume=resume, **options)
+    try:
+        return experiment.run(on_round=on_round, checkpoint=left.append)
+    except KeyboardInterrupt:
+        return left[-1] if left else None
 
 
-def test_with_many_samples_auto_is_fedem():
-    whole = finish(problem(), settings("auto(few=0)", rounds=12), "sequential")
-    assert torch.equal(whole.weights, finish(problem(), settings("fedem", rounds=12), "sequential").weights)
-    assert f"auto chose fedem: there are {whole.history[0]['rows_per_feature']:.1f} samples" in explain_choice(whole.history)
+def test_weights_are_those_of_a_bootstrap_of_the_samples():
+    rng = np.random.default_rng(5)
+    base = rng.random(400)
+    hits = np.stack([base < 0.6, (base < 0.6) ^ (rng.random(400) < 0.05), rng.random(400) < 0.6]).astype(float)
+    best = [hits[:, rng.integers(0, 400, 400)].mean(1) for _ in range(4000)]
+    naive = np.bincount([means.argmax() for means in best], minlength=3) / 4000
+    assert naive.min() > 0.05  # no method is left out
+    assert find_weights(hits, np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
 
 
-@pytest.mark.parametrize("curved", [0, 1])
-def test_with_few_samples_the_classifiers_decide(curved):
-    """Their draws follow two more rounds, so that weights differ from those of the chosen method."""
-    history = finish(problem(), settings(f"auto(few=1e9, curved={curved})", rounds=12), "sequential").history
-    bent = history[0]["curved_agreement"] - history[0]["linear_agreement"] >= curved
-    chosen = "fedem" if bent else "confident-learning"
-    alone = finish(problem(), settings(chosen, rounds=12), "sequential").history
-    assert {row["stage"] for row in history} == {row["stage"] for row in alone}
-    assert f"auto chose {chosen}: " in explain_choice(history) and "a linear classifier" in explain_choice(history)
+def test_equal_methods_share_a_weight_and_no_samples_are_refused():
+    assert find_weights(np.array([[1, 0, 1]] * 2), np.random.default_rng(0)) == pytest.approx([0.5, 0.5], abs=0.03)
+    assert find_weights(np.array([[1.0], [0.0]]), np.random.default_rng(0)).tolist() == [1, 0]
+    with pytest.raises(InputError, match="no samples"):
+        find_weights(np.zeros((2, 0)), np.random.default_rng(0))
 
 
-def gaussian(x, y, classes):
-    """Return a classifier with class means, class shares and the covariance plus its mean variance, by plain sums."""
-    number = np.array([(y == c).sum() for c in range(classes)]) + 1.0
-    means = np.array([x[y == c].sum(0) for c in range(classes)]) / number[:, None]
-    covariance = (x.T @ x - sum(n * np.outer(m, m) for n, m in zip(number, means, strict=True))) / len(y)
-    inverse = np.linalg.inv(covariance + np.eye(x.shape[1]) * np.trace(covariance) / x.shape[1])
-    return lambda z: np.array(
-        [z @ inverse @ m - 0.5 * m @ inverse @ m + np.log(n / number.sum()) for n, m in zip(number, means, strict=True)]
-    ).argmax(0)
+def noisy_labels(matrix, n=20_000, seed=0):
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, len(matrix), n)
+    return true, (rng.random(n)[:, None] > np.cumsum(matrix, 1)[true]).sum(1), rng
 
 
-def test_labels_are_compared_with_classifiers_of_the_other_clients():
-    clients, model = toy(count=4)
-    found = compare_borders(clients, model)
-    local = LocalModel(clients.network, model.weights, model.weights, clients.members[0].inputs)
-    for share, values in zip(found, (lambda x: x, local.features), strict=True):
-        rows = [(values(client.x).double().numpy(), client.y.numpy()) for client in clients.members]
-        agreed = 0
-        for k, (x, y) in enumerate(rows):
-            others = [pair for i, pair in enumerate(rows) if i != k]
-            predict = gaussian(np.concatenate([a for a, _ in others]), np.concatenate([b for _, b in others]), clients.classes)
-            agreed += (predict(x) == y).sum()
-        assert share == pytest.approx(agreed / sum(len(y) for _, y in rows))
-    assert not [name for client in clients.members for name in client.state if name.startswith("own_")]
+def test_the_transition_of_labels_is_found_from_an_imperfect_classifier():
+    matrix = np.array([[0.65, 0.35, 0.0], [0.0, 0.7, 0.3], [0.1, 0.0, 0.9]])
+    true, given, rng = noisy_labels(matrix)
+    logits = 2.0 * np.eye(3)[true] + rng.normal(size=(len(true), 3))
+    p = np.exp(2 * logits) / np.exp(2 * logits).sum(1, keepdims=True)  # calibrated for this normal noise
+    assert np.abs(fit_transition(p, given) - matrix).max() < 0.05
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3, 4, 9])
-@pytest.mark.parametrize("few", [0, 1e9])
-def test_a_run_stopped_in_any_stage_ends_like_one_never_stopped(stop, few, tmp_path):
-    given, chosen = problem(), settings(f"auto(few={few})", rounds=10)
-    whole = finish(given, chosen, "sequential")
-    stopped = reread(finish(given, chosen, "sequential", stop_after=stop), tmp_path)
-    same(finish(given, chosen, "sequential", resume=stopped), whole)
+def test_corrected_agreement_estimates_accuracy_where_plain_agreement_misleads():
+    """The second classifier repeats the given labels of the first class, and is worse."""
+    matrix = np.array([[0.55, 0.45], [0.0, 1.0]])
+    true, given, rng = noisy_labels(matrix)
+    good = np.where(rng.random(len(true)) < 0.9, true, 1 - true)
+    bad = np.where((true == 0) & (rng.random(len(true)) < 0.45), 1, true)
+    guesses = np.stack([good, bad])
+    plain, right = (guesses == given).mean(1), (guesses == true).mean(1)
+    assert plain[1] > plain[0] and right[0] > right[1]
+    assert correct_agreement(guesses, given, matrix).mean(1) == pytest.approx(right, abs=0.02)
+    singular = np.full((2, 2), 0.5)
+    assert np.array_equal(correct_agreement(guesses, given, singular), guesses == given)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 6, 20])
-@pytest.mark.parametrize("few", [0, 1e9])
-def test_degenerate_federations_train(few, rounds):
-    """A single client, clients with one class, and few rounds."""
-    method = f"auto(few={few})"
+def test_folds_are_stratified_and_leave_every_client_samples():
+    federation = problem(count=6, size=23)[0]
+    fold = assign_folds(federation, 5, 0)
+    for part in federation.clients:
+        sizes = np.bincount(fold[part], minlength=5)
+        assert sizes.max() - sizes.min() <= 1
+        for label in np.unique(federation.given[part]):
+            counts = np.bincount(fold[part][federation.given[part] == label], minlength=5)
+            assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(fold, assign_folds(federation, 5, 1))
+    rest = without(federation, np.flatnonzero(fold == 2))
+    assert min(np.diff(rest.client_offsets)) > 0 and not (fold[rest.client_indices] == 2).any()
+
+
+def test_labels_of_one_sample_are_in_one_fold_and_a_lone_sample_always_trains():
+    federation = problem(count=4, size=12)[0]
+    federation.extra["sample_of"] = np.arange(48) % 12  # the four clients label the same samples
+    fold = assign_folds(federation, 3, 0)
+    assert all(len(set(fold[federation.extra["sample_of"] == i])) == 1 for i in range(12)) and set(fold) == {0, 1, 2}
+    lone = dataclasses.replace(problem(count=2, size=8)[0], client_offsets=np.array([0, 1, 16]))
+    assert assign_folds(lone, 3, 0)[lone.client_indices[0]] == -1
+    with pytest.raises(InputError, match="no client has two samples"):
+        assign_folds(problem(count=4, size=1)[0], 3, 0)
+
+
+def test_a_committee_predicts_with_the_weighted_mean_of_probabilities():
+    torch.manual_seed(0)
+    x, shares = torch.randn(9, 5), [0.7, 0.1, 0.2]
+    networks = [torch.nn.Linear(5, 3) for _ in shares]
+    mean = sum(share * network(x).softmax(-1) for share, network in zip(shares, networks, strict=True))
+    assert torch.allclose(Committee(networks, shares)(x).softmax(-1), mean, atol=1e-6)
+
+
+def test_agreements_and_the_committee_equal_those_of_single_experiments():
+    """Every training is done again by hand, with the scale of all samples."""
+    federation, data = problem()
+    chosen = settings(TWO, rounds=6)
+    run = finish((federation, data), chosen)
+    fold, names = assign_folds(federation, 3, 0), ["fedavg", "flr(strength=2)"]
+    whole = Experiment(federation, data, settings(rounds=1), engine="sequential").inputs
+    scale, finals = Scale(whole.mean, whole.std, from_clients=False), []
+    guesses, sums = np.zeros((2, len(fold)), int), np.zeros((len(fold), 4))
+    for i, name in enumerate(names):
+        for k in (0, 1, 2, None):
+            part = federation if k is None else without(federation, np.flatnonzero(fold == k))
+            one = Experiment(part, data, settings(name, rounds=6), engine="sequential", scale=scale).run()
+            if k is None:
+                finals.append(load_trained(one, data).logits(data.x_test).double().softmax(-1))
+            else:
+                here = np.flatnonzero(fold == k)
+                guesses[i, here] = predictions(load_trained(one, data), here)
+                sums[here] += load_trained(one, data).logits(data.x_train[here]).double().softmax(-1).numpy() / 2
+    last = run.history[-1]
+    assert np.array_equal(run.memory[f"server/{GUESSES}"].numpy(), guesses)
+    assert [last[f"agreement_{name}"] for name in names] == pytest.approx((guesses == federation.given).mean(1))
+    values = correct_agreement(guesses, federation.given, fit_transition(sums, federation.given))
+    weights = [last[f"weight_{name}"] for name in names]
+    assert min(weights) > 0 and weights == pytest.approx(find_weights(values, np.random.default_rng(9)), abs=0.03)
+    found = load_trained(run, data).logits(data.x_test).double().softmax(-1)
+    assert torch.allclose(found, sum(w * p for w, p in zip(weights, finals, strict=True)), atol=1e-6)
+    assert last["accuracy"] == (found.argmax(-1).numpy() == data.y_test).mean()
+    assert "auto weights methods by their predictions for held-out samples: " in summary(run)["choice"]
+
+
+def test_traffic_and_rows_are_those_of_all_trainings(tmp_path):
+    run = finish(problem(), settings(TWO, rounds=6))
+    assert len(run.history) == 6 * (6 + 2) + 1 and [row["round"] for row in run.history] == list(range(49))
+    assert run.history[-2]["client_rounds"] == run.traffic.client_rounds == 8 * 6 * 2
+    assert run.history[-2]["bytes_up"] == run.traffic.bytes_up
+    assert run.traffic.sent["expected"] == 8 * 4**2 * 10 * 8 and run.traffic.sent["agreements"] == 8 * 3**2 * 8
+    assert [row["stage"] for row in run.history[::6]][:2] == ["fold 1 of 3, fedavg", "fold 1 of 3, flr(strength=2)"]
+    assert "several trainings" in reread(run, tmp_path).budget()
+
+
+@pytest.mark.parametrize("stops", [(9,), (2, 23), (40, 46)])
+def test_a_stopped_run_ends_like_one_never_stopped(stops, tmp_path):
+    given, chosen = problem(), settings(TWO, rounds=6)
+    whole, run = finish(given, chosen), None
+    for stop in stops:
+        left = finish(given, chosen, stop_after=stop, resume=run)
+        assert left is None or len(left.history) == stop - stop % 6  # finished trainings
+        run = left and reread(left, tmp_path)
+    same(finish(given, chosen, resume=run), whole)
+    again = finish(given, chosen, resume=reread(whole, tmp_path))
+    assert torch.equal(again.weights, whole.weights) and again.history == whole.history
+
+
+def test_degenerate_federations_train():
+    """A single client, clients with one class, and one round."""
     for count in (1, 3):
-        fed, model, _ = train(method=method, rounds=rounds, count=count, fraction=1.0)
-        assert torch.isfinite(model.weights).all() and not fed.rejected
-    given = problem(count=3)
-    given[0].given[:] = 1
-    assert len(finish(given, settings(method, rounds=rounds, fraction=1.0), "sequential").history) == rounds
+        given = problem(count=count)
+        given[0].given[:] = 1
+        run = finish(given, settings("auto(folds=2)", rounds=1, fraction=1.0))
+        assert torch.isfinite(run.weights).all() and not run.rejected
+
+
+def test_a_single_method_with_weight_is_a_run_with_one_network():
+    given = problem()
+    run = finish(given, settings(TWO, rounds=3))
+    assert run.history[-1]["weight_fedavg"] == 1 and run.meta["committee"] == 0
+    alone = Experiment(*given, settings("fedavg", rounds=3), engine="sequential").run()
+    assert torch.equal(run.weights, alone.weights)
+
+
+def test_a_method_whose_training_fails_has_no_weight():
+    """With this strength, updates of flr become ten thousand times as long as those of the first rounds."""
+    notes = []
+    chosen = settings("auto(of=[fedavg, flr(strength=1e6)], folds=2)", rounds=12, fraction=1.0)
+    experiment = CrossFit(*problem(), chosen, engine="sequential")
+    run = experiment.run(on_round=lambda row: notes.extend(experiment.clients.notes))
+    assert run.history[-1]["weight_fedavg"] == 1
+    assert any("flr(strength=1000000.0)" in note and "its training failed" in note for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("auto(of=[fedavg])", {}, "at least two methods"),
+        ("auto(of=[fedavg, fedavg])", {}, "each once"),
+        ("auto(of=[fedavg, coteaching])", {}, "coteaching in `of` requires pair"),
+        ("auto(of=[fedavg, oracle])", {}, "requires truth"),
+        ("auto(of=fedavg)", {}, "write a list of methods"),
+        ("auto(of=[fedavg, fedme])", {}, "fedem"),
+        (TWO, {"select": "label-wave"}, "omit `select`"),
+        (TWO, {"memorization": True}, "omit `memorization`"),
+        (TWO, {"protect": "secagg"}, "omit `protect`"),
+    ],
+)
+def test_what_does_not_fit_is_refused(method, options, message):
+    with pytest.raises(InputError, match=message):
+        CrossFit(*problem(), settings(method, **options), engine="sequential")
+
+
+def test_auto_as_a_stage_of_another_method_is_refused():
+    with pytest.raises(InputError, match="use it as `method`"):
+        Experiment(*problem(), settings("fedcorr(usual=auto)"), engine="sequential").run()
 
 
 def table(spec, model_noise, method, seed, **more):
     """Return a run on a small table, with the settings of the recipe `league-real`."""
     federation = noise.inject(pipeline.partition(f"small-table({spec})", "sites", seed=seed, say=None), model_noise, seed=seed)
-    options = {"rounds": 45, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
+    options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
     return pipeline.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
 
 
-@pytest.mark.parametrize(
-    ("spec", "chosen"),
-    [
-        ("source=breast-cancer, sites=5, rows=60", "confident-learning"),
-        ("source=hastie, sites=5, rows=100", "fedem"),  # few rows, a sphere as border
-        ("source=hastie, sites=6, rows=200", "fedem"),
-    ],
-)
-def test_few_samples_are_pruned_unless_borders_are_curved(spec, chosen):
-    found = table(spec, "symmetric(eta=0.2)", "auto", 0, rounds=6)
-    assert f"auto chose {chosen}" in summary(found)["choice"]
-    assert ("linear_agreement" in found.history[0]) == ("rows=200" not in spec)
+def test_on_curved_borders_a_regularizer_that_fails_has_no_weight():
+    """`slr` stays at the first, linear border of `hastie`; pipeline.train cross-fits `auto`."""
+    run = table("source=hastie, sites=6, rows=200", "symmetric(eta=0.3)", "auto(of=[fedavg, slr], folds=3)", 0)
+    assert run.history[-1]["weight_slr"] == 0 and late_score(run.history) > 0.7
 
 
-def test_the_linear_classifier_has_the_scaled_inputs_of_the_network():
-    """Columns of heart have standard deviations between 0.1 and 110."""
-    federation = pipeline.partition("heart", "sites", seed=0, say=None)
-    options = {"rounds": 1, "fraction": 1.0, "epochs": 1, "batch_size": 10, "lr": 0.01, "ledger": "none", "say": None}
-    first = pipeline.train(federation, method="auto", model="mlp(hidden=[128])", **options).history[0]
-    assert first["linear_agreement"] > 0.7, first
-
-
-def test_where_a_regularizer_fails_auto_does_not():
-    """`slr` stays at the first, linear border of `hastie` (two seeds of one table); `auto` is not far behind `fedavg`."""
-    late = {}
-    for name in ("fedavg", "auto", "slr"):
-        scores = [late_score(table("source=hastie, sites=6, rows=200", "symmetric(eta=0.3)", name, k).history) for k in (0, 1)]
-        late[name] = np.mean(scores)
-    assert late["auto"] > late["slr"] + 0.05 and late["auto"] > late["fedavg"] - 0.02, late
-
-
-@pytest.mark.parametrize("missing", ["_sum_inputs", "count_agreement"])
-def test_a_client_that_misses_the_test_costs_no_more_than_this_client(missing):
-    clients, model = toy(count=4)
-    run_all, whole = clients.engine.run, compare_borders(clients, model)
-
-    def lossy(request):
-        replies = run_all(request)
-        lost = any(getattr(step, "func", step).__name__ == missing for step in request.steps)
-        return [Failure("failed", "Lost") if lost and i == 1 else r for i, r in zip(request.ids, replies, strict=True)]
-
-    clients.engine.run = lossy
-    found = compare_borders(clients, model)
-    assert all(0 <= share <= 1 for share in found) and max(abs(a - b) for a, b in zip(found, whole, strict=True)) < 0.3
+def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):
+    run = table("source=wine, sites=4, rows=30", "symmetric(eta=0.3)", "auto(folds=2)", 0, rounds=6)
+    path = str(tmp_path / "run.pt")
+    run.write(path)
+    names = {name.removeprefix("weight_") for name in Run.read(path).history[-1] if name.startswith("weight_")}
+    assert names == {"fedavg", "rofl", "fedefc", "confident-learning", "fedem"}
+    assert types.SimpleNamespace(**summary(Run.read(path))).choice.startswith("auto weights")
