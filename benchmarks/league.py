@@ -286,7 +286,9 @@ def main():
         league = stored_league()
         print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
     else:
-        shown = league_real.tables() | league_search.tables() if options.league == "real" else tables()
+        shown = tables()
+        if options.league == "real":
+            shown = league_real.tables() | league_search.tables() | {"league versions": list(league_check.version_table())}
         print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in shown.items()))
 
 

@@ -16,7 +16,7 @@ from benchmarks.league_cells import ROOT, SCORES, League, read_lines, show_diffe
 from fnlkit.reproduce import stored
 from fnlkit.results.statistics import holm
 
-CELLS = ROOT / "data/cells/league-real.jsonl"
+CELLS, AUDITS = ROOT / "data/cells/league-real.jsonl", ROOT / "benchmarks/results/league-audit.txt"
 # Last commit of the design of `auto` before the runs of a part.
 FROZEN = {"third": "9579cbd"}
 SECOND = ("wine", "shells", "moons", "friedman", "blobs", "swiss-roll", "speech", "images")
@@ -380,7 +380,7 @@ def recommendation(league):
         f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the other methods, `{real}` has the smallest mean regret over "
         f"all {len(worlds)} worlds ({mean_regret(league, real, worlds):.1f}, at most "
         f"{worst_regret(league, real, worlds)[0]:.1f}), on which it is also chosen here. Any method can "
-        "fail on your data: compare two or three methods by held-out labels."
+        "fail on your data: compare two or three methods, not all, by held-out labels."
     )
 
 
@@ -394,8 +394,8 @@ def short_recommendation(league):
         f"- **If the noise is unknown**, `{name}` is on average {mine:.1f} points behind the best method in simulation and "
         f"`{other}` {others:.1f}, on {size_of(league, judged)} that did not serve to design `auto`; {_smaller(league)}."
         f"{_weak(league)} Real sites refuse {refused}; of the others, `{real}` loses least "
-        f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods on your data by held-out labels "
-        "([evidence](docs/league-real.md))."
+        f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods, not all, on your data by held-out "
+        "labels ([evidence](docs/league-real.md))."
     )
 
 
@@ -434,6 +434,13 @@ def frozen(league):
     yield f"Commit {commit}; {len(regimes_in(league, judged))} regimes of {len(judged)} worlds were left out."
 
 
+def audit_tables():
+    """Return the stored tables of `benchmarks.league_audit`, of the league and of sets with known errors."""
+    names = ("real audits", "real audits of known errors")
+    paragraphs = AUDITS.read_text(encoding="utf-8").strip().split("\n\n")
+    return {name: text.splitlines()[1:] for name, text in zip(names, paragraphs, strict=True)}
+
+
 def code_statement():
     """Yield the commits that made the stored runs, and the number of runs that were compared with a later commit."""
     cells = read_lines(CELLS)[1:]
@@ -466,4 +473,5 @@ def tables():
         "real left out": list(left_out_table(league)),
         "real advice": list(advice_table(league)),
         "real kinds": list(kind_table(league)),
+        **audit_tables(),
     }

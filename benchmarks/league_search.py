@@ -35,8 +35,6 @@ SECOND = {
     "fedem": {"method.warmup": 24},
     "auto": {"method.few": 20.0},
 }
-# Sets of methods from which one is chosen by held-out labels; None: all that were searched.
-AMONG = (None, ("fedem", "fedefc"))
 
 
 class Grid(search.Cell):
@@ -160,11 +158,14 @@ def table():
 
 
 def choice_statements():
-    """Yield regrets of the choice of a method, and of its settings, by held-out given labels."""
+    """Yield regrets of a choice by held-out given labels, among all methods and among the two constant recommended ones."""
     before, after, choices = searched()
+    league = league_real.stored_league()
+    pair = list(dict.fromkeys(name for name in league_real.recommended(league) if name != "auto"))
+    constant = {name: regret(before, dict.fromkeys(before.regimes, name), before)[0] for name in before.methods}
     yield f"Searched: {league_real.size_of(before, list(before.worlds))}."
-    for names in AMONG:
-        names = names or before.methods
+    yield ""
+    for names, text in ((before.methods, f"all {len(before.methods)} methods"), (pair, " and ".join(f"`{n}`" for n in pair))):
         picked = [
             {regime: max(names, key=lambda name: choices[regime, name][score]) for regime in before.regimes}
             for score in ("own_score", "score")
@@ -172,13 +173,17 @@ def choice_statements():
         (defaults, worst), (settings, least) = (
             regret(league, each, before) for league, each in zip((before, after), picked, strict=True)
         )
-        single = {name: regret(before, dict.fromkeys(before.regimes, name), before)[0] for name in names}
-        best = min(single, key=single.get)
-        shown = f"all {len(names)} methods" if len(names) > 2 else " and ".join(f"`{name}`" for name in names)
+        best = min(names, key=constant.get)
+        gains = league_real.by_world(
+            before.regimes,
+            lambda regime, names=picked[0], best=best: before.mean(names[regime], regime) - before.mean(best, regime),
+        )
+        better, equal, worse = probabilities(list(gains.values()), f"chosen among {text}")
         yield (
-            f"- **Chosen by held-out labels among {shown}:** a mean regret of {defaults:.1f} (at most {worst:.1f}) with "
-            f"defaults, and {settings:.1f} (at most {least:.1f}) with searched settings. Always `{best}` with defaults: "
-            f"{single[best]:.1f}."
+            f"- **A method that held-out labels of one run choose among {text}:** a mean regret of {defaults:.1f} (at most "
+            f"{worst:.1f}) with defaults, and {settings:.1f} (at most {least:.1f}) with searched settings; always `{best}` "
+            f"with defaults: {constant[best]:.1f}. Probabilities that the choice with defaults is better, equal, worse: "
+            f"{better:.2f}, {equal:.2f}, {worse:.2f}."
         )
 
 
