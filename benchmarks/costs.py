@@ -9,7 +9,8 @@ import sys
 from fnlkit import datasets, noise
 from fnlkit.components import registry
 from fnlkit.datasets import partitioning
-from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment import Settings
+from fnlkit.experiment.crossfit import make_experiment
 
 SETTINGS = {"rounds": 20, "fraction": 0.2, "epochs": 1, "batch_size": 32, "model": "mlp(hidden=256)", "eval_every": 1000}
 
@@ -19,7 +20,7 @@ def spent(method):
     digits = datasets.load("digits")
     public = 0.05 if "public" in registry.needs(method) else 0.0
     federation = noise.inject(partitioning.federation(digits, clients=20, public=public), "clients(rho=0.5, tau=0.5)", seed=0)
-    traffic = Experiment(federation, digits, Settings(method=method, **SETTINGS), engine="sequential").run().traffic
+    traffic = make_experiment(federation, digits, Settings(method=method, **SETTINGS), engine="sequential").run().traffic
     return traffic.client_rounds, traffic.bytes_up, traffic.bytes_down
 
 

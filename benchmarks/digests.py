@@ -22,7 +22,7 @@ METHODS = [
     "akd(k=10)", "akd(source=logits)", "na-fedavg", "forward", "confident-learning",
     "fednoro", "fedelc", "rofl", "feddiv", "fedgr", "fedreda", "fedrg", "jointopt", "selfie", "coteaching", "dividemix",
     "fedem",
-    "auto(few=0)", "auto(few=100)",
+    "auto(folds=2)",
 ]  # fmt: skip
 SHORT = ["--rounds", "12", "--fraction", "0.5", "--epochs", "1", "--eval-every", "12"]
 RUNS = [(f"{m} {e}", CLIENTS, ["--method", m, "--engine", e]) for m in METHODS for e in ("sequential", "fused")]

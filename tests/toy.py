@@ -14,6 +14,8 @@ from fnlkit.models.pair import Pair
 from fnlkit.server.clients import Public
 
 CLASSES, FEATURES = 4, 8
+# Methods that one session runs; `auto` runs a session for each training of other methods.
+IN_SESSION = [name for name in registry.METHODS if "folds" not in registry.needs(name)]
 
 
 class Net(nn.Module):

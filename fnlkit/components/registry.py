@@ -140,7 +140,7 @@ def method(spec: str | Spec) -> partial[Any]:
     """
     spec = parse(spec, "`method`")
     function = find(spec, METHODS, "method")
-    nested = {}
+    nested: dict[str, Any] = {}
     for key, value in spec.parameters.items():
         if key in _METHOD_LISTS:
             nested[key] = [method(each) for each in _specs(value, f"method {spec.name!r}: parameter {key!r}")]

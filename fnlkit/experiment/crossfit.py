@@ -12,19 +12,21 @@ import torch
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.network import Model, Network, predict
-from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
+from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.auto import CANDIDATES
+from fnlkit.methods.fedavg import refuse_mixup
 from fnlkit.models.committee import Committee
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
     from fnlkit.experiment.settings import Settings
 
 # Entries of a run's memory: the number of finished trainings, the predicted class of each method (M, n), the sum of their
@@ -62,7 +64,8 @@ class CrossFit(Experiment):
         self.clients.commit()
 
     def _check_options(self):
-        """Raise InputError if an option does not fit a committee."""
+        """Raise InputError if an option does not fit all methods and a committee."""
+        refuse_mixup(self.opt, "auto")
         if self.plan.criterion is not None:
             raise InputError(f"`select` {self.settings.select}: auto joins the models of the last round; omit `select`")
         if self.settings.memorization:
@@ -195,6 +198,9 @@ class CrossFit(Experiment):
         self._joined = Network(Committee(modules, shares), dtype=first.dtype, device=first.device, precision=first.precision)
         self.model = Model(self._joined, self._joined.flat.clone())
 
+    def _check_accepted(self):
+        """Each training has checked its replies."""
+
     def _logits(self, weights, x):
         return in_blocks(partial(predict, self._joined, weights, inputs=self.inputs), x)
 
@@ -207,6 +213,12 @@ class CrossFit(Experiment):
             on_round(row)
 
 
+def make_experiment(federation: Federation, dataset: Dataset, settings: Settings, **options: Any) -> Experiment:
+    """Return the Experiment of the settings: a CrossFit if the method trains other methods on folds; arguments as for both."""
+    kind = CrossFit if "folds" in BoundMethod.of(settings.method).needs else Experiment
+    return kind(federation, dataset, settings, **options)
+
+
 def methods_of(settings: Settings) -> tuple[list[str], int]:
     """Return the methods and the number of folds of the setting `method`.
 
@@ -215,13 +227,13 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
     InputError
         If there are not two different methods, or one cannot be trained on parts of the samples.
     """
-    registry.method(settings.method)
+    BoundMethod.of(settings.method)
     spec = parse(settings.method)
     names = [str(each) for each in spec.parameters.get("of", CANDIDATES)]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"method 'auto': `of` has {', '.join(names)}; write at least two methods, each once")
     for name in names:
-        if needs := sorted(registry.needs(name)):
+        if needs := sorted(BoundMethod.of(name).needs):
             raise InputError(
                 f"method 'auto': {name} in `of` requires {', '.join(needs)}, which a committee lacks; remove {name}"
             )

@@ -160,7 +160,7 @@ class Experiment:
             with torch.inference_mode(False):
                 if not self.selection.stops(self.history):
                     self._train(on_round, checkpoint, checkpoint_every)
-            check_any_accepted(self.clients.log, self.clients.rejected)
+            self._check_accepted()
             self._score_last_model(on_round)
             self._note_constant()
             self.finished = True
@@ -296,6 +296,10 @@ class Experiment:
         predicted, labels = logits.argmax(-1).unique(), self.measured.labels[self.measured.name].unique()
         self._constant = int(predicted) if len(predicted) == 1 < len(labels) else None
         return self.measured.scores(logits)
+
+    def _check_accepted(self):
+        """Raise if no reply of the run was accepted."""
+        check_any_accepted(self.clients.log, self.clients.rejected)
 
     def _logits(self, weights, x):
         """Return the logits (n, C) of a model for raw samples."""

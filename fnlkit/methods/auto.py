@@ -56,6 +56,7 @@ def auto(
         For example ``[fedem, rofl(forget=0.3), mine.py:m]``.  Methods that need two networks, embeddings, public samples or
         true labels are refused.
     folds : int from 2 to 20
+        Parts into which each client divides its samples.
 
     Notes
     -----

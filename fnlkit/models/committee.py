@@ -1,6 +1,7 @@
 """Several networks in one module that predict together, with a weight for each."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +20,9 @@ class Committee(nn.Module):
     shares : sequence of float, optional
         Weight of each network (E,), above 0, with the sum 1. Default: equal.
     """
+
+    networks: Any
+    log_share: "torch.Tensor"
 
     def __init__(self, networks: Sequence[nn.Module], shares: Sequence[float] | None = None):
         super().__init__()

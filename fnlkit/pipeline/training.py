@@ -16,11 +16,10 @@ from fnlkit.datasets.features import open_embeddings, with_features
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
-from fnlkit.experiment.crossfit import CrossFit
+from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings
 from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
@@ -105,8 +104,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     with lock_output(target), lock_output(rows, "`metrics`"), torch_threads():
         if not run.overwrite:
             _keep_unfinished(target, run.resume)
-        kind = CrossFit if "folds" in BoundMethod.of(settings.method).needs else Experiment
-        experiment = kind(
+        experiment = make_experiment(
             federation,
             data,
             settings,

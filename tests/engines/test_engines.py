@@ -138,7 +138,7 @@ def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("method", "optimizer", "selector"),
-    in_turn([name for name in registry.METHODS if name not in OWN_TERMS + STACKED], DRIFTING, SELECTORS, quick=1),
+    in_turn([name for name in toy.IN_SESSION if name not in OWN_TERMS + STACKED], DRIFTING, SELECTORS, quick=1),
 )
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)

@@ -22,7 +22,7 @@ from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
 from tests.engines.test_engines import FITS, OWN_TERMS, agree, equal_rounds, federation, in_turn, run, same_round, specification
 from tests.experiment.test_experiment import same
-from tests.toy import train
+from tests.toy import IN_SESSION, train
 
 # Epochs are short, so that a step is recorded in the first round.
 SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -32,7 +32,7 @@ SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 RECORDED = {name.partition("(")[0] for name in OWN_TERMS} | {"fedavg", "fedcorr", "flr", "elr", "akd", "feddpcont", "forward"}
 CASES = [
     pytest.param(*case.values, marks=[*case.marks, *([] if case.values[0] in RECORDED else [pytest.mark.slow])])
-    for case in in_turn(registry.METHODS, FORMS, quick=1)
+    for case in in_turn(IN_SESSION, FORMS, quick=1)
 ]
 
 
@@ -206,7 +206,7 @@ def test_two_runs_of_a_seed_are_equal(device, model, precision, noisy, tmp_path)
 
 # ---- a real GPU
 @pytest.mark.gpu
-@pytest.mark.parametrize("method", registry.METHODS)
+@pytest.mark.parametrize("method", IN_SESSION)
 def test_every_method_on_a_gpu_equals_sequential(method):
     found = run("stacked", method, "fedavg", "uniform", rounds=2, device="cuda")
     agree(found, specification(method, "fedavg", "uniform", rounds=2))

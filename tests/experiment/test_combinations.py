@@ -16,6 +16,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.crossfit import make_experiment
 
 
 class Normed(nn.Module):
@@ -133,10 +134,10 @@ def test_every_combination_trains_or_is_refused_in_a_sentence(method, combinatio
     for chosen in combinations():
         if chosen["method"] != method:
             continue
-        settings = Settings(**chosen, model=f"{__name__}:normed", rounds=3, fraction=0.5, epochs=1, batch_size=8, lr=0.01)
+        settings = Settings(**chosen, model=f"{__name__}:normed", rounds=3, fraction=0.5, epochs=1, batch_size=5, lr=0.01)
         experiment = None
         try:
-            experiment = Experiment(federation, dataset, settings, engine="sequential")
+            experiment = make_experiment(federation, dataset, settings, engine="sequential")
             run = experiment.run()
         except InputError as refusal:
             assert experiment is None or not experiment.clients.rounds, f"{chosen}: refused after it trained"

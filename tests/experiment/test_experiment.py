@@ -22,6 +22,7 @@ from fnlkit.experiment.network import load_trained
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
 from tests.commands import fnlkit
+from tests.toy import IN_SESSION
 
 
 def problem(seed=0, count=8, size=24, classes=4, public=0):
@@ -82,7 +83,7 @@ def reread(run, folder):
     return Run.read(path)
 
 
-CASES = [(method, "fedavg", "uniform") for method in registry.METHODS] + [
+CASES = [(method, "fedavg", "uniform") for method in IN_SESSION] + [
     ("fedavg", "feddyn(alpha=0.1)", "uniform"),
     ("fedavg", "fedprox", "power-of-choice(d=4)"),
 ]

@@ -11,7 +11,7 @@ from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.methods.missed import ask_again, complete_levels
 from fnlkit.server.clients import TooManyLost
-from tests.toy import Net, fitting, toy
+from tests.toy import IN_SESSION, Net, fitting, toy
 
 
 def test_levels_of_clients_without_a_reply():
@@ -147,7 +147,7 @@ def test_a_run_without_any_reply_stops(method, min_replies):
         run(method, min_replies=min_replies, lost=lambda client, visit: True)
 
 
-@pytest.mark.parametrize("method", [m for m in registry.METHODS if m not in ("nnc", "akd", "fedrg", "oracle")])
+@pytest.mark.parametrize("method", [m for m in IN_SESSION if m not in ("nnc", "akd", "fedrg", "oracle")])
 def test_every_method_continues_after_a_lost_cohort(method):
     """With min_replies=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
     asked = []

@@ -18,10 +18,10 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
 from tests.methods.test_methods import with_embeddings
-from tests.toy import Net, fitting, toy
+from tests.toy import IN_SESSION, Net, fitting, toy
 
 # Every method, and options that change its replies.
-SPECS = [*(name for name in registry.METHODS if name not in ("nnc", "akd", "fedrg", "fedefc", "forward", "confident-learning")),
+SPECS = [*(name for name in IN_SESSION if name not in ("nnc", "akd", "fedrg", "fedefc", "forward", "confident-learning")),
     "fedcorr(iterations=1, usual_selector=power-of-choice(d=30))", "fedefc(latest=1, report_transition=true)",
     "fedefc(latest=1)",
     "forward(latest=1, report_transition=true)", "confident-learning(latest=1)", "feddpcont(release=exact)",

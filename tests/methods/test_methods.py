@@ -19,7 +19,7 @@ from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg, prestopping
 from fnlkit.methods.fedavg import Round, fedavg
-from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
+from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, public
 
 SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 # Spec, and the replies beside `weights` that it must send.
@@ -99,7 +99,7 @@ RUNS = {
     "coteaching-plus(start=2, agreed=all)": set(),
 }  # fmt: skip
 # Every other registered method runs with its defaults and can send any reply that it declares.
-RUNS |= dict.fromkeys(sorted(registry.METHODS.keys() - {spec.partition("(")[0] for spec in RUNS}))
+RUNS |= dict.fromkeys(sorted(set(IN_SESSION) - {spec.partition("(")[0] for spec in RUNS}))
 
 
 def with_embeddings(people):

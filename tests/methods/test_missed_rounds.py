@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.components import registry
 from fnlkit.engines import sequential
 from fnlkit.experiment import Experiment, Settings
+from tests.toy import IN_SESSION
 
 SIZES, CLASSES, FEATURES, PUBLIC = (30, 30, 30, 30, 30, 60), 4, 6, 30
 LAST = len(SIZES) - 1
-METHODS = [name for name in registry.METHODS if name != "centralized"]  # which has one client
+METHODS = [name for name in IN_SESSION if name != "centralized"]  # which has one client
 # Methods with rounds that do not train, or with a single round of a kind. In the others every round is one of many alike.
-STAGED = ("feddpcont", "flr-plus", "nnc", "akd", "na-fedavg", "t-revision", "fednoro", "fedelc", "fedem", "auto", "oracle")
+STAGED = ("feddpcont", "flr-plus", "nnc", "akd", "na-fedavg", "t-revision", "fednoro", "fedelc", "fedem", "oracle")
 # Four standard deviations of a run without the client over three seeds: 0.015, pooled over all methods but feddpcont (0.09).
 TOLERANCE = 0.06
 SETTINGS = {"model": "mlp(hidden=[32])", "rounds": 12, "fraction": 1.0, "epochs": 2, "lr": 0.1, "eval_every": 100}
