@@ -33,7 +33,7 @@ SECOND = {
     "flr": {"method.strength": 0.5},
     "confident-learning": {"method.start": 24},
     "fedem": {"method.warmup": 24},
-    "auto": {"method.few": 20.0},
+    "auto": {"method.folds": 3},  # the stored search had `few` of an earlier design
 }
 
 
