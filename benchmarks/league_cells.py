@@ -55,10 +55,15 @@ def commit():
 
 
 def split_complete(cells):
-    """Return (cells of methods with scores in all regimes, other cells)."""
-    regimes = len({cell["regime"] for cell in cells})
-    count = Counter(cell["method"] for cell in cells)
-    return [[cell for cell in cells if (count[cell["method"]] == regimes) == complete] for complete in (True, False)]
+    """Return (cells of methods with scores of all seeds in all regimes, other cells).
+
+    A mean over fewer seeds varies more, so that the best of many such methods looks better than it is.
+    """
+    seeds: dict[str, int] = {}
+    for cell in cells:
+        seeds[cell["regime"]] = max(seeds.get(cell["regime"], 0), len(cell["kept"]))
+    count = Counter(cell["method"] for cell in cells if len(cell["kept"]) == seeds[cell["regime"]])
+    return [[cell for cell in cells if (count[cell["method"]] == len(seeds)) == complete] for complete in (True, False)]
 
 
 def probabilities(differences, name):

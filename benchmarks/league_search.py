@@ -1,14 +1,15 @@
 """The same search for every method in the regimes of league-real.
 
     python -m benchmarks.league_search -o DIR
-    python -m benchmarks.league_search -o DIR --only wine --methods auto
+    python -m benchmarks.league_search -o DIR --only wine --methods fedem
     python -m benchmarks.league --league real
 
 Each method has four settings: two learning rates times two values of one option (`SECOND`).  They are compared in one run each
 of seed 100, by the late agreement with the given labels of held-out samples (a fifth of each client).  Neither true labels nor
 test samples, nor the reported seeds 0 to 4, are read before the choice.  The reported runs train on all samples, with the
-chosen settings; if these are the defaults, the run is that of the stored cells.  A second call continues.  Stored results of
-regimes and methods that a call does not search are kept.
+chosen settings; if these are the defaults, the run is that of the stored cells.  `auto` is not searched: it compares methods
+by held-out labels itself, and has its defaults beside the searched settings of the others.  A second call continues.  Stored
+results of regimes and methods that a call does not search are kept.
 """
 
 import argparse
@@ -33,7 +34,6 @@ SECOND = {
     "flr": {"method.strength": 0.5},
     "confident-learning": {"method.start": 24},
     "fedem": {"method.warmup": 24},
-    "auto": {"method.folds": 3},  # the stored search had `few` of an earlier design
 }
 
 
@@ -118,7 +118,7 @@ def searched():
     defaults = [
         cell
         for cell in stored.read_cells(str(league_real.CELLS))[1]
-        if cell["regime"] in everywhere and cell["method"] in SECOND
+        if cell["regime"] in everywhere and cell["method"] in (*SECOND, "auto")
     ]
     found = {_name(cell): cell for cell in stored.read_cells(str(CELLS))[1]}
     after = [found.get(_name(cell), cell) for cell in defaults]
@@ -152,6 +152,9 @@ def table():
         gains = league_real.by_world(regimes, lambda regime, name=name: after.mean(name, regime) - before.mean(name, regime))
         error = stdev(gains.values()) / len(gains) ** 0.5
         better, _, worse = probabilities(list(gains.values()), f"searched {name}")
+        if name not in SECOND:
+            yield f"| `{name}`, not searched | {regrets} | | | | |"
+            continue
         other = sum(bool(choices[regime, name]["chosen"]) for regime in regimes)
         facts = f"{mean(gains.values()):+.1f} ± {error:.1f} | {better:.2f} | {worse:.2f} | in {other} of {len(regimes)} regimes"
         yield f"| `{name}` | {regrets} | {facts} |"
@@ -161,11 +164,12 @@ def choice_statements():
     """Yield regrets of a choice by held-out given labels, among all methods and among the two constant recommended ones."""
     before, after, choices = searched()
     league = league_real.stored_league()
-    pair = list(dict.fromkeys(name for name in league_real.recommended(league) if name != "auto"))
+    everyone = [name for name in before.methods if name in SECOND]
+    pair = list(dict.fromkeys(name for name in league_real.recommended(league) if name in everyone))
     constant = {name: regret(before, dict.fromkeys(before.regimes, name), before)[0] for name in before.methods}
     yield f"Searched: {league_real.size_of(before, list(before.worlds))}."
     yield ""
-    for names, text in ((before.methods, f"all {len(before.methods)} methods"), (pair, " and ".join(f"`{n}`" for n in pair))):
+    for names, text in ((everyone, f"all {len(everyone)} methods"), (pair, " and ".join(f"`{n}`" for n in pair))):
         picked = [
             {regime: max(names, key=lambda name: choices[regime, name][score]) for regime in before.regimes}
             for score in ("own_score", "score")

@@ -13,7 +13,7 @@ PLAN = recipe.load_recipe("league-real")
 def test_each_method_has_four_settings_of_the_same_learning_rates():
     found = league_search.cells(PLAN)
     labels = [entry.label for entry in recipe.entries(PLAN["regime"][0]) if entry.label in league_search.SECOND]
-    assert {*labels} == {*league_real.stored_league().methods, "oracle"}
+    assert {*labels, "auto"} == {*league_real.stored_league().methods, "oracle"}
     assert [cell.name for cell in found] == [(regime["name"], name) for regime in PLAN["regime"] for name in labels]
     for cell in found[: len(labels)]:
         assert cell.left[0] == {} and [values.get("lr") for values in cell.left] == [None, 0.03, None, 0.03]
@@ -25,7 +25,7 @@ def test_each_method_has_four_settings_of_the_same_learning_rates():
 
 def test_the_search_reads_held_out_labels_of_another_seed():
     reported = {tuple(job.prepare) for job in reproduce.jobs(PLAN)}
-    for cell in league_search.cells(PLAN, "wine", ("auto",)):
+    for cell in league_search.cells(PLAN, "wine", ("fedem",)):
         jobs = [job for _, jobs in cell.jobs(0) for job in jobs]
         assert len(jobs) == 4 and {job.seed for job in jobs} == {league_search.SEED} and not {100} & {*PLAN["seeds"]}
         assert all("--measure=holdout" in job.train and "--holdout" in job.prepare[0][0] for job in jobs)
@@ -53,6 +53,6 @@ def test_the_regret_of_a_choice_is_against_the_best_method_of_the_reference():
 
 def test_a_search_of_one_method_keeps_the_stored_lines_of_the_others():
     first, second = PLAN["regime"][0]["name"], PLAN["regime"][1]["name"]
-    old = [{"regime": first, "method": name, "score": 1} for name in ("slr", "auto")] + [{"regime": second, "method": "auto"}]
-    new = [{"regime": first, "method": "auto", "score": 2}]
-    assert league_search._merge(PLAN, old[::-1], new, {(first, "auto")}) == [old[0], new[0], old[2]]
+    old = [{"regime": first, "method": name, "score": 1} for name in ("slr", "fedem")] + [{"regime": second, "method": "fedem"}]
+    new = [{"regime": first, "method": "fedem", "score": 2}]
+    assert league_search._merge(PLAN, old[::-1], new, {(first, "fedem")}) == [old[0], new[0], old[2]]
