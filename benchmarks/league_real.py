@@ -335,11 +335,13 @@ def newer_statement(league, older):
     sure = [f"`{name}`" for name in newer if league.signed_rank(name)[0] >= SURE]
     last = {name: mean_regret(league, name, judged) for name in league.methods}
     ahead = [f"`{name}` {last[name]:.1f}" for name in sorted(last, key=last.get)[:3]]
+    most, where = worst_regret(league, "auto", judged)
     return (
         f"- **With the methods of 2025 and 2026**, on {size_of(league, worlds)}, the smallest mean regrets against the best of "
         f"{len(order)} methods are {first}. Of the five, `{best}` has the smallest, {order[best]:.1f} (`fedavg`: "
         f"{order['fedavg']:.1f}); better than `fedavg` by 1 point with a probability of {SURE}: {', '.join(sure) or 'none'}. "
-        f"On the {parts_of(league)[-1]} part, the smallest are {', '.join(ahead)}."
+        f"On the {parts_of(league)[-1]} part, the smallest are {', '.join(ahead)}; `auto` is at most {most:.1f} behind "
+        f"({where})."
     )
 
 
