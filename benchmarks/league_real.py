@@ -378,9 +378,9 @@ def recommendation(league):
     return (
         f"- **If the noise is unknown**, `{name}` has a mean regret of {mine:.1f} points in simulation and `{other}` "
         f"{others:.1f}, on {size_of(league, judged)}, which did not serve to design `auto`; {_smaller(league)}.{_weak(league)} "
-        f"They are within 1 point of each other with a probability of {equal:.2f}. Real sites refuse "
-        f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the other methods, `{real}` has the smallest mean regret over "
-        f"all {len(worlds)} worlds ({mean_regret(league, real, worlds):.1f}, at most "
+        f"They are within 1 point of each other with a probability of {equal:.2f}; `auto` costs about 27 trainings. "
+        f"Real sites refuse {' and '.join(f'`{each}`' for each in REFUSED)}; of the other methods, `{real}` has the smallest "
+        f"mean regret over all {len(worlds)} worlds ({mean_regret(league, real, worlds):.1f}, at most "
         f"{worst_regret(league, real, worlds)[0]:.1f}), on which it is also chosen here. Any method can "
         "fail on your data: compare two or three methods, not all, by held-out labels."
     )
@@ -395,7 +395,7 @@ def short_recommendation(league):
     return (
         f"- **If the noise is unknown**, `{name}` is on average {mine:.1f} points behind the best method in simulation and "
         f"`{other}` {others:.1f}, on {size_of(league, judged)} that did not serve to design `auto`; {_smaller(league)}."
-        f"{_weak(league)} Real sites refuse {refused}; of the others, `{real}` loses least "
+        f"{_weak(league)} `auto` costs about 27 trainings. Real sites refuse {refused}; of the others, `{real}` loses least "
         f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods, not all, on your data by held-out "
         "labels ([evidence](docs/league-real.md))."
     )
