@@ -51,7 +51,7 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and own in scored[-1]:  # a measure of the user
         out[f"{own}_last"] = scored[-1][own]
-    if run.finished and any(name.startswith("weight_") for name in run.history[-1]):
+    if run.finished and "folds" in (run.meta.get("needs") or ()):
         from fnlkit.methods.auto import explain_choice  # imports torch
 
         out["choice"] = explain_choice(run.history[-1])

@@ -1,7 +1,6 @@
 """Method auto: folds, weights, the committee, runs after a stop, refusals; and that it is not behind where a method fails."""
 
 import dataclasses
-import types
 
 import numpy as np
 import pytest
@@ -239,4 +238,4 @@ def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):
     run.write(path)
     names = {name.removeprefix("weight_") for name in Run.read(path).history[-1] if name.startswith("weight_")}
     assert names == {"fedavg", "rofl", "fedefc", "confident-learning", "fedem"}
-    assert types.SimpleNamespace(**summary(Run.read(path))).choice.startswith("auto weights")
+    assert "fedem" in summary(Run.read(path))["choice"]
