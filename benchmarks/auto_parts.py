@@ -18,8 +18,7 @@ import numpy as np
 from benchmarks import league_real
 from benchmarks.league_cells import world_of
 from fnlkit.artifacts.run import Run
-from fnlkit.experiment.crossfit import GUESSES, SUMS
-from fnlkit.kernels.committees import correct_agreement, fit_transition
+from fnlkit.kernels.committees import correct_agreement, fit_transition, invert_transition
 from fnlkit.methods.auto import CANDIDATES
 from fnlkit.reproduce import recipe, reproduce, stored
 
@@ -39,11 +38,14 @@ def choices(run: Run) -> dict[str, str]:
     run : Run
         With the default methods.
     """
-    guesses, sums = (run.memory[f"server/{name}"].numpy() for name in (GUESSES, SUMS))
-    held_out = sums.sum(1) > 0
-    guesses, sums, given = guesses[:, held_out], sums[held_out], run.labels["given"][held_out]
-    matrix = fit_transition(sums / sums.sum(1, keepdims=True), given)
-    values = {CORRECTED: correct_agreement(guesses, given, matrix), PLAIN: guesses == given}
+    guesses, sums = (run.memory[f"rows/{name}"].numpy() for name in ("guesses", "sums"))
+    parts = np.split(run.client_indices, run.client_offsets[1:-1])
+    given = run.labels["given"][np.concatenate([parts[k] for k in run.memory["rows/guesses/clients"].tolist()])]
+    held_out = (guesses >= 0).all(1)
+    guesses, sums, given = guesses[held_out].T, sums[held_out], given[held_out]
+    inverse = invert_transition(fit_transition(sums / sums.sum(1, keepdims=True), given))
+    plain = np.eye(len(sums[0]))
+    values = {CORRECTED: correct_agreement(guesses, given, plain if inverse is None else inverse), PLAIN: guesses == given}
     return {rule: CANDIDATES[int(np.argmax(each.mean(1)))] for rule, each in values.items()}
 
 

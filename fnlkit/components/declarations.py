@@ -30,7 +30,7 @@ NEEDS = {
     "pair": "two networks instead of one (fnlkit.models.pair)",
     "public": "samples that belong to no client",
     "samples": 'samples that belong to several clients; their numbers at the clients, rows["input/sample"] (n,)',
-    "folds": "trainings of several methods on parts of each client's samples (fnlkit.experiment.crossfit)",
+    "folds": 'trainings of several methods without a fold of each client\'s samples, rows["input/fold"] (n,)',
     "secret": "secret draws for label privacy",
     "pooled": "all samples on a single client (a reference)",
     "own": 'an evaluation of each client\'s state["own"] (a reference)',

@@ -152,6 +152,8 @@ def method(spec: str | Spec) -> partial[Any]:
             where = f"method {spec.name!r}: parameter {key!r}"
             raise InputError(f"{where} is {format_value(value)}; write a {what}, for example {key}={example}")
         nested[key] = bind(value, find(value, table, what), what, given=given) if table else method(value)
+        if not table and "folds" in needs(nested[key]):
+            raise InputError(f"method {spec.name!r}: {key}={value.name} trains several methods; use it as `method`")
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)

@@ -19,8 +19,10 @@ from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.client.network import Model, Network, looks_up
 from fnlkit.client.training import Fit
+from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
+from fnlkit.datasets.folds import assign_folds
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
@@ -99,6 +101,8 @@ def training_data(
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
     if "samples" in method.needs:
         rows["input/sample"] = shared_samples(federation, str(method.spec))
+    if "folds" in method.needs:
+        rows["input/fold"] = assign_folds(federation, arguments_of(method.run)["folds"], plan.settings.seed)
     train, test, shape, image = intake(dataset)
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.network import Model, Network, predict
 from fnlkit.components.spec import parse
+from fnlkit.datasets.folds import without
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
-from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition
+from fnlkit.kernels.committees import find_weights
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.auto import CANDIDATES
+from fnlkit.methods.auto import CANDIDATES, _predict_fold, measure_agreements
 from fnlkit.methods.fedavg import refuse_mixup
 from fnlkit.models.committee import Committee
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
     from fnlkit.experiment.settings import Settings
 
-# Entries of a run's memory: the number of finished trainings, the predicted class of each method (M, n), the sum of their
-# probabilities (n, C), both for samples that were held out, and the models that were trained on all samples (E, P).
-DONE, GUESSES, SUMS, MODELS = "crossfit/done", "crossfit/guesses", "crossfit/sums", "crossfit/models"
-PASSES = 10
+# Entries of a run's memory: the number of finished trainings, which methods failed (M,), agreement and weight of each method
+# (M, 2) or (0, 2), and the models that were trained on all samples (E, P).  Predictions for held-out samples stay at their
+# clients.
+DONE, FAILED, FOUND, MODELS = "crossfit/done", "crossfit/failed", "crossfit/found", "crossfit/models"
 
 
 class CrossFit(Experiment):
@@ -51,13 +51,13 @@ class CrossFit(Experiment):
         self.names, self.folds = methods_of(settings)
         super().__init__(federation, dataset, settings, **options)
         self._check_options()
-        self.fold = assign_folds(self.federation, self.folds, settings.seed)
+        self.fold = np.asarray(self.clients.members.sources["input/fold"])
         self._options = {name: value for name, value in options.items() if name not in ("release_ledger", "privacy_key")}
         self._options["scale"] = Scale(self.inputs.mean, self.inputs.std, from_clients=False)
         self._joined, self._report = self.network, {}
         self.clients.memory[DONE] = torch.tensor(0)
-        self.clients.memory[GUESSES] = torch.zeros(len(self.names), len(self.fold), dtype=torch.int16)
-        self.clients.memory[SUMS] = torch.zeros(len(self.fold), self.federation.classes, dtype=torch.float64)
+        self.clients.memory[FAILED] = torch.zeros(len(self.names), dtype=torch.uint8)
+        self.clients.memory[FOUND] = torch.zeros(0, 2, dtype=torch.float64)
         self.clients.memory[MODELS] = torch.zeros(0, self.network.size, dtype=self.network.dtype)
         if resume is not None:
             self._continue(resume)
@@ -82,10 +82,17 @@ class CrossFit(Experiment):
         """Take over the finished trainings of a run."""
         checkpoints.check(self, run)
         self.continue_history(run)
-        self.clients.traffic, self.clients.rejected = run.traffic.copy(), list(run.rejected)
-        memory.unpack(run.memory, self.clients.members, self.clients.memory, self.device)
+        clients = self.clients
+        clients.traffic, clients.rejected, clients.log = run.traffic.copy(), list(run.rejected), list(run.log)
+        clients.rounds = len(run.log)
+        forms = {name: value.shape[1:] for name, value in clients.memory.items()}
+        memory.unpack(run.memory, clients.members, clients.memory, "cpu")
+        if {name: value.shape[1:] for name, value in clients.memory.items()} != forms:
+            raise InputError(
+                "`resume`: the run lacks the models of its finished trainings; the file is damaged, train it again"
+            )
         self.model.weights = run.weights.to(self.network.flat)
-        if len(self.clients.memory[MODELS]):
+        if len(clients.memory[MODELS]):
             self._join()
 
     # ---- training
@@ -96,9 +103,13 @@ class CrossFit(Experiment):
                   for fold in range(self.folds) for name in self.names]  # fmt: skip
         for trial in trials[int(self.clients.memory[DONE]) :]:
             self._train_one(*trial, on_round, save)
-        weights = self._weigh()
-        if not len(self.clients.memory[MODELS]):
-            self._count_sums()
+        if not len(self.clients.memory[FOUND]):
+            self.clients.memory[FOUND] = self._weigh()
+            self._commit(self.model)  # an interrupted run does not ask again
+        found = self.clients.memory[FOUND].numpy()
+        for name, (share, weight) in zip(self.names, found.tolist(), strict=True):
+            self._report |= {f"agreement_{name}": share, f"weight_{name}": weight}
+        weights = found[:, 1]
         finals = [(nothing, "all samples", name) for name, weight in zip(self.names, weights, strict=True) if weight]
         for final in finals[len(self.clients.memory[MODELS]) :]:
             self._train_one(*final, on_round, save)
@@ -129,16 +140,16 @@ class CrossFit(Experiment):
                 del self.history[begun:], self.times[begun:]  # the run keeps the finished trainings
                 raise
             clients.note(f"auto: {name} is left out, because a training failed: {str(error).partition(' (')[0]}")
-            guesses = clients.memory[GUESSES].clone()
-            guesses[self.names.index(name), held_out] = -1
-            clients.memory[GUESSES] = guesses
+            clients.memory[FAILED] = clients.memory[FAILED].index_fill(0, torch.tensor(self.names.index(name)), 1)
+        clients.traffic = before
+        clients.traffic.add(trial.clients.traffic)
         for text in trial.clients.notes:
             clients.note(text)
         if len(held_out) and run is not None:
-            self._predict_held_out(name, held_out, trial.network, run.weights)
             self.model = Model(self.network, run.weights)
+            self._predict(name, held_out)
         elif run is not None:
-            clients.memory[MODELS] = torch.cat([clients.memory[MODELS], run.weights[None]])
+            clients.memory[MODELS] = torch.cat([clients.memory[MODELS], run.weights[None].cpu()])
             self._join()
         clients.rejected += [entry | {"round": entry["round"] + begun} for entry in trial.clients.rejected]
         clients.memory[DONE] = clients.memory[DONE] + 1
@@ -146,41 +157,23 @@ class CrossFit(Experiment):
         if save:
             save(self.snapshot())
 
-    def _predict_held_out(self, name, held_out, network, weights):
-        """Note the predictions of a model for samples that it was not trained on; their clients receive the model."""
-        scores = partial(predict, network, weights, inputs=self.inputs)
-        p = in_blocks(scores, Chosen(self.clients.members.source, held_out)).double().softmax(-1).cpu()
-        guesses, sums = self.clients.memory[GUESSES].clone(), self.clients.memory[SUMS].clone()
-        guesses[self.names.index(name), held_out] = p.argmax(-1).to(torch.int16)
-        sums[held_out] += p
-        self.clients.memory[GUESSES], self.clients.memory[SUMS] = guesses, sums
-        judges = sum(bool(np.isin(held_out, part).any()) for part in self.federation.clients)
-        self.clients.count_traffic("agreements", up=0, down=judges * weights.numel() * weights.element_size())
-
-    def _count_sums(self):
-        """Count the sums that clients send for the weights: expected counts in each pass, then agreements and products."""
-        clients, classes, methods = len(self.clients), self.federation.classes, len(self.names)
-        self.clients.count_traffic("expected", up=8 * classes**2 * PASSES * clients, down=8 * classes**2 * PASSES * clients)
-        self.clients.count_traffic("agreements", up=8 * (methods + 1) ** 2 * clients, down=8 * classes**2 * clients)
+    def _predict(self, name, held_out):
+        """Let the clients predict their samples of a fold with the model."""
+        ids = np.array([k for k, part in enumerate(self.federation.clients) if np.isin(part, held_out).any()])
+        step = partial(_predict_fold, fold=int(self.fold[held_out[0]]), method=self.names.index(name), methods=len(self.names))
+        self.clients.round(ids, self.model, step, expect=())
 
     # ---- the committee
     def _weigh(self):
-        """Return the weight of each method (M,), and fill the report.
-
-        All quantities are sums over clients: the expected counts of each pass, and the agreements with their products.
-        """
-        held_out, memory = np.flatnonzero(self.fold >= 0), self.clients.memory
-        given, guesses = self.federation.given[held_out], memory[GUESSES].cpu().numpy()[:, held_out]
-        sums, weights = memory[SUMS].cpu().numpy()[held_out], np.zeros(len(self.names))
-        finished = (guesses >= 0).all(1)
-        if not finished.any():
+        """Return the agreement with held-out given labels and the weight of each method (M, 2)."""
+        finished = np.flatnonzero(self.clients.memory[FAILED].numpy() == 0)
+        if not len(finished):
             raise WorkStopped("auto: a training of every method failed; see the notes, and lower `lr`")
-        matrix = fit_transition(sums / np.maximum(sums.sum(1, keepdims=True), 1e-300), given, passes=PASSES)
-        values = correct_agreement(guesses[finished], given, matrix)
-        weights[finished] = find_weights(values, stream(self.settings.seed, "committee"))
-        for name, guess, weight in zip(self.names, guesses, weights, strict=True):
-            self._report |= {f"agreement_{name}": float(np.mean(guess == given)), f"weight_{name}": float(weight)}
-        return weights
+        products, agreed = measure_agreements(self.clients, finished)
+        found = np.zeros((len(self.names), 2))
+        found[finished, 0] = agreed / products[0, 0]
+        found[finished, 1] = find_weights(products, stream(self.settings.seed, "committee"))
+        return torch.from_numpy(found)
 
     def _join(self, shares=None):
         """Join the models that were trained on all samples; a single model stays as it is."""
@@ -238,39 +231,3 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
                 f"method 'auto': {name} in `of` requires {', '.join(needs)}, which a committee lacks; remove {name}"
             )
     return names, int(spec.parameters.get("folds", 5))
-
-
-def assign_folds(federation: Federation, folds: int, seed: int) -> np.ndarray:
-    """Return the fold (n,) of each sample: stratified by given label at each client, -1 for samples that always train.
-
-    Samples that several clients hold have the same fold at all of them.
-
-    Raises
-    ------
-    InputError
-        If no client has two samples.
-    """
-    fold, given = np.full(len(federation.given), -1, np.int64), np.asarray(federation.given)
-    shared = federation.extra.get("sample_of")
-    if shared is not None:
-        names, number = np.unique(shared, return_inverse=True)
-        drawn = stream(seed, "folds").permutation(np.arange(len(names)) % folds)[number]
-    for k, part in enumerate(federation.clients):
-        if len(part) < 2:
-            continue
-        if shared is None:
-            rng = stream(seed, "folds", client=k)
-            order = np.argsort(given[part] + rng.random(len(part)), kind="stable")
-            fold[part[order]] = (np.arange(len(part)) + rng.integers(folds)) % folds
-        elif len(np.unique(drawn[part])) > 1:
-            fold[part] = drawn[part]
-    if (fold < 0).all():
-        raise InputError("method 'auto': no client has two samples, so that none can be held out; use another `method`")
-    return fold
-
-
-def without(federation: Federation, positions: np.ndarray) -> Federation:
-    """Return the federation without some of the clients' samples."""
-    parts = [part[~np.isin(part, positions)] for part in federation.clients]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts))

@@ -5,13 +5,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError
 
-# Share of right labels that the first transition matrix assumes, as in `fedem`.
-RIGHT = 0.6
+# Share of right labels that the first transition matrix assumes, as in `fedem`, and the number of updates.
+RIGHT, PASSES = 0.6, 10
 # The smallest weight, the draws of the agreements, and the largest usable entry of an inverted transition matrix.
 LEAST, DRAWS, LARGEST = 0.05, 10_000, 10.0
 
 
-def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = 10) -> NDArray[np.float64]:
+def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = PASSES) -> NDArray[np.float64]:
     """Return the transition matrix T[true, given] (C, C) of labels, by expectation maximization.
 
     A pass infers q(z) ~ p(z|x) T[z, y] and counts T from it (Dawid, Skene 1979, with a classifier in place of class shares).
@@ -31,53 +31,74 @@ def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = 
     >>> fit_transition(p, y).round(1).tolist()
     [[0.8, 0.2], [0.0, 1.0]]
     """
-    p, y = np.asarray(probabilities, np.float64), np.asarray(given, np.int64)
-    classes = p.shape[1]
-    p, matrix = np.maximum(p, 1e-4), RIGHT * np.eye(classes) + (1 - RIGHT) / classes
-    one_hot = np.eye(classes)[y]
+    matrix = first_transition(np.shape(probabilities)[1])
     for _ in range(passes):
-        q = p * matrix[:, y].T
-        counts = (q / q.sum(1, keepdims=True)).T @ one_hot + 0.5 * np.eye(classes) + 0.01
-        matrix = counts / counts.sum(1, keepdims=True)
+        matrix = next_transition(count_expected(probabilities, given, matrix))
     return matrix
 
 
-def correct_agreement(predicted: ArrayLike, given: ArrayLike, matrix: ArrayLike) -> NDArray[np.float64]:
+def first_transition(classes: int) -> NDArray[np.float64]:
+    """Return the matrix (C, C) with which `fit_transition` begins."""
+    return RIGHT * np.eye(classes) + (1 - RIGHT) / classes
+
+
+def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike) -> NDArray[np.float64]:
+    """Return the expected numbers of samples by true and given class (C, C); parameters as for `fit_transition`.
+
+    The counts of several clients can be added.
+    """
+    p, y, matrix = np.maximum(np.asarray(probabilities, np.float64), 1e-4), np.asarray(given), np.asarray(matrix, np.float64)
+    q = p * matrix[:, y].T
+    return (q / q.sum(1, keepdims=True)).T @ np.eye(len(matrix))[y]
+
+
+def next_transition(counts: ArrayLike) -> NDArray[np.float64]:
+    """Return the matrix (C, C) from expected counts (C, C), with half a right label of each class added."""
+    counts = np.asarray(counts, np.float64)
+    counts = counts + 0.5 * np.eye(len(counts)) + 0.01
+    return counts / counts.sum(1, keepdims=True)
+
+
+def invert_transition(matrix: ArrayLike) -> NDArray[np.float64] | None:
+    """Return the inverse of a transition matrix (C, C), or None if an entry exceeds 10: T is nearly singular."""
+    matrix = np.asarray(matrix, np.float64)
+    if np.linalg.cond(matrix) >= 1 / np.finfo(float).eps:
+        return None
+    inverse = np.linalg.inv(matrix)
+    return inverse if np.abs(inverse).max() <= LARGEST else None
+
+
+def correct_agreement(predicted: ArrayLike, given: ArrayLike, inverse: ArrayLike) -> NDArray[np.float64]:
     """Return values (M, n) whose mean estimates the accuracy of M classifiers.
 
     The value of a sample is inv(T)[given, predicted]: its expectation over the given label is 1 for the true class and 0 for
-    any other class, if the labels follow T.  If T is nearly singular, so that an entry of its inverse exceeds 10, the value is
-    1 for a predicted given label, else 0.
+    any other class, if the labels follow T (Patrini et al., CVPR 2017, theorem 1, with the agreement in place of a loss).  The
+    identity as inverse gives the agreement with the given labels.
 
     Parameters
     ----------
     predicted : (M, n) int
     given : (n,) int
-    matrix : (C, C)
-        Transition matrix T[true, given]; rows sum to 1.
+    inverse : (C, C)
+        Of `invert_transition`.
 
     Examples
     --------
-    >>> correct_agreement([[0, 1]], [0, 0], [[0.75, 0.25], [0.25, 0.75]]).round(3).tolist()
+    >>> correct_agreement([[0, 1]], [0, 0], invert_transition([[0.75, 0.25], [0.25, 0.75]])).round(3).tolist()
     [[1.5, -0.5]]
     """
-    matrix = np.asarray(matrix, np.float64)
-    inverse = np.eye(len(matrix))
-    if np.linalg.cond(matrix) < 1 / np.finfo(float).eps:
-        found = np.linalg.inv(matrix)
-        inverse = found if np.abs(found).max() <= LARGEST else inverse
-    return inverse[np.asarray(given), np.asarray(predicted)]
+    return np.asarray(inverse, np.float64)[np.asarray(given), np.asarray(predicted)]
 
 
-def find_weights(values: ArrayLike, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the probability (M,) that each classifier has the largest mean; below 5 % it is 0.
+def find_weights(products: ArrayLike, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the probability (M,) that each classifier has the largest accuracy; below 5 % it is 0.
 
-    The means are normal, with the covariance of the samples.
+    The estimates are normal, with the means and covariances of the samples.
 
     Parameters
     ----------
-    values : (M, n)
-        For example of `correct_agreement`.
+    products : (M + 1, M + 1)
+        v v' for v = (1, values of a sample), summed over the samples; such sums of several clients can be added.
     rng : numpy.random.Generator
 
     Raises
@@ -87,15 +108,25 @@ def find_weights(values: ArrayLike, rng: np.random.Generator) -> NDArray[np.floa
 
     Examples
     --------
-    >>> find_weights(np.array([[1.0] * 80 + [0.0] * 20, [1.0] * 60 + [0.0] * 40]), np.random.default_rng(0)).tolist()
+    >>> values = np.array([[1.0] * 80 + [0.0] * 20, [1.0] * 60 + [0.0] * 40])
+    >>> find_weights(sum_products(values), np.random.default_rng(0)).tolist()
     [1.0, 0.0]
     """
-    values = np.asarray(values, np.float64)
-    if not values.size:
-        raise InputError("find_weights: there are no samples; `values` must be (M, n) with n at least 1")
-    covariance = np.atleast_2d(np.cov(values, bias=True)) / values.shape[1]
-    drawn = rng.multivariate_normal(values.mean(1), covariance, DRAWS, check_valid="ignore", method="eigh")
+    products = np.asarray(products, np.float64)
+    samples = products[0, 0]
+    if samples < 1:
+        raise InputError("find_weights: there are no samples; `products` is a sum over samples")
+    means = products[0, 1:] / samples
+    covariance = (products[1:, 1:] / samples - np.outer(means, means)) / samples
+    drawn = rng.multivariate_normal(means, covariance, DRAWS, check_valid="ignore", method="eigh")
     drawn += 1e-9 * rng.standard_normal(drawn.shape)  # equal predictions share the probability
-    weights = np.bincount(drawn.argmax(1), minlength=len(values)) / DRAWS
+    weights = np.bincount(drawn.argmax(1), minlength=len(means)) / DRAWS
     weights[weights < LEAST] = 0
     return weights / weights.sum()
+
+
+def sum_products(values: ArrayLike) -> NDArray[np.float64]:
+    """Return the argument (M + 1, M + 1) of `find_weights` for values (M, n) of `correct_agreement`."""
+    values = np.asarray(values, np.float64)
+    rows = np.concatenate([np.ones((1, values.shape[1])), values])
+    return rows @ rows.T

@@ -8,12 +8,14 @@ import torch
 
 from fnlkit import noise, pipeline
 from fnlkit.artifacts.run import Run
+from fnlkit.client.failure import Failure
+from fnlkit.datasets.folds import assign_folds, without
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from fnlkit.experiment.crossfit import GUESSES, CrossFit, assign_folds, without
+from fnlkit.experiment.crossfit import CrossFit, make_experiment
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import Scale
-from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition
+from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, invert_transition, sum_products
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import late_score, summary
 from fnlkit.results.measured import predictions
@@ -43,14 +45,14 @@ def test_weights_are_those_of_a_bootstrap_of_the_samples():
     best = [hits[:, rng.integers(0, 400, 400)].mean(1) for _ in range(4000)]
     naive = np.bincount([means.argmax() for means in best], minlength=3) / 4000
     assert naive.min() > 0.05  # no method is left out
-    assert find_weights(hits, np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
+    assert find_weights(sum_products(hits), np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
 
 
 def test_equal_methods_share_a_weight_and_no_samples_are_refused():
-    assert find_weights(np.array([[1, 0, 1]] * 2), np.random.default_rng(0)) == pytest.approx([0.5, 0.5], abs=0.03)
-    assert find_weights(np.array([[1.0], [0.0]]), np.random.default_rng(0)).tolist() == [1, 0]
+    assert find_weights(sum_products([[1, 0, 1]] * 2), np.random.default_rng(0)) == pytest.approx([0.5, 0.5], abs=0.03)
+    assert find_weights(sum_products([[1.0], [0.0]]), np.random.default_rng(0)).tolist() == [1, 0]
     with pytest.raises(InputError, match="no samples"):
-        find_weights(np.zeros((2, 0)), np.random.default_rng(0))
+        find_weights(sum_products(np.zeros((2, 0))), np.random.default_rng(0))
 
 
 def noisy_labels(matrix, n=20_000, seed=0):
@@ -76,9 +78,9 @@ def test_corrected_agreement_estimates_accuracy_where_plain_agreement_misleads()
     guesses = np.stack([good, bad])
     plain, right = (guesses == given).mean(1), (guesses == true).mean(1)
     assert plain[1] > plain[0] and right[0] > right[1]
-    assert correct_agreement(guesses, given, matrix).mean(1) == pytest.approx(right, abs=0.02)
-    singular = np.full((2, 2), 0.5)
-    assert np.array_equal(correct_agreement(guesses, given, singular), guesses == given)
+    assert correct_agreement(guesses, given, invert_transition(matrix)).mean(1) == pytest.approx(right, abs=0.02)
+    assert np.array_equal(correct_agreement(guesses, given, np.eye(2)), guesses == given)
+    assert invert_transition(np.full((2, 2), 0.5)) is None and invert_transition([[0.51, 0.49], [0.49, 0.51]]) is None
 
 
 def test_folds_are_stratified_and_leave_every_client_samples():
@@ -134,11 +136,12 @@ def test_agreements_and_the_committee_equal_those_of_single_experiments():
                 guesses[i, here] = predictions(load_trained(one, data), here)
                 sums[here] += load_trained(one, data).logits(data.x_train[here]).double().softmax(-1).numpy() / 2
     last = run.history[-1]
-    assert np.array_equal(run.memory[f"server/{GUESSES}"].numpy(), guesses)
+    assert np.array_equal(run.memory["rows/guesses"].numpy(), guesses[:, federation.client_indices].T)
+    assert np.allclose(run.memory["rows/sums"].numpy(), 2 * sums[federation.client_indices])
     assert [last[f"agreement_{name}"] for name in names] == pytest.approx((guesses == federation.given).mean(1))
-    values = correct_agreement(guesses, federation.given, fit_transition(sums, federation.given))
+    values = correct_agreement(guesses, federation.given, invert_transition(fit_transition(sums, federation.given)))
     weights = [last[f"weight_{name}"] for name in names]
-    assert min(weights) > 0 and weights == pytest.approx(find_weights(values, np.random.default_rng(9)), abs=0.03)
+    assert min(weights) > 0 and weights == pytest.approx(find_weights(sum_products(values), np.random.default_rng(9)), abs=0.03)
     found = load_trained(run, data).logits(data.x_test).double().softmax(-1)
     assert torch.allclose(found, sum(w * p for w, p in zip(weights, finals, strict=True)), atol=1e-6)
     assert last["accuracy"] == (found.argmax(-1).numpy() == data.y_test).mean()
@@ -150,7 +153,8 @@ def test_traffic_and_rows_are_those_of_all_trainings(tmp_path):
     assert len(run.history) == 6 * (6 + 2) + 1 and [row["round"] for row in run.history] == list(range(49))
     assert run.history[-2]["client_rounds"] == run.traffic.client_rounds == 8 * 6 * 2
     assert run.history[-2]["bytes_up"] == run.traffic.bytes_up
-    assert run.traffic.sent["expected"] == 8 * 4**2 * 10 * 8 and run.traffic.sent["agreements"] == 8 * 3**2 * 8
+    assert run.traffic.sent["expected"] == 8 * 4**2 * 10 * 8
+    assert run.traffic.sent["products"] == 8 * 3**2 * 8 and run.traffic.sent["agreed"] == 8 * 2 * 8
     assert [row["stage"] for row in run.history[::6]][:2] == ["fold 1 of 3, fedavg", "fold 1 of 3, flr(strength=2)"]
     assert "several trainings" in reread(run, tmp_path).budget()
 
@@ -214,9 +218,37 @@ def test_what_does_not_fit_is_refused(method, options, message):
         CrossFit(*problem(), settings(method, **options), engine="sequential")
 
 
+@pytest.mark.parametrize("missing", ["_predict_fold", "_count_expected", "_count_agreements"])
+def test_a_client_that_misses_a_step_costs_no_more_than_this_client(missing):
+    experiment = CrossFit(*problem(), settings(TWO, rounds=6), engine="sequential")
+    run_all = experiment.clients.engine.run
+
+    def lossy(request):
+        lost = any(getattr(step, "func", step).__name__ == missing for step in request.steps)
+        replies = run_all(request)
+        return [Failure("failed", "Lost") if lost and i == 1 else r for i, r in zip(request.ids, replies, strict=True)]
+
+    experiment.clients.engine.run = lossy
+    run, whole = experiment.run(), finish(problem(), settings(TWO, rounds=6))
+    assert {entry["client"] for entry in run.rejected} == {1} and not whole.rejected
+    for name in ("fedavg", "flr(strength=2)"):
+        last = [each.history[-1] for each in (run, whole)]
+        assert abs(last[0][f"agreement_{name}"] - last[1][f"agreement_{name}"]) < 0.1
+    assert sum(value for name, value in run.history[-1].items() if name.startswith("weight_")) == pytest.approx(1)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_stopped_run_ends_like_one_never_stopped(tmp_path):
+    given, chosen = problem(), settings(TWO, rounds=6)
+    left = reread(finish(given, chosen, stop_after=40, device="cuda"), tmp_path)
+    run, whole = finish(given, chosen, resume=left, device="cuda"), finish(given, chosen, device="cuda")
+    assert torch.allclose(run.weights, whole.weights, atol=1e-5) and run.meta["committee"] == whole.meta["committee"]
+
+
 def test_auto_as_a_stage_of_another_method_is_refused():
-    with pytest.raises(InputError, match="use it as `method`"):
-        Experiment(*problem(), settings("fedcorr(usual=auto)"), engine="sequential").run()
+    for method in ("fedcorr(usual=auto)", "nnc(usual=fedcorr(usual=auto))", "auto(of=[auto, fedavg])"):
+        with pytest.raises(InputError, match="use it as `method`|requires folds"):
+            make_experiment(*problem(), settings(method), engine="sequential")
 
 
 def table(spec, model_noise, method, seed, **more):
