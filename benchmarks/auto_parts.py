@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import league_real
 from benchmarks.league_cells import world_of
 from fnlkit.artifacts.run import Run
-from fnlkit.kernels.committees import correct_agreement, fit_transition, invert_transition
+from fnlkit.kernels.committees import correct_agreement, fit_transition, usable_inverse
 from fnlkit.methods.auto import CANDIDATES
 from fnlkit.reproduce import recipe, reproduce, stored
 
@@ -43,7 +43,7 @@ def choices(run: Run) -> dict[str, str]:
     given = run.labels["given"][np.concatenate([parts[k] for k in run.memory["rows/guesses/clients"].tolist()])]
     held_out = (guesses >= 0).all(1)
     guesses, sums, given = guesses[held_out].T, sums[held_out], given[held_out]
-    inverse = invert_transition(fit_transition(sums / sums.sum(1, keepdims=True), given))
+    inverse = usable_inverse(fit_transition(sums / sums.sum(1, keepdims=True), given))
     plain = np.eye(len(sums[0]))
     values = {CORRECTED: correct_agreement(guesses, given, plain if inverse is None else inverse), PLAIN: guesses == given}
     return {rule: CANDIDATES[int(np.argmax(each.mean(1)))] for rule, each in values.items()}

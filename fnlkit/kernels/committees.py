@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError
+from fnlkit.kernels.annotator import fit_annotator
+from fnlkit.kernels.inversion import invert_transition
 
 # Share of right labels that the first transition matrix assumes, as in `fedem`, and the number of updates.
 RIGHT, PASSES = 0.6, 10
@@ -47,9 +49,7 @@ def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike
 
     The counts of several clients can be added.
     """
-    p, y, matrix = np.maximum(np.asarray(probabilities, np.float64), 1e-4), np.asarray(given), np.asarray(matrix, np.float64)
-    q = p * matrix[:, y].T
-    return (q / q.sum(1, keepdims=True)).T @ np.eye(len(matrix))[y]
+    return fit_annotator(np.maximum(probabilities, 1e-4), given, matrix, strength=1.0, steps=0).counts
 
 
 def next_transition(counts: ArrayLike) -> NDArray[np.float64]:
@@ -59,12 +59,12 @@ def next_transition(counts: ArrayLike) -> NDArray[np.float64]:
     return counts / counts.sum(1, keepdims=True)
 
 
-def invert_transition(matrix: ArrayLike) -> NDArray[np.float64] | None:
-    """Return the inverse of a transition matrix (C, C), or None if an entry exceeds 10: T is nearly singular."""
-    matrix = np.asarray(matrix, np.float64)
-    if np.linalg.cond(matrix) >= 1 / np.finfo(float).eps:
+def usable_inverse(matrix: ArrayLike) -> NDArray[np.float64] | None:
+    """Return the inverse of a transition matrix (C, C), or None if it is singular or an entry exceeds 10."""
+    try:
+        inverse = np.asarray(invert_transition(matrix)[0], np.float64)
+    except InputError:
         return None
-    inverse = np.linalg.inv(matrix)
     return inverse if np.abs(inverse).max() <= LARGEST else None
 
 
@@ -80,11 +80,11 @@ def correct_agreement(predicted: ArrayLike, given: ArrayLike, inverse: ArrayLike
     predicted : (M, n) int
     given : (n,) int
     inverse : (C, C)
-        Of `invert_transition`.
+        For example of `usable_inverse`.
 
     Examples
     --------
-    >>> correct_agreement([[0, 1]], [0, 0], invert_transition([[0.75, 0.25], [0.25, 0.75]])).round(3).tolist()
+    >>> correct_agreement([[0, 1]], [0, 0], usable_inverse([[0.75, 0.25], [0.25, 0.75]])).round(3).tolist()
     [[1.5, -0.5]]
     """
     return np.asarray(inverse, np.float64)[np.asarray(given), np.asarray(predicted)]

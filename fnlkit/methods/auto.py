@@ -18,9 +18,9 @@ from fnlkit.kernels.committees import (
     correct_agreement,
     count_expected,
     first_transition,
-    invert_transition,
     next_transition,
     sum_products,
+    usable_inverse,
 )
 from fnlkit.methods.fedavg import Round
 
@@ -103,7 +103,7 @@ def measure_agreements(clients: "Clients", methods: np.ndarray) -> tuple[np.ndar
         sent = told | {"matrix": torch.from_numpy(matrix)}
         replies = clients.round(everyone, nothing(), _count_expected, expect=("expected",), broadcast=sent)
         matrix = next_transition(replies["expected"].sum(0))
-    inverse = invert_transition(matrix)
+    inverse = usable_inverse(matrix)
     if inverse is None:
         clients.note("auto: the transition matrix of the labels is nearly singular; agreements with them are not corrected")
         inverse = np.eye(clients.classes)

@@ -15,7 +15,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.crossfit import CrossFit, make_experiment
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import Scale
-from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, invert_transition, sum_products
+from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import late_score, summary
 from fnlkit.results.measured import predictions
@@ -78,9 +78,9 @@ def test_corrected_agreement_estimates_accuracy_where_plain_agreement_misleads()
     guesses = np.stack([good, bad])
     plain, right = (guesses == given).mean(1), (guesses == true).mean(1)
     assert plain[1] > plain[0] and right[0] > right[1]
-    assert correct_agreement(guesses, given, invert_transition(matrix)).mean(1) == pytest.approx(right, abs=0.02)
+    assert correct_agreement(guesses, given, usable_inverse(matrix)).mean(1) == pytest.approx(right, abs=0.02)
     assert np.array_equal(correct_agreement(guesses, given, np.eye(2)), guesses == given)
-    assert invert_transition(np.full((2, 2), 0.5)) is None and invert_transition([[0.51, 0.49], [0.49, 0.51]]) is None
+    assert usable_inverse(np.full((2, 2), 0.5)) is None and usable_inverse([[0.51, 0.49], [0.49, 0.51]]) is None
 
 
 def test_folds_are_stratified_and_leave_every_client_samples():
@@ -139,7 +139,7 @@ def test_agreements_and_the_committee_equal_those_of_single_experiments():
     assert np.array_equal(run.memory["rows/guesses"].numpy(), guesses[:, federation.client_indices].T)
     assert np.allclose(run.memory["rows/sums"].numpy(), 2 * sums[federation.client_indices])
     assert [last[f"agreement_{name}"] for name in names] == pytest.approx((guesses == federation.given).mean(1))
-    values = correct_agreement(guesses, federation.given, invert_transition(fit_transition(sums, federation.given)))
+    values = correct_agreement(guesses, federation.given, usable_inverse(fit_transition(sums, federation.given)))
     weights = [last[f"weight_{name}"] for name in names]
     assert min(weights) > 0 and weights == pytest.approx(find_weights(sum_products(values), np.random.default_rng(9)), abs=0.03)
     found = load_trained(run, data).logits(data.x_test).double().softmax(-1)
