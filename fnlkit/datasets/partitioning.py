@@ -84,7 +84,7 @@ def partition(
     >>> import numpy as np
     >>> from fnlkit.datasets.partitioning import partition
     >>> [len(part) for part in partition(np.arange(10) % 3, 3, "iid", clients=4, seed=0)]
-    [3, 3, 2, 2]
+    [2, 3, 2, 3]
     """
     spec = parse(scheme, "`scheme`")
     labels = np.asarray(labels)

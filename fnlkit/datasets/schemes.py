@@ -32,7 +32,8 @@ def iid(
     """
     shuffled = rng.permutation(len(labels))
     if not balanced:
-        return np.array_split(shuffled, clients)
+        parts = np.array_split(shuffled, clients)  # the first parts are larger if the division leaves a remainder
+        return [parts[k] for k in rng.permutation(clients)] if len(labels) % clients else parts
     # Sort the samples by class and deal them to clients in turn.
     dealt = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
     return [dealt[k::clients] for k in rng.permutation(clients)]
@@ -67,15 +68,18 @@ def dirichlet(
 ) -> list[np.ndarray]:
     """Split each class in Dirichlet(alpha) shares (Yurochkin 2019, Hsu 2019).
 
+    A client has its share of a class rounded up or down at random, so that the expected number is the share.  The authors' code
+    cuts each class at rounded cumulative shares instead, so that clients at some positions get most samples of small classes.
+
     Parameters
     ----------
     alpha : float > 0
         Evenness of the shares: far below 1 a class belongs to few clients, far above 1 all clients have similar shares.
     """
-    owner = np.empty(len(labels), np.int64)
-    for label in range(classes):
+    owner, order = np.empty(len(labels), np.int64), rng.permutation(clients)
+    for label, start in enumerate(_starts(rng, classes)):
         here = rng.permutation(np.flatnonzero(labels == label))
-        owner[here] = _cut(len(here), _shares(rng, alpha, clients))
+        owner[here] = order[_cut(len(here), _shares(rng, alpha, clients), start)]
     return _group(owner, clients)
 
 
@@ -163,7 +167,7 @@ def openset(
             rng.permutation(np.flatnonzero(allowed[:, label])),
         )
         shares = np.full(len(among), 1 / len(among)) if uniform else _shares(rng, 1.0, len(among))
-        owner[here] = among[_cut(len(here), shares)]
+        owner[here] = among[_cut(len(here), shares, rng.random())]
     return _group(owner, clients)
 
 
@@ -184,7 +188,7 @@ def sizes(
     while (low := shares <= 0).any():
         shares[low] = rng.normal(1, sigma, low.sum())
     owner = np.empty(len(labels), np.int64)
-    owner[rng.permutation(len(labels))] = _cut(len(labels), shares / shares.sum())
+    owner[rng.permutation(len(labels))] = _cut(len(labels), shares / shares.sum(), rng.random())
     return _group(owner, clients)
 
 
@@ -304,12 +308,21 @@ def _group(owner, clients):
     return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
 
 
-def _cut(size, shares):
-    """Return the part, 0 to len(shares) - 1, of each of `size` shuffled samples.
+def _starts(rng, count):
+    """Return the `start` of `_cut` for each class (count,): uniform in [0, 1), and spread evenly over the classes.
 
-    Part sizes are the rounded shares.
+    With equal shares, steps of the golden ratio round up for other clients in each class, so that sizes are nearly equal.
     """
-    borders = np.rint(np.cumsum(shares)[:-1] * size).astype(np.int64)
+    return (rng.random() + np.arange(count) * (np.sqrt(5) - 1) / 2) % 1
+
+
+def _cut(size, shares, start):
+    """Return the part, 0 to len(shares) - 1, of each of `size` shuffled samples by systematic sampling (Madow 1949).
+
+    Each part has size x share samples, rounded up or down.  If `start` is uniform in [0, 1), the expected number is exactly
+    size x share.  The order of the parts has an influence on which of them are rounded up together: shuffle it.
+    """
+    borders = np.floor(np.cumsum(shares)[:-1] * size + start).astype(np.int64)
     return np.searchsorted(borders, np.arange(size), side="right")
 
 

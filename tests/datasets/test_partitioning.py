@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from fnlkit import datasets, noise
 from fnlkit.artifacts import files
@@ -57,6 +58,34 @@ def test_same_seed_same_split_and_another_seed_another(scheme):
     first, again, other = (split(scheme, 5, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("scheme", SPECS)
+def test_sizes_and_class_counts_do_not_depend_on_the_position_of_a_client(scheme):
+    # Parts of small classes that are cut at rounded cumulative shares have mean sizes 1.2, 45.9, 51.0, 1.9, ... instead of 25.
+    clients, classes = 4, 5
+    labels = np.repeat(np.arange(classes), [3, 5, 9, 11, 15])
+    counts = np.array([
+        [np.bincount(labels[part], minlength=classes) for part in split(scheme, clients, seed, labels, classes)]
+        for seed in range(200)
+    ])  # fmt: skip
+    for column in (counts.sum(2), *np.moveaxis(counts, 2, 0)):
+        # Exchangeable counts with a fixed sum have the covariance s2 N / (N - 1) (I - 1/N), so this is chi-square with N - 1.
+        distance = 200 * ((column.mean(0) - column.mean()) ** 2).sum()
+        spread = column.var() * clients / (clients - 1)
+        assert stats.chi2.sf(distance / spread, clients - 1) > 1e-3
+
+
+@pytest.mark.parametrize(("classes", "each", "clients"), [(100, 5, 20), (44, 12, 30), (20, 8, 20)])
+@pytest.mark.parametrize("alpha", [100, 10_000])
+def test_a_large_alpha_is_nearly_even_also_for_small_classes(classes, each, clients, alpha):
+    labels = np.repeat(np.arange(classes), each)
+    mean, expected = len(labels) / clients, each / clients
+    for seed in range(5):
+        parts = split(f"dirichlet(alpha={alpha})", clients, seed, labels, classes)
+        assert all(0.5 * mean < len(part) < 1.6 * mean for part in parts)
+        counts = np.array([np.bincount(labels[part], minlength=classes) for part in parts])
+        assert alpha == 100 or (abs(counts - expected) < 1.2).all()
 
 
 def test_balanced_iid_gives_every_client_equally_many_of_every_class():
