@@ -326,6 +326,8 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
                 raise InputError(
                     f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
                 )
+            if picture.getexif().get(_ORIENTATION, 1) != 1:
+                picture = pillow.ImageOps.exif_transpose(picture)
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
             picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size)
@@ -341,10 +343,14 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
     return out[..., None] if out.ndim == 2 else out
 
 
+_ORIENTATION = 0x0112  # EXIF: 1 is upright, 2 to 8 are mirrored or rotated
+
+
 def _pillow():
     """Return Pillow, which only files with images need."""
     import PIL
     import PIL.Image
+    import PIL.ImageOps
 
     return PIL
 

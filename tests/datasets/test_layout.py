@@ -76,3 +76,30 @@ def test_new_samples_may_have_either_layout(tmp_path):
     for name, new in (("last", x), ("first", np.moveaxis(x, -1, 1))):
         np.save(tmp_path / f"{name}.npy", new)
         np.testing.assert_array_equal(datasets.new_samples(like, str(tmp_path / f"{name}.npy"))[1], x)
+
+
+# Upright pixels of the stored block [[0, 80, 160], [240, 40, 120]] for each EXIF orientation (EXIF 2.3, table 6).
+ORIENTED = {
+    1: [[0, 80, 160], [240, 40, 120]],
+    2: [[160, 80, 0], [120, 40, 240]],
+    3: [[120, 40, 240], [160, 80, 0]],
+    4: [[240, 40, 120], [0, 80, 160]],
+    5: [[0, 240], [80, 40], [160, 120]],
+    6: [[240, 0], [40, 80], [120, 160]],
+    7: [[120, 160], [40, 80], [240, 0]],
+    8: [[160, 120], [80, 40], [0, 240]],
+}
+
+
+@pytest.mark.parametrize("orientation", ORIENTED)
+def test_the_exif_orientation_of_a_photo_is_applied(tmp_path, orientation):
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = Image.fromarray(np.array(ORIENTED[1], np.uint8))
+    for i, name in enumerate("ab" * 5):
+        (tmp_path / name).mkdir(exist_ok=True)
+        stored.save(tmp_path / name / f"{i}.png", exif=exif)
+    found = datasets.load(str(tmp_path)).x_train
+    assert np.asarray(found[:1])[0, :, :, 0].tolist() == ORIENTED[orientation]
