@@ -82,7 +82,8 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
     out, facts = consensus(federation, some)
     assert (out.given == true).mean() > 0.9 and out.given[5] == federation.given[5] and out.given[7] == federation.given[7]
     assert (out.extra["received"] == federation.given).all() and (out.extra["votes"] == some).all()
-    assert out.extra["consensus_confidence"][5] == 0 and [row["samples"] for row in facts] == [480, 479, 479]
+    assert out.extra["consensus_confidence"][5] == 0
+    assert [row["samples"] for row in facts] == [len(client) for client in federation.clients]
     assert all(row["accuracies"]["0"] > row["accuracies"]["1"] for row in facts)
     assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
     with pytest.raises(InputError, match="crowdlab combines"):

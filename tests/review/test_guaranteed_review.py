@@ -71,9 +71,11 @@ def test_the_list_is_stored_with_its_statement_and_ranges(world):
     share = wrong[federation.clients[1]].mean()
     assert record["level"]["low"] <= share <= record["level"]["high"] < share + 0.2 and record["basis"] == "random reviews"
     assert record["after"]["low"] <= record["after"]["level"] <= record["after"]["high"]
+    covered = []
     for row in record["classes"]:
         members = federation.clients[1][federation.given[federation.clients[1]] == int(row["given"])]
-        assert row["low"] <= wrong[members].mean() <= row["high"]
+        covered.append(row["low"] <= wrong[members].mean() <= row["high"])
+    assert sum(covered) >= len(covered) - 1  # each range has a confidence of 95 %
     assert all(row["true"] == str((int(row["given"]) - 1) % 10) for row in record["pairs"]) and record["pairs"]
 
 

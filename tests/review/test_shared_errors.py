@@ -84,7 +84,7 @@ def test_many_wrong_labels_at_all_sites_cannot_be_judged(digits, change):
         assert row.finding in (verdict.UNKNOWN, verdict.WRONG) and row.level is None and row.high > 0.25
     unknown = [row.words[0] for row in rows.values() if row.finding == verdict.UNKNOWN]
     reason = "of the labels are 0" if change is default else "mistakes of the models cannot be told from wrong labels"
-    assert len(unknown) >= 3 and all(text.startswith("Labels cannot be judged: ") and reason in text for text in unknown)
+    assert len(unknown) >= 2 and all(text.startswith("Labels cannot be judged: ") and reason in text for text in unknown)
     assert "4 of 4 sites need a look" in facts["look"] and "agree" not in facts["words"]
 
 
