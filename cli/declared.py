@@ -1,5 +1,6 @@
 """Options and help pages of commands, derived from dataclasses whose fields are made by `fnlkit.components.options.option`."""
 
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -87,7 +88,7 @@ def _type(one: "Field[Any]", declared: type) -> Any:
     """Return the type of a field; text for a type whose module only type checkers import."""
     if not isinstance(one.type, str):
         return one.type
-    home = next(kind for kind in declared.__mro__ if one.name in vars(kind).get("__annotations__", {}))
+    home = next(kind for kind in declared.__mro__ if one.name in inspect.get_annotations(kind))
     try:
         return eval(one.type, vars(sys.modules[home.__module__]))  # noqa: S307 - an annotation of this package
     except NameError:
