@@ -44,6 +44,9 @@ ROLES = {
     "token": ("token", "word"),
     "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "labeler", "labeller", "worker_id"),
 }
+# In a table of votes, further names imply a role: those of crowd-kit and of crowdsourcing platforms.  In a table of samples, a
+# task or a question can be a feature.
+VOTE_ROLES = ROLES | {"id": (*ROLES["id"], "task", "task_id"), "annotator": (*ROLES["annotator"], "worker")}
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "window": "", "seconds": 0.0, "layout": ""}
 _LISTS = ("categorical", "ordinal", "text", "drop", "levels")

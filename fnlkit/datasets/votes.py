@@ -11,6 +11,7 @@ import numpy as np
 from fnlkit.artifacts.federation import must_be_names
 from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.components.spec import Spec
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,12 +107,14 @@ def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> 
     class_names : list of C str
     """
     annotators = sorted({name for row in cast for name in row})
-    column, index = {name: a for a, name in enumerate(annotators)}, {word: c for c, word in enumerate(class_names)}
+    column, find = {name: a for a, name in enumerate(annotators)}, class_finder(class_names)
     out = np.full((len(cast), len(annotators)), -1, np.int64)
     for i, row in enumerate(cast):
         for name, word in row.items():
-            # 1.0 in a column of whole numbers is 1.
-            out[i, column[name]] = index[word] if word in index else index[word.partition(".")[0]]
+            label = find(word)
+            if label is None:
+                raise InputError(f"vote {word[:40]!r} of {name} is not a class; the classes are {', '.join(class_names[:12])}")
+            out[i, column[name]] = label
     return out, annotators
 
 

@@ -71,8 +71,9 @@ def consensus(
     Parameters
     ----------
     federation : Federation, or path
-    votes : path or int array (n, A), optional
-        A table or npz as for `fnlkit consensus`. In an array, -1 means that the annotator did not vote. Default: the votes that
+    votes : path, array (n, A) or pandas.DataFrame, optional
+        A table or npz as for `fnlkit consensus`, or its arrays and columns. -1 or NaN means that the annotator did not vote.
+        Default: the votes that
         `partition` saved in the federation, or the rows of a federation with a row per vote.
     method : "majority", "dawid-skene" or "crowdlab"
     annotators : list of A str, optional
@@ -88,7 +89,8 @@ def consensus(
     ------
     InputError
     """
-    from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes, read_votes
+    from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes
+    from fnlkit.review.votes import read_votes, to_votes
 
     federation = to_federation(federation)
     if votes is None:
@@ -100,6 +102,8 @@ def consensus(
     source = source_of(votes)
     if is_path(votes):
         votes, annotators = read_votes(str(source), federation)
+    elif hasattr(votes, "columns"):
+        votes, annotators = to_votes(votes, federation)
     rows, of = rows_of(probabilities, "probabilities", federation)
     record = provenance("consensus", None, votes=source, method=method, probs=of)
     table: Any = votes

@@ -3,7 +3,6 @@
 Dawid, Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm. Applied Statistics 1979.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.stored import Rows
-from fnlkit.datasets.manifest import ROLES, SPLITS
-from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
+from fnlkit.review.rater_agreement import fleiss, krippendorff
 from fnlkit.review.suspects import find_reviewed
+from fnlkit.review.votes import to_votes
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -41,9 +39,9 @@ def consensus(
     Parameters
     ----------
     federation : fnlkit.artifacts.federation.Federation
-    votes : int (n, A)
-        Labels by sample and annotator, -1 for no vote.  The label of a sample does not change without votes,
-        or after a decision in a review.
+    votes : (n, A)
+        Labels by sample and annotator, as for `fnlkit.review.votes.to_votes`; -1 or NaN for no vote.  The label of a sample
+        does not change without votes, or after a decision in a review.
     method : str
         A name in METHODS: most votes, ties to the lower class; `dawid_skene` for each site separately; CROWDLAB (Goh 2022)
         by cleanlab, which combines a classifier's probabilities with the votes.
@@ -58,9 +56,9 @@ def consensus(
         With arrays ``votes`` (n, A), ``consensus_confidence`` (n,) in [0, 1] (0 without votes) and, if labels changed,
         ``received``.
     facts : list of dict
-        One per site: site, samples, voted, annotators, alpha (Krippendorff's), kappa (Fleiss's, None if samples have
-        unequal numbers of votes), changed, votes {annotator: number}, and accuracies {annotator: expected share that equals
-        the true label} of dawid-skene.
+        One per site: site, samples, voted, annotators, alpha (Krippendorff's) and kappa (Fleiss's), None if they are undefined,
+        changed, votes {annotator: number}, and accuracies {annotator: expected share that equals the true label} of
+        dawid-skene.
 
     Raises
     ------
@@ -68,13 +66,9 @@ def consensus(
     """
     if method not in METHODS:
         raise InputError(f"`method` is {method!r}; write one of {', '.join(METHODS)}")
-    votes, classes = np.asarray(votes), federation.classes
-    if votes.ndim != 2 or len(votes) != len(federation.given) or votes.dtype.kind not in "iu" or not votes.shape[1]:
-        size = len(federation.given)
-        raise InputError(f"`votes` is {votes.dtype} {votes.shape}; expected integers ({size:,}, A), one column per annotator")
-    if votes.min() < -1 or votes.max() >= classes:
-        raise InputError(f"`votes` has values {votes.min()} to {votes.max()}; expected 0 to {classes - 1}, or -1 for no vote")
-    names = annotators or [str(a) for a in range(votes.shape[1])]
+    (votes, names), classes = to_votes(votes, federation), federation.classes
+    if annotators:
+        names = list(map(str, annotators))
     given, confidence, facts = np.array(federation.given, np.int64), np.zeros(len(votes)), []
     for k, part in enumerate(federation.whole().clients):
         here = part[(votes[part] >= 0).any(1)]
@@ -227,107 +221,3 @@ def _crowdlab(votes, classes, probabilities):
     # Use the most probable label even if cleanlab doubts it.
     out[np.arange(len(out)), label] = np.maximum(quality, out.max(1) + 1e-9)
     return out / out.sum(1, keepdims=True)
-
-
-def krippendorff(votes: np.ndarray, classes: int) -> float | None:
-    """Return Krippendorff's alpha of nominal labels: 1 for full agreement, 0 for agreement by chance.
-
-    None if no votes can be compared.
-
-    Source: Krippendorff 2011, Computing Krippendorff's alpha-reliability, section C.
-    """
-    counts = (votes[:, :, None] == np.arange(classes)).sum(1).astype(np.float64)
-    counts = counts[counts.sum(1) > 1]
-    many = counts.sum(1)
-    total = many.sum()
-    if not total:
-        return None
-    among = counts.sum(0)
-    seen = ((counts * (many[:, None] - counts)).sum(1) / (many - 1)).sum()
-    chance = (among * (total - among)).sum() / (total - 1)
-    return 1.0 if not chance else float(1 - seen / chance)
-
-
-def fleiss(votes: np.ndarray, classes: int) -> float | None:
-    """Return Fleiss's kappa (Fleiss 1971), or None if it is undefined.
-
-    It requires the same number of votes for each sample, two or more.
-    """
-    counts = (votes[:, :, None] == np.arange(classes)).sum(1)
-    many = counts.sum(1)
-    if many.min() != many.max() or many[0] < 2:
-        return None
-    chance = ((counts.sum(0) / counts.sum()) ** 2).sum()
-    seen = ((counts * (counts - 1)).sum(1) / (many * (many - 1))).mean()
-    return 1.0 if chance == 1 else float((seen - chance) / (1 - chance))
-
-
-def read_votes(path: str, federation: "Federation"):
-    """Return (votes (n, A), names of the annotators) of a file.
-
-    Parameters
-    ----------
-    path : str
-        npz or npy with an array ``votes`` (n, A) of labels, -1 for none; or a table (CSV, Parquet) with class names
-        or empty cells.  The table has a column ``id`` and one column per annotator, or one row per vote: columns for the
-        sample, the annotator and the label, named as `fnlkit.datasets.manifest.ROLES` lists.  An id is the federation's
-        ``sample_id``, else its ``sample_path``, or the position of the sample if it has neither.
-    federation : fnlkit.artifacts.federation.Federation
-
-    Raises
-    ------
-    InputError
-        Naming the file and the row.
-    """
-    if os.fspath(path).lower().endswith((".npz", ".npy")):
-        votes = files.pick(files.read_arrays(path), "", path)
-        return votes, [str(a) for a in range(votes.shape[1] if votes.ndim == 2 else 0)]
-    table = read_table(path)
-    annotator, label = (table.find_columns(*ROLES[role]) for role in ("annotator", "label"))
-    samples, cast = _by_row(table, annotator[0], label[0]) if annotator and label else _by_column(table)
-    place = _places(federation)
-    words = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
-    index = {str(word): c for c, word in enumerate(words)}
-    votes = np.full((len(federation.given), len(cast)), -1, np.int64)
-    if unknown := [row for votes_of in cast.values() for row in votes_of if samples[row] not in place]:
-        table.fail(sorted(set(unknown)), f"no sample {samples[min(unknown)]!r} in the federation")
-    for a, (name, votes_of) in enumerate(cast.items()):
-        for row, word in votes_of.items():
-            if word not in index:
-                table.fail([row], f"vote of {name} is {word!r}; expected one of the classes {', '.join(map(str, words[:12]))}")
-            if votes[place[samples[row]], a] >= 0:
-                table.fail([row], f"{name} has a vote on {samples[row]!r} in an earlier row; one vote per sample and annotator")
-            votes[place[samples[row]], a] = index[word]
-    return votes, list(cast)
-
-
-def _by_column(table):
-    """Return (samples, {annotator: {row: label}}) of a table with a column per annotator; empty cells are no votes."""
-    ids = table.find_columns("id")
-    if len(ids) != 1:
-        table.must_have("id", "votes")
-    names = [name for name in table.columns if name != ids[0]]
-    if not names:
-        raise InputError(f"{paths.display_path(table.source)}: no column except id; expected one column per annotator")
-    return table.texts(ids[0]), {n: {row: word for row, word in enumerate(table.texts(n)) if word} for n in names}
-
-
-def _by_row(table, annotator, label):
-    """Return (samples, {annotator: {row: label}}) of a table with a row per vote; rows of test samples are skipped."""
-    named = table.find_columns(*ROLES["id"]) or table.find_columns(*ROLES["path"])
-    if not named:
-        table.must_have("id", "votes")
-    split, out = table.find_columns(*ROLES["split"]), {}
-    parts = table.texts(split[0]) if split else [""] * len(table)
-    for row, (name, word, part) in enumerate(zip(table.texts(annotator), table.texts(label), parts, strict=True)):
-        if word and SPLITS.get(part.lower()) != "test":
-            if not name:
-                table.fail([row], f"no {annotator}; each vote is somebody's")
-            out.setdefault(name, {})[row] = word
-    return table.texts(named[0]), out
-
-
-def _places(federation):
-    """Return the position of each sample by its id and by its path; by its position for a federation without either."""
-    known = [federation.extra[name] for name in ("sample_path", "sample_id") if name in federation.extra]
-    return {str(text): i for part in known or [range(len(federation.given))] for i, text in enumerate(part)}

@@ -5,12 +5,17 @@ import json
 import numpy as np
 import pytest
 
+import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
+from fnlkit.datasets.class_names import vote_finder
 from fnlkit.errors import InputError
-from fnlkit.review.consensus import consensus, dawid_skene, fleiss, krippendorff, read_votes, shares
-from tests.commands import fnlkit, refuse, succeed
+from fnlkit.review.consensus import consensus, dawid_skene, shares
+from fnlkit.review.rater_agreement import fleiss, krippendorff
+from fnlkit.review.votes import read_votes
+from tests import commands
+from tests.commands import refuse, succeed
 
 
 def test_one_step_of_dawid_skene_by_hand():
@@ -54,7 +59,24 @@ def test_krippendorff_as_published():
     rows[0] = rows[0][1:]
     votes = np.array([[-1 if cell == "*" else int(cell) - 1 for cell in row] for row in rows]).T
     assert krippendorff(votes, 5) == pytest.approx(0.743, abs=5e-4)
-    assert krippendorff(np.array([[0, -1], [-1, 1]]), 2) is None and krippendorff(np.array([[1, 1]]), 2) == 1
+
+
+@pytest.mark.parametrize("votes", [[[0, -1], [-1, 1]], [[1, 1]], [[1, 1], [1, 1], [0, -1]], np.zeros((0, 2))])
+def test_agreement_is_undefined_without_votes_of_two_classes_on_shared_samples(votes):
+    votes = np.array(votes, np.int64)
+    assert krippendorff(votes, 2) is None and fleiss(votes[(votes >= 0).all(1)], 2) is None
+
+
+def test_alpha_is_that_of_its_definition():
+    """1 - D_o / D_e over all pairs of votes, Krippendorff 2011; samples with one vote do not count."""
+    rng = np.random.default_rng(4)
+    votes = np.where(rng.random((30, 5)) < 0.6, rng.integers(0, 3, (30, 5)), -1)
+    units = [row[row >= 0] for row in votes if (row >= 0).sum() > 1]
+    values = np.concatenate(units)
+    observed = sum(2 * sum(a != b for i, a in enumerate(unit) for b in unit[:i]) / (len(unit) - 1) for unit in units)
+    expected = sum(2 * (a != b) for i, a in enumerate(values) for b in values[:i]) / (len(values) - 1)
+    assert krippendorff(votes, 3) == pytest.approx(1 - observed / expected, abs=1e-12)
+    assert krippendorff(votes[rng.permutation(30)][:, rng.permutation(5)], 3) == krippendorff(votes, 3)
 
 
 def test_fleiss_as_published():
@@ -88,8 +110,65 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
     assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
     with pytest.raises(InputError, match="crowdlab combines"):
         consensus(federation, votes, "crowdlab")
-    with pytest.raises(InputError, match="expected integers"):
+    with pytest.raises(InputError, match="expected labels"):
         consensus(federation, votes[:5])
+
+
+def wide_frame(votes, names, drop):
+    """Return the table that pandas writes for votes with gaps: whole numbers become 6.0, a gap becomes `drop`."""
+    cells = [[drop if vote < 0 else f"{vote}.0" for vote in row] for row in votes.tolist()]
+    return ["id," + ",".join(names), *(f"{i}," + ",".join(row) for i, row in enumerate(cells))]
+
+
+@pytest.mark.parametrize("drop", ["", "nan", "NA", "<NA>", "-1", "-1.0", "None"])
+def test_whole_floats_are_classes_and_gaps_are_no_votes(world, tmp_path, drop):
+    federation, votes, _ = world
+    some = np.where(np.random.default_rng(3).random(votes.shape) < 0.3, -1, votes)
+    (tmp_path / "wide.csv").write_text("\n".join(wide_frame(some, ["a", "b", "c"], drop)) + "\n")
+    found, names = read_votes(tmp_path / "wide.csv", federation)
+    assert (found == some).all() and names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["float", "text", "object", "npz", "frame", "long frame"])
+def test_votes_of_all_kinds_are_the_same(world, tmp_path, kind):
+    federation, votes, _ = world
+    some = np.where(np.random.default_rng(3).random(votes.shape) < 0.3, -1, votes)
+    expected = fnlkit.consensus(federation, some)
+    floats = np.where(some < 0, np.nan, some)
+    found: object = floats
+    if kind == "text":
+        found = np.where(some < 0, "NA", some.astype(str))
+    elif kind == "object":
+        found = np.where(some < 0, None, some.astype(object))
+    elif kind == "npz":
+        np.savez(tmp_path / "votes.npz", votes=floats, annotators=np.array(["0", "1", "2"]))
+        found = tmp_path / "votes.npz"
+    elif "frame" in kind:
+        pandas = pytest.importorskip("pandas")
+        found = pandas.DataFrame(floats, columns=["0", "1", "2"])
+        if kind == "long frame":
+            found = found.rename_axis("task").reset_index().melt("task", var_name="worker", value_name="label")
+    out = fnlkit.consensus(federation, found)
+    assert (out.federation.given == expected.federation.given).all() and out.sites == expected.sites
+    assert (out.federation.extra["votes"] == some).all() and out.annotators == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("votes", "message"),
+    [(np.full((1438, 2), 1.5), "1.5"), (np.full((1438, 2), "cat"), "'cat'"), (np.full((1438, 2), np.inf), "inf"),
+     (np.full((1438, 2), 12.0), "12"), (np.zeros((1438, 0)), "expected labels"), (np.zeros((1438, 2), bool), "bool")],
+)  # fmt: skip
+def test_values_that_are_no_votes_are_refused(world, votes, message):
+    with pytest.raises(InputError, match=message):
+        fnlkit.consensus(world[0], votes)
+
+
+def test_a_class_can_have_the_name_of_a_gap():
+    """`None` and -1 are no votes unless they are classes; `1.0` is the class 1 only if all classes are whole numbers."""
+    vote = vote_finder(["none", "1", "x"])
+    assert [vote(text) for text in ("None", "", "nan", "-1", "1.0", "X", "cat")] == [0, -1, -1, -1, None, 2, None]
+    vote = vote_finder(["-1", "0", "1"])
+    assert [vote(text) for text in ("-1", "1.0", "1.5", "", "-0.0")] == [0, 2, None, -1, None]
 
 
 @pytest.mark.peers
@@ -114,13 +193,16 @@ def test_votes_from_a_table(world, tmp_path):
     assert json.loads(done.stdout)["annotators"] == ["Ada", "Ben", "Cem"]
     out = Federation.read(str(tmp_path / "agreed.npz"))
     assert (out.given == true).mean() > 0.85 and (out.extra["votes"][:, 1] == -1).all()
-    shown = fnlkit("fnlkit consensus fed.npz votes.csv --method majority -o majority.npz", tmp_path)
+    shown = commands.fnlkit("fnlkit consensus fed.npz votes.csv --method majority -o majority.npz", tmp_path)
     assert "Krippendorff" in shown.stdout
     (tmp_path / "bad.csv").write_text("id,Ada\n0,cat\n")
     refuse("fnlkit consensus fed.npz bad.csv -o x.npz", tmp_path, "row 2", "'cat'")
 
 
-@pytest.mark.parametrize("header", ["id,annotator,label", "Sample ID;Rater;Label", "image,annotator_id,class"])
+@pytest.mark.parametrize(
+    "header",
+    ["id,annotator,label", "Sample ID;Rater;Label", "image,annotator_id,class", "task,worker,label", "task,annotator,label"],
+)
 def test_votes_with_a_row_each_are_those_with_a_column_each(world, tmp_path, header):
     federation, votes, _ = world
     mark = ";" if ";" in header else ","
