@@ -56,6 +56,10 @@ def command(file: str, votes: str | None, method: str, probabilities: str | None
             share = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %"
             people.add_row(printable(row["site"]), printable(row["annotator"]), f"{row['votes']:,}", share)
         talk.print(people)
+        if alone := [row["site"] for row in facts if row["voted"] and not row["shared"]]:
+            talk.print(
+                f"no sample has two votes at {printable(', '.join(alone))}: nothing shows which votes are right", soft_wrap=True
+            )
         if len(quality) > MOST:
             talk.print(f"and {len(quality) - MOST:,} more with larger shares; --json prints all")
     emit(found.federation, output)

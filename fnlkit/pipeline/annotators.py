@@ -28,7 +28,7 @@ class Agreed:
     method : str
     annotators : list of str
     sites : list of dict
-        An entry per site: site, samples, voted, alpha, kappa, changed, votes, accuracies; see
+        An entry per site: site, samples, voted, shared, alpha, kappa, changed, votes, accuracies; see
         `fnlkit.review.consensus.consensus`.
     """
 

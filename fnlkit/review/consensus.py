@@ -56,9 +56,9 @@ def consensus(
         With arrays ``votes`` (n, A), ``consensus_confidence`` (n,) in [0, 1] (0 without votes) and, if labels changed,
         ``received``.
     facts : list of dict
-        One per site: site, samples, voted, annotators, alpha (Krippendorff's) and kappa (Fleiss's), None if they are undefined,
-        changed, votes {annotator: number}, and accuracies {annotator: expected share that equals the true label} of
-        dawid-skene.
+        One per site: site, samples, voted, shared (samples with two or more votes), alpha (Krippendorff's) and kappa
+        (Fleiss's), None if they are undefined, changed, votes {annotator: number}, and accuracies {annotator:
+        `expected_shares`, None without evidence} of dawid-skene.
 
     Raises
     ------
@@ -74,16 +74,12 @@ def consensus(
         here = part[(votes[part] >= 0).any(1)]
         row = {"site": federation.names[k], "samples": len(part), "voted": len(here), "changed": 0}
         if len(here):
-            posterior, quality = _decide(votes[here], classes, method, None if probabilities is None else probabilities[here])
+            posterior = _decide(votes[here], classes, method, None if probabilities is None else probabilities[here])
             label = posterior.argmax(1)
             keep = find_reviewed(federation)[here]
             row["changed"] = int((label != given[here])[~keep].sum())
             given[here[~keep]], confidence[here] = label[~keep], posterior.max(1)
-            row |= {"alpha": krippendorff(votes[here], classes), "kappa": fleiss(votes[here], classes)}
-            if quality is not None:
-                there = (votes[here] >= 0).any(0)
-                row["accuracies"] = {name: float(q) for name, q, a in zip(names, quality, there, strict=True) if a}
-            row["votes"] = {name: int(n) for name, n in zip(names, (votes[here] >= 0).sum(0), strict=True) if n}
+            row |= _describe(votes[here], classes, names, posterior, method)
         facts.append(row)
     more = {"votes": votes.astype(np.int64), "consensus_confidence": confidence}
     return _add_consensus(federation, given, more, names, method, facts, provenance), facts
@@ -133,13 +129,10 @@ def consensus_of_rows(
         samples, place = np.unique(sample[rows], return_inverse=True)
         votes = np.full((len(samples), len(names)), -1, np.int64)
         votes[place, who[rows]] = federation.given[rows]
-        posterior, quality = _decide(votes, federation.classes, method, None)
-        label, there = posterior.argmax(1)[place], (votes >= 0).sum(0)
+        posterior = _decide(votes, federation.classes, method, None)
+        label = posterior.argmax(1)[place]
         row = {"site": site, "samples": len(samples), "voted": len(samples), "changed": int((label != given[rows]).sum())}
-        row |= {"alpha": krippendorff(votes, federation.classes), "kappa": fleiss(votes, federation.classes)}
-        row["votes"] = {name: int(n) for name, n in zip(names.tolist(), there, strict=True) if n}
-        if quality is not None:
-            row["accuracies"] = {name: float(q) for name, q, n in zip(names.tolist(), quality, there, strict=True) if n}
+        row |= _describe(votes, federation.classes, names.tolist(), posterior, method)
         given[rows] = np.where(keep[rows], given[rows], label)
         confidence[rows] = posterior.max(1)[place]
         facts.append(row)
@@ -149,17 +142,56 @@ def consensus_of_rows(
 
 
 def _decide(votes, classes, method, probabilities):
-    """Return (posterior (m, C), each annotator's share of right labels (A,) or None)."""
+    """Return the posterior (m, C)."""
     if method == "majority":
-        return shares(votes, classes), None
+        return shares(votes, classes)
     if method == "dawid-skene":
-        posterior, error, prior = dawid_skene(votes, classes)
-        return posterior, np.einsum("c,acc->a", prior, error)
+        return dawid_skene(votes, classes)[0]
     if probabilities is None:
         raise InputError(
             "crowdlab combines votes with a model's probabilities; write `probabilities=FILE`, or `method='dawid-skene'`"
         )
-    return _crowdlab(votes, classes, probabilities), None
+    return _crowdlab(votes, classes, probabilities)
+
+
+def _describe(votes, classes, names, posterior, method):
+    """Return the facts about the annotators of a site."""
+    number = (votes >= 0).sum(0)
+    facts = {
+        "shared": int(((votes >= 0).sum(1) > 1).sum()),
+        "alpha": krippendorff(votes, classes),
+        "kappa": fleiss(votes, classes),
+        "votes": {name: int(n) for name, n in zip(names, number, strict=True) if n},
+    }
+    if method == "dawid-skene":
+        share = expected_shares(votes, posterior)
+        known = zip(names, share.tolist(), number, strict=True)
+        facts["accuracies"] = {name: None if np.isnan(q) else q for name, q, n in known if n}
+    return facts
+
+
+def expected_shares(votes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
+    """Return the expected share of each annotator's votes (A,) that equal the true label, in [0, 1].
+
+    It is the mean posterior of the annotator's votes on samples with two or more votes.  NaN without evidence: for an
+    annotator whose samples nobody else labeled, and for all if the votes on shared samples are of one class, because then
+    nobody can be seen to err.
+
+    Parameters
+    ----------
+    votes : int (m, A)
+        -1 for no vote.
+    posterior : (m, C)
+    """
+    shared = (votes >= 0).sum(1) > 1
+    votes, posterior = votes[shared], posterior[shared]
+    sample, annotator = np.nonzero(votes >= 0)
+    label = votes[sample, annotator]
+    number = np.bincount(annotator, minlength=votes.shape[1])
+    if len(np.unique(label)) < 2:
+        return np.full(votes.shape[1], np.nan)
+    right = np.bincount(annotator, posterior[sample, label], votes.shape[1])
+    return np.where(number > 0, right / np.maximum(number, 1), np.nan)
 
 
 def shares(votes: np.ndarray, classes: int) -> np.ndarray:

@@ -105,7 +105,7 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
     assert (out.given == true).mean() > 0.9 and out.given[5] == federation.given[5] and out.given[7] == federation.given[7]
     assert (out.extra["received"] == federation.given).all() and (out.extra["votes"] == some).all()
     assert out.extra["consensus_confidence"][5] == 0
-    assert [row["samples"] for row in facts] == [len(client) for client in federation.clients]
+    assert [row["samples"] for row in facts] == [len(client) for client in federation.whole().clients]
     assert all(row["accuracies"]["0"] > row["accuracies"]["1"] for row in facts)
     assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
     with pytest.raises(InputError, match="crowdlab combines"):
@@ -269,3 +269,61 @@ def test_with_one_annotator_per_sample_the_annotator_is_a_field(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["id,annotator,label,age", *(f"{i},r{i % 2},{i % 2},{i}" for i in range(6))]))
     data = datasets.load(tmp_path / "t.csv")
     assert data.columns == ["age"] and data.fields["annotator"].tolist() == ["r0", "r1"] * 3
+
+
+def sites_of_votes(votes, classes=2):
+    """Return a federation with a site per list of votes, and the votes of all sites."""
+    sizes = [len(part) for part in votes]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    given = np.zeros(offsets[-1], np.int64)
+    federation = Federation(
+        "d", classes, offsets, np.arange(offsets[-1]), given, meta={"client_names": [*"pqrst"][: len(votes)]}
+    )
+    return federation, np.concatenate([np.array(part) for part in votes])
+
+
+def test_no_share_is_estimated_without_evidence():
+    """Site p: nobody shares a sample; q: two agree mostly, the third is alone; r: all votes are of one class."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, 200)
+    alone = np.where(
+        np.arange(3) == np.arange(200)[:, None] % 3, np.where(rng.random((200, 3)) < 0.8, true[:, None], 1 - true[:, None]), -1
+    )
+    pair = np.where(rng.random((200, 3)) < 0.8, true[:, None], 1 - true[:, None])
+    pair[:100, 2], pair[100:, :2] = -1, -1
+    federation, votes = sites_of_votes([alone, pair, np.ones((50, 3), int)])
+    agreed = fnlkit.consensus(federation, votes, annotators=["a", "b", "c"])
+    p, q, r = (row["accuracies"] for row in agreed.sites)
+    assert set(p.values()) == {None} == set(r.values()) and q["c"] is None and all(0.5 < q[name] < 1 for name in "ab")
+    assert [row["shared"] for row in agreed.sites] == [0, 100, 50] and [row["alpha"] is None for row in agreed.sites] == [
+        1,
+        0,
+        1,
+    ]
+    assert [row["accuracy"] is None for row in agreed.quality()] == [True] * 3 + [False] * 2 + [True] * 4
+
+
+def test_the_command_prints_no_share_without_evidence(tmp_path):
+    federation, votes = sites_of_votes(
+        [np.array([[0, -1], [-1, 1], [1, -1], [-1, 0]]), np.array([[0, 0], [1, 1], [1, 0], [0, 0]])]
+    )
+    federation.write(tmp_path / "fed.npz")
+    np.savez(tmp_path / "votes.npz", votes=votes)
+    printed = succeed("fnlkit consensus fed.npz votes.npz -o a.npz", tmp_path).stdout
+    lines = [line.split() for line in printed.splitlines() if line.split()[:1] == ["p"]]
+    assert [line[1:] for line in lines] == [["4", "4", "2"], ["0", "2"], ["1", "2"]]
+    assert "no sample has two votes at p" in printed
+    facts = json.loads(succeed("fnlkit consensus fed.npz votes.npz --json -o b.npz", tmp_path).stdout)
+    assert [set(row["accuracies"].values()) == {None} for row in facts["sites"]] == [True, False]
+    by_row = tmp_path / "by_row.npz"
+    rows, who = np.nonzero(votes[:4] >= 0)
+    alone = Federation(
+        "d",
+        2,
+        np.array([0, 4]),
+        np.arange(4),
+        votes[rows, who],
+        extra={"annotator": np.array(["a", "b"])[who], "sample_of": rows},
+    )
+    alone.write(by_row)
+    assert set(fnlkit.consensus(str(by_row)).sites[0]["accuracies"].values()) == {None}
