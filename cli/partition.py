@@ -62,6 +62,9 @@ def _schemes():
                    "tokens. Default: inferred from the labels.")  # fmt: skip
 @click.option("--label", metavar="COLUMNS", default=None,
               help="Label column of a table; several columns of 0 and 1, separated by commas, are multilabel.")  # fmt: skip
+@click.option("--group", metavar="COLUMN", default=None,
+              help="Column of a table, field of an npz, or level of the folders of images: samples with the same value, such as"
+                   " a patient, are never divided. Default: the column with a usual name.")  # fmt: skip
 @seed_option
 @output_option("FED.npz")
 def command(
@@ -76,6 +79,7 @@ def command(
     public: float,
     task: str | None,
     label: str | None,
+    group: str | None,
     seed: int,
     output: str,
 ) -> None:
@@ -90,9 +94,9 @@ def command(
     """
     options: dict[str, Any] = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": gold, "public": public}
-    if file is not None and (task or label):
-        raise InputError("--task and --label describe a table; the labels of a federation are known")
-    options |= {"task": task, "label": label} if file is None else {}
+    if file is not None and (task or label or group):
+        raise InputError("--task, --label and --group describe a data set; the labels and groups of a federation are known")
+    options |= {"task": task, "label": label, "group": group} if file is None else {}
     notes: list[str] = []
     if file is None:
         federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)

@@ -73,7 +73,8 @@ class Federation:
         The requested transition matrix, T[true, given]; rows sum to 1.
     extra : dict of str to array
         Other arrays: ``holdout_client`` (n,), the client of a held-out sample (-1: none); ``gold_label`` (n,), a verified label
-        (-1: none); ``no_class`` (n,), samples of no class, which are never held out; unknown arrays are copied unchanged.
+        (-1: none); ``no_class`` (n,), samples of no class, which are never held out; ``group`` (n,), the group of each sample
+        (fnlkit.datasets.groups); unknown arrays are copied unchanged.
     meta : dict
         Plain JSON values; ``provenance`` lists the commands that created the file.
 
@@ -119,6 +120,8 @@ class Federation:
             out["clients"] = f"{len(self):,}, of {sizes.min():,} to {sizes.max():,} samples"
         else:
             out["clients"] = "none yet"
+        if "group" in self.extra:
+            out["groups"] = f"{len(np.unique(self.extra['group'])):,}, which are never divided"
         if self.true is None:
             out["labels"] = "as received; true labels unknown"
         else:
@@ -272,6 +275,7 @@ class Federation:
             ("sample_path", "U", "text"),
             ("sample_of", "iu", "sample number"),
             ("annotator", "U", "text"),
+            ("group", "iu", "number of a group"),
         ):
             values = np.asarray(self.extra[name]) if name in self.extra else None
             if values is not None and (values.shape != (size,) or values.dtype.kind not in kind):

@@ -86,6 +86,9 @@ class Dataset:
     annotators : list of A str
     sample_of : (n,) int64 or None
         If a row is a vote: number of the sample; rows with equal numbers are the same sample (fnlkit.datasets.votes).
+    groups : (n,) int64 or None
+        Number of each training sample's group, such as the patient; samples of one group are never divided
+        (fnlkit.datasets.groups).
     notes : list of str
         Assumptions that the user should check, such as the role of each column.
     in_files : bool
@@ -126,6 +129,7 @@ class Dataset:
     votes: np.ndarray | None = None
     annotators: list[str] = field(default_factory=list)
     sample_of: np.ndarray | None = None
+    groups: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     in_files: bool = False
     no_class: np.ndarray | None = None
@@ -235,6 +239,7 @@ def split_unlabeled(dataset: Dataset) -> Dataset:
         ids=np.asarray(ids)[kept],
         paths=None if dataset.paths is None else dataset.paths[kept],
         votes=None if dataset.votes is None else dataset.votes[kept],
+        groups=None if dataset.groups is None else dataset.groups[kept],
         samples=samples,
         unlabeled=Unlabeled(lambda: rows_at(read()[0], spare), [str(ids[i]) for i in spare], sites),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fnlkit.datasets.groups import class_of_groups, of_federation
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def assign_folds(federation: Federation, folds: int, seed: int) -> np.ndarray:
     """Return the fold (n,) of each sample: stratified by given label at each client, -1 for samples that always train.
 
-    Samples that several clients hold have the same fold at all of them.
+    Samples of one group (fnlkit.datasets.groups) have the same fold, and so have samples that several clients hold.
 
     Parameters
     ----------
@@ -28,24 +29,29 @@ def assign_folds(federation: Federation, folds: int, seed: int) -> np.ndarray:
     Raises
     ------
     InputError
-        If no client has two samples.
+        If no client has two samples or groups.
     """
-    fold, given = np.full(len(federation.given), -1, np.int64), np.asarray(federation.given)
-    shared = federation.extra.get("sample_of")
-    if shared is not None:
-        names, number = np.unique(shared, return_inverse=True)
-        drawn = stream(seed, "folds").permutation(np.arange(len(names)) % folds)[number]
+    given, groups = np.asarray(federation.given), of_federation(federation)
+    groups = np.arange(len(given)) if groups is None else groups
+    drawn, shared = np.full(groups.max() + 1, -1), "sample_of" in federation.extra
+    if shared:
+        names = np.unique(groups)
+        drawn[names] = stream(seed, "folds").permutation(np.arange(len(names)) % folds)
     for k, part in enumerate(federation.clients):
-        if len(part) < 2:
+        names, _, label = class_of_groups(given[part], groups[part])
+        if len(names) < 2 or shared:
             continue
-        if shared is None:
-            rng = stream(seed, "folds", client=k)
-            order = np.argsort(given[part] + rng.random(len(part)), kind="stable")
-            fold[part[order]] = (np.arange(len(part)) + rng.integers(folds)) % folds
-        elif len(np.unique(drawn[part])) > 1:
-            fold[part] = drawn[part]
+        rng = stream(seed, "folds", client=k)
+        names, label = names[drawn[names] < 0], label[drawn[names] < 0]  # another client can have the group, too
+        order = np.argsort(label + rng.random(len(names)), kind="stable")
+        drawn[names[order]] = (np.arange(len(names)) + rng.integers(folds)) % folds
+    for part in federation.clients:
+        if len(np.unique(drawn[groups[part]])) < 2:  # nothing would remain for training
+            drawn[groups[part]] = -1
+    fold = np.full(len(given), -1, np.int64)
+    fold[federation.client_indices] = drawn[groups[federation.client_indices]]
     if (fold < 0).all():
-        raise InputError("no client has two samples, so that none can be held out; use another `method`")
+        raise InputError("no client has two samples or groups, so that none can be held out; use another `method`")
     return fold
 
 

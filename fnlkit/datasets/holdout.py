@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnlkit.artifacts import paths
+from fnlkit.datasets.groups import class_of_groups, of_federation
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -30,10 +31,11 @@ def set_apart(
     ----------
     federation : fnlkit.artifacts.federation.Federation
     holdout : float in [0, 1)
-        Share of each client's samples, stratified by given label (a systematic sample of the samples sorted by label).  A
-        client with one sample keeps it for training.
+        Share of each client's samples, stratified by given label (a systematic sample of the samples sorted by label).  If the
+        federation has groups, the share of each client's groups, stratified by their most frequent label.  A client with one
+        sample or group keeps it for training.
     gold : (positions (g,), labels (g,)), optional
-        Verified samples.  Samples that belong to no client are ignored.
+        Verified samples.  Samples that belong to no client are ignored.  Other samples of their groups are held out, too.
     seed : int
 
     Returns
@@ -49,30 +51,24 @@ def set_apart(
     """
     if not 0 <= holdout < 1:
         raise InputError(f"`holdout` {holdout}: write a share from 0 to below 1, such as {USUAL}")
-    size, given = len(federation.given), np.asarray(federation.given)
+    size = len(federation.given)
     owner = np.full(size, -1, np.int64)
     extra = {"holdout_client": owner, **federation.extra}
     owner = extra["holdout_client"] = extra["holdout_client"].copy()
     if gold is not None:
         extra["gold_label"] = np.full(size, -1, np.int64)
-    parts, apart = [], _samples_apart(extra.get("sample_of"), federation.clients, holdout, seed)
+    if gold is not None:
+        out = _of_same_group(federation, gold[0])
+    elif "sample_of" in extra:
+        out = _samples_apart(of_federation(federation), federation.clients, holdout, seed)
+    else:
+        out = _groups_apart(federation, holdout, seed)
+    parts = []
     for k, part in enumerate(federation.clients):
-        if gold is not None:
-            out = np.isin(part, gold[0])
-        elif apart is not None:
-            out = apart[part]
-        else:
-            rng = stream(seed, "holdout", client=k)
-            order = np.argsort(given[part] + rng.random(len(part)), kind="stable")
-            marks = np.floor(np.arange(len(part) + 1) * holdout + rng.random())
-            out = np.zeros(len(part), bool)
-            out[order] = np.diff(marks) > 0
-            if out.all():
-                out[rng.integers(len(part))] = False
-        if out.all():
+        if out[part].all():
             raise InputError(f"`gold`: all {len(part)} samples of client {k} are verified, so that none remains for training")
-        owner[part[out]] = k
-        parts.append(part[~out])
+        owner[part[out[part]]] = k
+        parts.append(part[~out[part]])
     if gold is not None:
         known = owner[gold[0]] >= 0
         extra["gold_label"][gold[0][known]] = gold[1][known]
@@ -80,20 +76,46 @@ def set_apart(
     return replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
 
 
+def _groups_apart(federation, share, seed):
+    """Return which samples (n,) are held out: whole groups, a share of each client's groups, or of its samples without groups.
+
+    A group that several clients have is held out at all of them or at none.
+    """
+    groups, given = of_federation(federation), np.asarray(federation.given)
+    groups = np.arange(len(given)) if groups is None else groups
+    apart, parts = np.full(groups.max() + 1, -1), []  # of each group: 1 if held out, 0 if not, -1 before it is drawn
+    for k, part in enumerate(federation.clients):
+        rng = stream(seed, "holdout", client=k)
+        names, _, label = class_of_groups(given[part], groups[part])
+        names, label = names[apart[names] < 0], label[apart[names] < 0]
+        order = np.argsort(label + rng.random(len(names)), kind="stable")
+        marks = np.floor(np.arange(len(names) + 1) * share + rng.random())
+        apart[names[order]] = np.diff(marks) > 0
+        parts.append((np.unique(groups[part]), rng))
+    for names, rng in parts:
+        if apart[names].all():
+            apart[names[rng.integers(len(names))]] = 0
+    return apart[groups] == 1
+
+
 def _samples_apart(sample_of, clients, share, seed):
-    """Return which votes (n,) are on held-out samples, or None if rows are not votes.
+    """Return which votes (n,) are on held-out samples, or on samples of held-out groups.
 
     All votes on a sample are held out together, so that no client trains on a sample that another client holds out.  A client
     without another vote keeps a sample for training, and this sample is then held out nowhere.
     """
-    if sample_of is None:
-        return None
     samples = np.unique(sample_of)
     chosen = stream(seed, "holdout").choice(samples, round(share * len(samples)), replace=False)
     for part in clients:
         if np.isin(sample_of[part], chosen).all():
             chosen = chosen[chosen != sample_of[part[0]]]
     return np.isin(sample_of, chosen)
+
+
+def _of_same_group(federation, positions):
+    """Return which samples (n,) are at some positions or in a group with them; votes on a sample are no group."""
+    groups = federation.extra.get("group", np.arange(len(federation.given)))
+    return np.isin(groups, groups[positions])
 
 
 def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

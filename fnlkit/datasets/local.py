@@ -14,12 +14,13 @@ import numpy as np
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artifacts.stored import Rows
-from fnlkit.components.spec import Spec
+from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, kind_of, load_small, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.groups import class_of_groups, find_names, note_groups, number_groups
 from fnlkit.datasets.labels import doubts, must_repeat
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.manifest import manifest
@@ -72,7 +73,8 @@ def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     ``y_test_true`` the true labels of the test samples.  A missing label is -1 in ``y_train``.  Optional arrays are
     ``class_names`` (C,) texts, ``sample_rate`` (for waves), ``layout`` of images ("channels-first" or "channels-last"), and
     ``NAME_train`` (n,) for a field NAME: ``site_train`` is used by ``--scheme sites``, and ``ids_train`` contains the sample
-    ids.  ``votes_train`` (n, A) contains the labels of A annotators, -1 for no vote, and ``annotators`` (A,) their names.
+    ids.  ``groups_train`` (n,) contains the group of each sample, such as the patient (fnlkit.datasets.groups).
+    ``votes_train`` (n, A) contains the labels of A annotators, -1 for no vote, and ``annotators`` (A,) their names.
     Without ``y_train`` the label of a sample is the majority vote, and ties go to the lower class.  Samples above 64 MiB stay
     on disk; if they are compressed, they are decompressed into the cache folder once.  The files of MedMNIST can be read too.
 
@@ -185,7 +187,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         for key, value in arrays.items()
         if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
     }
-    ids = fields.pop("ids", None)
+    ids, groups = fields.pop("ids", None), _groups_in(fields)
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
@@ -204,10 +206,20 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         test_true=tested == "y_test_true",
         votes=votes[0],
         annotators=votes[1],
+        groups=groups,
         notes=[*([note] if note else []), *doubts(names, labels[0])],
         layout=LAYOUTS[0],
     )
     return split_unlabeled(out)
+
+
+def _groups_in(fields):
+    """Return the groups (n,) of the field with such a name, or None: `groups_train`, `patient_id_train`, ..."""
+    found = find_names(fields, lambda name: fields[name].astype(str).tolist())
+    if len(found) > 1:
+        both = " or ".join(f"`{name}_train`" for name in found)
+        raise InputError(f"the groups of samples can be in {both}; keep one of these names")
+    return number_groups(fields[found[0]], fields.get("site")) if found else None
 
 
 def _votes(values):
@@ -229,7 +241,7 @@ def _labels(values, name, least=0):
     return values.astype(np.int64)
 
 
-def split(labels: np.ndarray, share: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+def split(labels: np.ndarray, share: float = 0.2, groups: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return (train, test) positions of a fixed stratified split.
 
     The split is the same on every machine.
@@ -239,7 +251,13 @@ def split(labels: np.ndarray, share: float = 0.2) -> tuple[np.ndarray, np.ndarra
     labels : (n,) int
     share : float
         Share of each class for the test set, rounded.  At least one sample per class stays in the training set.
+    groups : (n,) int, optional
+        Samples with equal numbers are in the same part.  The class of a group is its most frequent label.
     """
+    if groups is not None:
+        _, group, labels = class_of_groups(labels, groups)
+        train, held = split(labels, share)
+        return np.flatnonzero(np.isin(group, train)), np.flatnonzero(np.isin(group, held))
     test = []
     for label in np.unique(labels):
         here = np.flatnonzero(labels == label)
@@ -254,6 +272,7 @@ def folder(
     path: str,
     size: int = 0,
     label: int = 0,
+    group: int = 0,
     window: str = "",
     seconds: float = 0.0,
     where: Path,
@@ -274,6 +293,10 @@ def folder(
     label : 0, 1 or 2
         Level of the class folders.  1: PATH/CLASS/...; 2: PATH/SITE/CLASS/..., with the site as field `site`.  0 means 1, but
         raises an error if 2 is also possible: the first level contains only folders, and some of their sub-folders share names.
+    group : int
+        Level of the folders of groups, such as patients, whose files are never divided (fnlkit.datasets.groups).  2 with
+        ``label=1``: PATH/CLASS/GROUP/...; 1 with ``label=2``: PATH/GROUP/CLASS/..., without sites; 3 with ``label=2``:
+        PATH/SITE/CLASS/GROUP/....  A file above this level is a group of its own.  Default: 0, no groups.
     window : str
         Of DICOM images, ``center/width``; see fnlkit.datasets.dicom.
     seconds : float
@@ -294,6 +317,11 @@ def folder(
     parts = [path / "train", path / "test"]
     if not all(part.is_dir() for part in parts):
         parts = [path]
+    if group == label != 0 or not 0 <= group <= 9:
+        raise InputError(
+            f"folder: group is {group}; write the level of the folders of groups, another one than that of the classes"
+        )
+    label = label or (2 if group == 1 else 1 if group else 0)
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
     if label == 0 and len(inner) > 1 and _can_be_sites(parts):
         raise InputError(
@@ -317,7 +345,8 @@ def folder(
         if everything and label == 2:  # `partition --holdout` holds out a share at each site
             train, test = everything, []
         elif everything:
-            chosen = split(np.array([label for _, label in everything]))
+            grouped = number_groups(_group_names([file for file, _ in everything], parts, label, group)) if group else None
+            chosen = split(np.array([label for _, label in everything]), groups=grouped)
             train, test = ([everything[i] for i in half] for half in chosen)
         else:
             train = test = []
@@ -338,22 +367,52 @@ def folder(
             with open(file, "rb") as handle:
                 yield hashlib.file_digest(handle, "sha256").digest()
 
-    given = (("size", size), ("label", label), ("window", window), ("seconds", seconds))
+    given = (("size", size), ("label", label), ("group", group), ("window", window), ("seconds", seconds))
     parameters = {name: value for name, value in given if value}
     out, read = _of_files(path, parameters, train, test, names, where, content)
     out.notes += left
     out.paths = out.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
-    if label == 2:
+    if group:
+        level = [_group_names([file for file, _ in half], parts, label, group) for half in (train, test)]
+        if not any(level[0]):
+            raise InputError(f"{paths.display_path(path)}: no file is in a folder of level {group}, which `group` names")
+        out.groups = number_groups(level[0])
+        out.notes += note_groups(out.groups, len(set(level[0]) & set(level[1]) - {""}))
+    if label == 2 and group != 1:
         out.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
         known = {_site_of(file, parts) for file in (*dict(train), *dict(test), *spare)}
         bare = {home.name for part in parts for home in _folders(part)} - known
         out.notes += [f"no image or sound in {', '.join(sorted(bare))}"] if bare else []
     if spare:
-        sites = [_site_of(file, parts) for file in spare] if label == 2 else None
+        sites = [_site_of(file, parts) for file in spare] if "site" in out.fields else None
         ids = [file.relative_to(path).as_posix() for file in spare]
         alike = lambda: decode_files([spare], read, shape=out.x_train.shape[1:])[0]  # noqa: E731
         out.unlabeled = Unlabeled(alike, ids, sites)
     return out
+
+
+def _group_names(files, parts, label, group):
+    """Return the folder of each file at the level `group`, with the site, or "" for a file above this level."""
+    out = []
+    for file in files:
+        below = next(file.relative_to(part) for part in parts if file.is_relative_to(part)).parts[:-1]
+        site = below[0] if label == 2 and group > 1 else ""
+        out.append(f"{site}/{below[group - 1]}" if len(below) >= group else "")
+    return out
+
+
+def with_level(source: str, group: int) -> str:
+    """Return the spec of a folder of images or wav files with a level of groups.
+
+    Raises
+    ------
+    InputError
+        If the source is not such a folder.
+    """
+    spec = Spec("folder", {"path": source}) if os.path.isdir(paths.from_home(source)) else parse(source, "`dataset`")
+    if spec.name != "folder":
+        raise InputError(f"`group` {group} is a level of folders, and {source} is no folder; name a column or field")
+    return str(Spec("folder", {**spec.parameters, "group": group}))
 
 
 def _samples_of(part, name, label, skipped):
@@ -519,7 +578,7 @@ def _of_files(path, parameters, train, test, names, where, content):
             f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
         raise InputError(f"{paths.display_path(path)}: contains {found}; a data set has one kind of samples: remove the others")
-    kind, read = reader(files, **{name: value for name, value in parameters.items() if name != "label"})
+    kind, read = reader(files, **{name: value for name, value in parameters.items() if name not in ("label", "group")})
     remember = partial(cache_json, files=files, where=where, reading=f"2 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),

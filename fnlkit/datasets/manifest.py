@@ -17,7 +17,7 @@ import numpy as np
 
 from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
-from fnlkit.datasets import columns, tokens
+from fnlkit.datasets import columns, groups, tokens
 from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import IMAGES, decode_files, first_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
@@ -42,6 +42,7 @@ ROLES = {
     "true": ("true_label", "y_true", "label_true"),
     "sentence": ("sentence", "sentence_id"),
     "token": ("token", "word"),
+    "group": (*groups.NAMES, *groups.DOUBTFUL),
     "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "labeler", "labeller", "worker_id"),
 }
 # In a table of votes, further names imply a role: those of crowd-kit and of crowdsourcing platforms.  In a table of samples, a
@@ -63,6 +64,7 @@ def manifest(
     id: str = "",
     true: str = "",
     annotator: str = "",
+    group: str = "",
     sentence: str = "",
     token: str = "",
     missing: str = "",
@@ -84,11 +86,13 @@ def manifest(
     Parameters
     ----------
     file : str
-    label, path, site, split, id, true, annotator : str
+    label, path, site, split, id, true, annotator, group : str
         Column names.  Default: the usual names (`ROLES`).  `label` can be a list of columns of 0 and 1.  ``"-"`` means that
         there is no such column.  Paths are relative to the folder of the file.  A split is train or test; without this column,
         all rows are training data.  With an annotator column, rows with the same path or id are votes on the same sample. The
-        label of the sample is the majority vote, and ties go to the first class.
+        label of the sample is the majority vote, and ties go to the first class.  Rows with the same group, such as a patient,
+        are never divided between training and held-out samples, folds and simulated clients (fnlkit.datasets.groups); equal
+        groups at different sites are different groups, and a row without a group is a group of its own.
     sentence, token : str
         With ``task=tokens``, the columns with the sentence (a number or name) and the text of each token, in the order of the
         text.  A CoNLL file (fnlkit.datasets.tokens) has both.
@@ -119,7 +123,7 @@ def manifest(
         One line that names file, row and column.
     """
     given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
-             "sentence": sentence, "token": token}  # fmt: skip
+             "group": group, "sentence": sentence, "token": token}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "seconds": seconds, "layout": layout}
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "drop": drop, "levels": levels}
     return Manifest(file, given, reading, lists).dataset(where)
@@ -130,8 +134,8 @@ def is_manifest(text: str) -> bool:
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
 
 
-def with_labels(source: str, *, label: str = "", task: str = "") -> str:
-    """Return the spec of a table with other label columns or another task.
+def with_labels(source: str, *, label: str = "", task: str = "", group: str = "") -> str:
+    """Return the spec of a table with other label columns, another task, or another column of groups.
 
     Parameters
     ----------
@@ -139,7 +143,7 @@ def with_labels(source: str, *, label: str = "", task: str = "") -> str:
         The path of a table or a manifest spec.
     label : str
         One column, or several separated by commas.
-    task : str
+    task, group : str
         As for `manifest`.
 
     Raises
@@ -151,7 +155,7 @@ def with_labels(source: str, *, label: str = "", task: str = "") -> str:
         raise InputError(f"`task` and `label` describe a table, and {source} is none; name a CSV or Parquet file")
     spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
     columns = [name.strip() for name in label.split(",") if name.strip()]
-    more = {"label": columns if len(columns) > 1 else "".join(columns), "task": task}
+    more = {"label": columns if len(columns) > 1 else "".join(columns), "task": task, "group": group}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
@@ -222,6 +226,7 @@ class Manifest:
             *(name for names in self.lists.values() for name in names),
         }
         found = [column for column in self.table.find_columns(*ROLES[role]) if column not in taken]
+        found = groups.find_names(found, self.table.texts) if role == "group" else found
         if len(found) > 1:
             raise InputError(
                 f"{paths.display_path(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write the "
@@ -361,6 +366,9 @@ class Manifest:
             shown=self._display_cells(train, learned),
             notes=[*self._notes(learned), *moved, *found.notes],
         )
+        if "group" in self.roles:
+            out.groups, more = self._groups(train, test, sites)
+            out.notes += more
         if self.cast:
             out.votes, out.annotators = as_matrix([self.cast[row] for row in train], names)
         if len(spare):
@@ -372,6 +380,16 @@ class Manifest:
         if "path" in self.roles:
             self._of_files(out, train, test, where)
         return out
+
+    def _groups(self, train, test, sites):
+        """Return the group of each training row, and notes; None if no group has two rows."""
+        number = groups.number_groups(self.texts("group"), sites)
+        if number is None:
+            return None, []
+        single = self.texts("group").count("")
+        notes = groups.note_groups(number[train], len(np.intersect1d(number[train], number[test])))
+        notes += [f"{single:,} rows without {self.roles['group']} are groups of their own"] if single else []
+        return number[train], notes
 
     def _of_files(self, out, train, test, where):
         """Add the paths, sample rate and checksum of samples in files."""
@@ -426,7 +444,10 @@ class Manifest:
 
     def _fields(self, train, sites):
         """Return metadata of the training samples: the site and unused columns."""
-        taken = {column for role, column in self.roles.items() if role != "annotator"} | {*self.features, *self.several}
+        taken = {column for role, column in self.roles.items() if role not in ("annotator", "group")} | {
+            *self.features,
+            *self.several,
+        }
         out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
         if "token" in self.roles:
             out["sentence"] = tokens.places(self._sentences())[0][train]
@@ -488,6 +509,7 @@ class Manifest:
             f"{len(self.table):,} rows; {roles}{left}",
             *self.table.notes,
             *(columns.descriptions(learned) if learned else ()),
+            *(() if "group" in self.roles else groups.doubt_groups(self.features, self.table.texts)),
             *columns.doubts(self.table, learned or (), self.lists.get("categorical", ())),
         ]
 

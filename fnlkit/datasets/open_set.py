@@ -74,6 +74,7 @@ def add_inputs(dataset: Dataset, source: str, load: Callable[[str], Dataset], *,
         paths=pad(dataset.paths, ""),
         shown=None if dataset.shown is None else [*dataset.shown, *([] for _ in range(count))],
         no_class=np.arange(base + count) >= base,
+        groups=None if dataset.groups is None else np.append(dataset.groups, dataset.groups.max() + 1 + np.arange(count)),
     )
 
 

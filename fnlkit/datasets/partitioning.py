@@ -15,6 +15,7 @@ import numpy as np
 from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.groups import class_of_groups, must_have_several
 from fnlkit.datasets.holdout import USUAL, read_gold, set_apart
 from fnlkit.datasets.schemes import ATTEMPTS
 from fnlkit.datasets.votes import by_vote
@@ -49,6 +50,7 @@ def partition(
     seed: int,
     min_samples: int = 1,
     fields: Mapping[str, Any] | None = None,
+    groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Return the positions of each client's samples as a list of N int64 arrays.
 
@@ -69,6 +71,9 @@ def partition(
         Smallest number of samples of a client; the scheme is drawn up to 1,000 times to reach it.
     fields : dict of str to (n,) array, optional
         Fields for ``field(name=...)``; ``sites`` is the field of ``site``, ``annotators`` of ``annotator``.
+    groups : (n,) int, optional
+        Samples with equal numbers belong to one client.  A scheme then draws groups instead of samples, and the class of a
+        group is its most frequent label.  The schemes of `FIXED` follow the data, which can divide a group.
 
     Returns
     -------
@@ -102,6 +107,9 @@ def partition(
         )
     fixed = spec.name in FIXED
     best = -1
+    if groups is not None and not fixed:
+        must_have_several(groups, clients or 1)
+        draw = _of_groups(draw, labels, groups)
     for attempt in range(1 if fixed else ATTEMPTS):
         parts = draw(labels, classes, clients, stream(seed, "partition", attempt))
         if not isinstance(parts, (list, tuple)):
@@ -118,6 +126,21 @@ def partition(
         f"scheme {spec}: in {ATTEMPTS:,} draws the smallest of {clients} clients had at most {best} samples, "
         f"fewer than `min_samples` {min_samples}; lower `clients` or `min_samples`, or raise alpha or p"
     )
+
+
+def _of_groups(draw, labels, groups):
+    """Return a scheme that draws groups of samples instead of samples."""
+    _, group, classes_of = class_of_groups(labels, groups)
+    members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    nothing = np.zeros(0, np.int64)
+
+    def draw_samples(labels: np.ndarray, classes: int, clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
+        parts = draw(classes_of, classes, clients, rng)
+        if not isinstance(parts, (list, tuple)):
+            return parts
+        return [np.concatenate([nothing, *(members[g] for g in part)]) for part in parts]
+
+    return draw_samples
 
 
 def _check(parts, size, spec):
@@ -148,7 +171,7 @@ def federation(
     scheme, seed, min_samples
         As for `partition`.
     clients : int, optional
-        Default: 20 below 10,000 samples and 100 above, at most a tenth of the samples.
+        Default: 20 below 10,000 samples and 100 above, at most a tenth of the samples or groups.
     noisy : Federation, optional
         An unpartitioned federation over the same data set; the split uses its given labels.
     labels : "auto", "observed" or "true"
@@ -177,15 +200,17 @@ def federation(
     if spec.name == "annotators":
         dataset = by_vote(dataset)
         size = len(dataset.y_train)
+    groups = dataset.groups if noisy is None else noisy.extra.get("group")
     if clients is None and spec.name not in FIXED:
-        clients = max(1, min(20 if size < 10_000 else 100, size // 10))
+        clients = max(1, min(20 if size < 10_000 else 100, (size if groups is None else len(np.unique(groups))) // 10))
     given, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
     if dataset.task not in PLAIN:
         _must_fit_task(dataset.task, spec, labels=labels, holdout=holdout, gold=gold, public=public)
         given, classes = np.zeros(size, np.int64), 1
-    parts = _split(dataset, given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples)
+    parts = _split(dataset, given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples, groups=groups)
     if public:
-        parts = _without_public(parts, np.arange(size) if dataset.sample_of is None else dataset.sample_of, public, seed)
+        units = next(each for each in (groups, dataset.sample_of, np.arange(size)) if each is not None)
+        parts = _without_public(parts, units, public, seed)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
@@ -204,13 +229,14 @@ def federation(
     return out
 
 
-def _split(dataset, given, classes, scheme, **options):
+def _split(dataset, given, classes, scheme, *, groups, **options):
     """Return the positions of each client's samples; samples of no class belong to no client."""
     if dataset.no_class is None:
-        return partition(given, classes, scheme, fields=dataset.fields, **options)
+        return partition(given, classes, scheme, fields=dataset.fields, groups=groups, **options)
     eligible = np.flatnonzero(~dataset.no_class)
     fields = {name: values[eligible] for name, values in dataset.fields.items()}
-    return [eligible[part] for part in partition(given[eligible], classes, scheme, fields=fields, **options)]
+    options |= {"fields": fields, "groups": None if groups is None else groups[eligible]}
+    return [eligible[part] for part in partition(given[eligible], classes, scheme, **options)]
 
 
 def _must_fit_task(task, spec, **options):
@@ -225,11 +251,11 @@ def _must_fit_task(task, spec, **options):
 
 
 def _without_public(parts, samples, share, seed):
-    """Return the parts without a share of the samples, drawn at random; `samples` (n,) are numbers, equal for one sample."""
+    """Return the parts without a share of the samples or groups, drawn at random; `samples` (n,) are their numbers."""
     if not 0 < share < 1:
         raise InputError(f"`public` is {share:g}; write a share of the samples, above 0 and below 1")
-    size = samples.max() + 1
-    held = stream(seed, "public").choice(size, round(share * size), replace=False)
+    names = np.unique(samples)
+    held = names[stream(seed, "public").choice(len(names), round(share * len(names)), replace=False)]
     parts = [part[~np.isin(samples[part], held)] for part in parts]
     if not all(map(len, parts)):
         raise InputError(f"`public` {share:g} leaves a client without a sample; lower it, or `clients`")
@@ -278,6 +304,8 @@ def empty(dataset: Dataset, labels: str = "auto") -> Federation:
     extra |= sentences | {
         name: values for name in ("votes", "sample_of", "no_class") if (values := getattr(dataset, name)) is not None
     }
+    if dataset.groups is not None:
+        extra["group"] = np.asarray(dataset.groups, np.int64)
     if dataset.sample_of is not None:
         extra["annotator"] = np.asarray(dataset.fields["annotator"], np.str_)
     meta = {"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []}

@@ -12,6 +12,7 @@ from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.groups import note_groups, number_groups
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.errors import InputError
@@ -22,8 +23,9 @@ def npz_per_site(path: Path, *, where: Path) -> Dataset:
 
     The file name is the site name, which becomes the field `site`.  Each file contains ``x`` (n, ...) and ``y`` (n,) of whole
     numbers or texts, where -1 or "" is a missing label.  Optional arrays are ``split`` (n,) of the texts train and test
-    (default: all train), ``ids`` (n,), ``y_true`` (n,) in all files or in none, ``class_names`` (C,) for numeric labels,
-    ``sample_rate`` (for waves), and ``layout`` of images, "channels-first" or "channels-last".
+    (default: all train), ``ids`` (n,), ``groups`` (n,), such as the patient of each sample (fnlkit.datasets.groups), ``y_true``
+    (n,) in all files or in none, ``class_names`` (C,) for numeric labels, ``sample_rate`` (for waves), and ``layout`` of
+    images, "channels-first" or "channels-last".
 
     Parameters
     ----------
@@ -97,7 +99,9 @@ class _Part:
         self.true = self._texts(rest["y_true"], "y_true", names) if self.with_truth else []
         self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
         self.split = [str(text).lower() for text in rest["split"]] if "split" in rest else ["train"] * len(self.x)
-        for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true)):
+        self.groups = [str(text) for text in rest["groups"]] if "groups" in rest else [""] * len(self.x)
+        for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true),
+                             ("groups", self.groups)):  # fmt: skip
             if len(values) != len(self.x) and (self.with_truth or name != "y_true"):
                 raise InputError(f"`{name}` has {len(values):,} entries but `x` {len(self.x):,} samples")
         unknown = next((text for text in self.split if text not in ("train", "test")), None)
@@ -135,6 +139,9 @@ def _join(path, parts, of_site):
     if not (labels[train] >= 0).any():
         raise InputError(f"{paths.display_path(path)}: no training sample has a label")
     sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
+    group, both = number_groups(sum((part.groups for part in parts), []), sites), 0
+    if group is not None:
+        both, group = len(np.intersect1d(group[train], group[test])), group[train]
     return Dataset(
         name=str(path),
         kind=parts[0].kind,
@@ -147,6 +154,11 @@ def _join(path, parts, of_site):
         observed=not parts[0].with_truth,
         y_train_true=true[train] if parts[0].with_truth else None,
         ids=np.array(sum((part.ids for part in parts), []))[train],
-        notes=[*(f"{part.file.name}: {part.note}" for part in parts if part.note), *doubts(names, labels)],
+        groups=group,
+        notes=[
+            *(f"{part.file.name}: {part.note}" for part in parts if part.note),
+            *doubts(names, labels),
+            *note_groups(group, both),
+        ],
         layout=LAYOUTS[0],
     )

@@ -73,6 +73,7 @@ def by_vote(dataset: Dataset) -> Dataset:
         paths=None if dataset.paths is None else dataset.paths[sample],
         votes=None,
         sample_of=sample,
+        groups=None if dataset.groups is None else dataset.groups[sample],
     )
 
 

@@ -270,6 +270,7 @@ def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> 
         ids=None if data.ids is None else np.asarray(data.ids)[kept],
         paths=None if data.paths is None else np.asarray(data.paths)[kept],
         fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
+        groups=None if data.groups is None else data.groups[kept],
         y_train_true=None,
         observed=True,
         remember=lambda name, compute: compute(),

@@ -66,6 +66,7 @@ def fresh(data: Dataset, name: str) -> Federation:
     size = len(data.y_train)
     meta = {"dataset_checksum": data.checksum, "client_names": [name], "class_names": list(map(str, data.class_names))}
     extra = {} if data.ids is None else {"sample_id": np.asarray(data.ids).astype(str)}
+    extra |= {} if data.groups is None else {"group": np.asarray(data.groups, np.int64)}
     every = np.arange(size)
     return Federation(data.name, len(data.class_names), np.array([0, size]), every, np.array(data.y_train, np.int64),
                       extra=extra, meta=meta)  # fmt: skip

@@ -7,14 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
 from fnlkit import noise as models
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.datasets.manifest import with_labels
+from fnlkit.datasets.local import with_level
+from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
@@ -25,8 +29,6 @@ from fnlkit.pipeline.rows import is_path, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fnlkit.artifacts.stored import Rows
 
 
@@ -100,6 +102,7 @@ def partition(
     public: float = 0.0,
     task: str | None = None,
     label: str | None = None,
+    group: str | None = None,
     seed: int = 0,
     dataset: Samples | None = None,
     say: Say = tell,
@@ -128,6 +131,9 @@ def partition(
         Kind of the labels of a table, one of fnlkit.artifacts.federation.TASKS. Default: decided by the labels.
     label : str, optional
         Label column of a table, or several separated by commas. Default: the column with a usual name.
+    group : str, optional
+        Column of a table, field of another data set, or level of the folders of images whose equal values are groups, such as
+        patients, which are never divided (fnlkit.datasets.groups). Default: the column with a usual name, if any.
     seed : int
     dataset : str, path or Dataset, optional
         Location of the samples of a Federation. Default: the location recorded in the file.
@@ -151,10 +157,14 @@ def partition(
     noisy = source if isinstance(source, Federation) else None
     if noisy is None and dataset is not None:
         raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
+    if group and noisy is not None:
+        raise InputError("`group` describes a data set; the groups of a federation are known")
     if task or label:
         if not isinstance(source, (str, os.PathLike)):
             raise InputError("`task` and `label` describe a table; name its path")
         source = with_labels(os.fspath(source), label=label or "", task=task or "")
+    if group and not isinstance(source, Federation):
+        source = _with_groups(source, group)
     data = data_of(source, dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
@@ -164,9 +174,30 @@ def partition(
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
     if say is not None:
-        for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme)]:
+        for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme), *_note_groups(data, out)]:
             say(text)
     return out
+
+
+def _with_groups(source, group):
+    """Return the data set, or its spec, with the groups of a column, a field or a level of folders."""
+    if isinstance(source, Dataset):
+        return with_groups(source, group)
+    text = os.fspath(source)
+    if is_manifest(text):
+        return with_labels(text, group=group)
+    if group.isdigit():
+        return with_level(text, int(group))
+    return with_groups(to_dataset(source), group)
+
+
+def _note_groups(data, federation):
+    """Yield a note if a column or field repeats like identifiers of groups, or if several clients have the same group."""
+    if shared := shared_groups(federation):
+        yield f"{shared:,} groups have samples at several clients, because the split follows the data"
+    if data.groups is None and data.sample_of is None and data.task != "tokens":
+        fields = {name: np.asarray(values) for name, values in data.fields.items() if name not in ("site", "annotator", "id")}
+        yield from doubt_groups(fields, lambda name: fields[name].astype(str).tolist())
 
 
 def _note_unlabeled(data, federation):

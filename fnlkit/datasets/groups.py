@@ -1,0 +1,193 @@
+"""Groups of samples that belong together, such as the images of a patient or the sentences of a document.
+
+A data set and a federation store a number per sample; samples with equal numbers are one group.  Whatever divides samples
+(held-out sets, folds, simulated clients) divides groups, because samples of one group are similar and share their errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnlkit.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+
+# Columns and fields with these names contain groups.
+NAMES = ("patient", "patient_id", "patientid", "patient_no", "subject_id", "participant", "participant_id", "case_id",
+         "speaker", "speaker_id", "document_id", "doc_id", "group_id", "groups")  # fmt: skip
+# These names have other meanings, too, such as the arm of a trial: a column is used if it has at least _MANY values of at most
+# _LONGEST characters.
+DOUBTFUL = ("group", "subject", "case", "document")
+_MANY, _LONGEST = 10, 64
+# A column repeats like an identifier of groups if its values occur _REPEATS times on average.
+_REPEATS = 2
+_NUMBERED = re.compile(r"(^|[_\s])(id|ids|no|nr|num|number|key|mrn|code)$|Id$|ID$")
+
+
+def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.ndarray | None = None) -> np.ndarray | None:
+    """Return the number of each sample's group (n,) int64, from 0 in the order of occurrence; None if no group has two samples.
+
+    Parameters
+    ----------
+    names : (n,) texts or numbers
+        A sample with an empty text is a group of its own.
+    within : (n,) texts, optional
+        Sites: equal names at different sites are different groups, because sites number their patients independently.
+
+    Examples
+    --------
+    >>> from fnlkit.datasets.groups import number_groups
+    >>> number_groups(["p7", "p2", "p7", "", ""]).tolist()
+    [0, 1, 0, 2, 3]
+    """
+    sites = [""] * len(names) if within is None else list(within)
+    place: dict[Any, int] = {}
+    out = np.empty(len(names), np.int64)
+    for i, (name, site) in enumerate(zip(np.asarray(names).astype(str).tolist(), sites, strict=True)):
+        key = (name.strip(), site) if name.strip() else i
+        out[i] = place.setdefault(key, len(place))
+    return out if len(place) < len(out) else None
+
+
+def note_groups(groups: np.ndarray | None, both: int = 0) -> list[str]:
+    """Return notes on the groups (n,) of the training samples; `both` is the number of groups that also have test samples."""
+    out = []
+    if groups is not None:
+        out.append(f"{len(groups):,} training samples belong to {len(np.unique(groups)):,} groups, which are never divided")
+    if both:
+        out.append(
+            f"{both:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
+            "whole groups"
+        )
+    return out
+
+
+def find_names(names: Collection[str], texts_of: Callable[[str], list[str]]) -> list[str]:
+    """Return the columns that contain groups, by name, and by values for names with other meanings.
+
+    Parameters
+    ----------
+    names : list of str
+    texts_of : callable
+        Returns the cells of a column as texts.
+    """
+    plain = {name: name.strip().lower().replace(" ", "_") for name in names}
+    if sure := [name for name, text in plain.items() if text in NAMES]:
+        return sure
+    return [name for name, text in plain.items() if text in DOUBTFUL and _has_identifiers(texts_of(name))]
+
+
+def _has_identifiers(texts):
+    return len(set(texts)) >= _MANY and max(map(len, texts)) <= _LONGEST
+
+
+def with_groups(dataset: Dataset, name: str) -> Dataset:
+    """Return the data set with the groups of a field.
+
+    Parameters
+    ----------
+    dataset : fnlkit.datasets.Dataset
+    name : str
+        A field, for example ``speaker``.
+
+    Raises
+    ------
+    InputError
+        If there is no such field.
+    """
+    if name not in dataset.fields:
+        known = ", ".join(dataset.fields) or "none"
+        raise InputError(f"`group`: the data set has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}")
+    groups = number_groups(dataset.fields[name], None if name == "site" else dataset.fields.get("site"))
+    return replace(dataset, groups=groups, notes=[*dataset.notes, *note_groups(groups)])
+
+
+def class_of_groups(labels: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (names (G,) of the groups, sorted; the group (n,) of each sample, 0 to G - 1; the class (G,) of each group).
+
+    The class of a group is its most frequent label, and ties go to the lower class.  For labels that are not classes, it is 0.
+
+    Parameters
+    ----------
+    labels : (n,) int, or labels of another task
+    groups : (n,) int
+    """
+    names, first, group, counts = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return names, group, np.zeros(len(names), np.int64)
+    if (counts == 1).all():
+        return names, group, np.asarray(labels, np.int64)[first]
+    lowest = int(labels.min())
+    width = int(labels.max()) - lowest + 1
+    cells, counts = np.unique(group * width + (labels - lowest), return_counts=True)
+    order = np.lexsort((cells, -counts, cells // width))
+    most = order[np.unique(cells[order] // width, return_index=True)[1]]
+    return names, group, cells[most] % width + lowest
+
+
+def of_federation(federation: Federation) -> np.ndarray | None:
+    """Return the group (n,) of each sample from 0 on, or None: the group of the data, or else the sample of a vote."""
+    found = federation.extra.get("group", federation.extra.get("sample_of"))
+    return None if found is None else np.unique(found, return_inverse=True)[1]
+
+
+def count_groups(federation: Federation, positions: np.ndarray) -> int:
+    """Return the number of groups to which samples belong; the number of samples if the federation has no groups."""
+    groups = of_federation(federation)
+    return len(positions) if groups is None else len(np.unique(groups[positions]))
+
+
+def shared_groups(federation: Federation) -> int:
+    """Return the number of groups with samples at several clients, which only schemes that follow the data make."""
+    groups = federation.extra.get("group")
+    if groups is None or not len(federation):
+        return 0
+    owned = np.concatenate([np.unique(groups[part]) for part in federation.whole().clients])
+    return len(owned) - len(np.unique(owned))
+
+
+def doubt_groups(names: Collection[str], texts_of: Callable[[str], list[str]]) -> list[str]:
+    """Return a note for each column that repeats like identifiers of groups; arguments as for `find_names`."""
+    return [
+        f"{name!r} has {len(set(texts)):,} values in {len(texts):,} rows, like identifiers of groups such as patients; if rows "
+        f"with the same value belong together, write group={name!r}"
+        for name in names
+        if repeats_like_groups(name, texts := texts_of(name))
+    ]
+
+
+def repeats_like_groups(name: str, texts: Sequence[str]) -> bool:
+    """Return whether the values of a column repeat like identifiers of groups: ``p017``, or ``100231`` in a column ``mrn``.
+
+    There are at least ten different values without spaces, each about twice or more often.  At most a fifth of them occurs
+    once, and none in more than a tenth of the rows.  Nearly all have digits, and letters too, unless the name of the column
+    is that of a number.
+
+    Parameters
+    ----------
+    name : str
+    texts : list of n str
+    """
+    values, counts = np.unique(np.asarray(texts, np.str_), return_counts=True)
+    if len(values) < _MANY or len(texts) < _REPEATS * len(values) or counts.max() > 0.1 * len(texts):
+        return False
+    form = re.compile(r"[^\s.]*\d[^\s.]*" if _NUMBERED.search(name.strip()) else r"(?=[^\s]*[A-Za-z])[^\s]*\d[^\s]*")
+    formed = np.mean([len(value) <= _LONGEST and form.fullmatch(value) is not None for value in values.tolist()])
+    return bool(formed > 0.9 and np.mean(counts == 1) <= 0.2)
+
+
+def must_have_several(groups: np.ndarray, clients: int) -> None:
+    """Raise InputError unless there are as many groups as clients."""
+    count = len(np.unique(groups))
+    if count < clients:
+        raise InputError(
+            f"{clients:,} clients need as many groups, and there are {count:,}, which are never divided; lower `clients`, or "
+            'write group="-" in the spec of a table if its rows do not belong together'
+        )

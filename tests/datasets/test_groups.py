@@ -1,0 +1,302 @@
+"""Groups: rows of one patient are never divided, on whatever route the data come and whatever divides them."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import fnlkit
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import partitioning
+from fnlkit.datasets.folds import assign_folds
+from fnlkit.datasets.groups import class_of_groups, number_groups, repeats_like_groups
+from fnlkit.datasets.holdout import set_apart
+from fnlkit.datasets.local import split
+from fnlkit.errors import InputError
+from tests.datasets.test_partitioning import SPECS
+
+SIZES = np.random.default_rng(0).integers(1, 9, 60)
+PATIENTS = np.repeat(np.arange(60), SIZES)  # of 60 patients with 1 to 8 rows
+LABELS = np.random.default_rng(1).integers(0, 3, 60)[PATIENTS]
+
+
+def table_of(path, name="patient_id", values=None, more=""):
+    values = [f"p{i:03d}" for i in PATIENTS] if values is None else values
+    rng = np.random.default_rng(2)
+    lines = [f"{name},age,label{more and ',site'}"]
+    lines += [f"{v},{rng.normal():.3f},{'abc'[y]}{more and f',{more[i % len(more)]}'}" for i, (v, y) in
+              enumerate(zip(values, LABELS, strict=True))]  # fmt: skip
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def divided(groups, *parts):
+    """Return the number of groups with samples in several of the parts (lists of positions)."""
+    owned = np.concatenate([np.unique(groups[part]) for part in parts])
+    return len(owned) - len(np.unique(owned))
+
+
+def toy(groups=PATIENTS, labels=LABELS, clients=None):
+    clients = [np.arange(len(labels))] if clients is None else clients
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in clients])])
+    return Federation("x", 3, offsets, np.concatenate(clients), labels, extra={"group": groups})
+
+
+# ---- numbers and classes of groups
+def test_groups_are_numbered_as_they_occur_and_an_empty_name_is_a_group_of_its_own():
+    assert number_groups(["b", "a", "b", "", ""]).tolist() == [0, 1, 0, 2, 3]
+    assert number_groups([7, 7, 3]).tolist() == [0, 0, 1]
+    assert number_groups(["1", "1", "1"], ["x", "y", "x"]).tolist() == [0, 1, 0]
+    assert number_groups(["a", "b", "", ""]) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-1, 4)), min_size=1, max_size=40))
+def test_the_class_of_a_group_is_its_most_frequent_label_and_of_ties_the_lowest(pairs):
+    groups, labels = np.array(pairs).T
+    names, group, classes = class_of_groups(labels, groups)
+    assert names.tolist() == sorted(set(groups.tolist())) and (names[group] == groups).all()
+    for name, label in zip(names, classes, strict=True):
+        counts = Counter(labels[groups == name].tolist())
+        assert label == min(counts, key=lambda y: (-counts[y], y))
+
+
+# ---- routes
+def test_a_table_has_groups_by_the_name_of_a_column_or_by_option(tmp_path):
+    data = datasets.load(table_of(tmp_path / "a.csv"))
+    assert data.groups.tolist() == PATIENTS.tolist() and data.columns == ["age"]
+    assert any("60 groups" in note for note in data.notes)
+    named = table_of(tmp_path / "b.csv", name="mrn")
+    assert datasets.load(named).groups is None
+    fed = fnlkit.partition(named, clients=3, group="mrn", say=None)
+    assert fed.extra["group"].tolist() == PATIENTS.tolist() and 'group="mrn"' in fed.dataset
+    assert datasets.load(f'manifest(file="{tmp_path / "a.csv"}", group="-", categorical=[patient_id])').groups is None
+
+
+def test_a_name_with_other_meanings_is_a_group_only_with_many_values(tmp_path):
+    assert datasets.load(table_of(tmp_path / "a.csv", name="group")).groups is not None
+    arms = table_of(tmp_path / "b.csv", name="group", values=["arm A" if i % 2 else "arm B" for i in range(len(PATIENTS))])
+    data = datasets.load(arms)
+    assert data.groups is None and "group: arm A" in data.columns
+
+
+def test_equal_names_at_different_sites_are_different_groups(tmp_path):
+    data = datasets.load(table_of(tmp_path / "a.csv", more=["x", "y"]))
+    key = [(p, i % 2) for i, p in enumerate(PATIENTS)]
+    assert len(np.unique(data.groups)) == len(set(key))
+
+
+def test_rows_in_training_and_test_of_one_group_are_named(tmp_path):
+    rows = "".join(f"p{i // 4},{i},{'ab'[i % 2]},{'test' if i % 4 == 3 else 'train'}\n" for i in range(40))
+    (tmp_path / "a.csv").write_text("patient,age,label,split\n" + rows)
+    data = datasets.load(tmp_path / "a.csv")
+    assert len(data.groups) == 30 and any("10 groups" in note and "test" in note for note in data.notes)
+
+
+def test_a_parquet_file_has_groups(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    age = np.random.default_rng(3).normal(size=len(PATIENTS))
+    parquet.write_table(pyarrow.table({"subject_id": PATIENTS, "age": age, "label": LABELS}), tmp_path / "a.parquet")
+    data = datasets.load(tmp_path / "a.parquet")
+    assert data.groups.tolist() == PATIENTS.tolist() and data.columns == ["age"]
+
+
+def test_npz_npy_and_an_npz_per_site_have_groups(tmp_path):
+    x, n = np.random.default_rng(3).normal(size=(len(PATIENTS), 4)).astype(np.float32), len(PATIENTS)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=LABELS, groups_train=PATIENTS)
+    assert datasets.load(tmp_path / "a.npz").groups.tolist() == PATIENTS.tolist()
+    np.savez(tmp_path / "b.npz", x_train=x, y_train=LABELS, scanner_train=PATIENTS)
+    fed = fnlkit.partition(tmp_path / "b.npz", clients=3, group="scanner", say=None)
+    assert divided(PATIENTS, *fed.clients) == 0
+    with pytest.raises(InputError, match="no field 'scaner'"):
+        fnlkit.partition(tmp_path / "b.npz", group="scaner")
+    (tmp_path / "npy").mkdir()
+    for name, values in (("x_train", x), ("y_train", LABELS), ("groups_train", PATIENTS)):
+        np.save(tmp_path / "npy" / f"{name}.npy", values)
+    assert datasets.load(tmp_path / "npy").groups.tolist() == PATIENTS.tolist()
+    (tmp_path / "sites").mkdir()
+    for k, rows in enumerate((np.arange(0, n // 2), np.arange(n // 2, n))):
+        np.savez(tmp_path / "sites" / f"s{k}.npz", x=x[rows], y=LABELS[rows], groups=PATIENTS[rows] % 20)
+    data = datasets.load(tmp_path / "sites")
+    assert len(np.unique(data.groups)) == 2 * 20 and divided(data.groups, np.arange(n // 2), np.arange(n // 2, n)) == 0
+
+
+def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
+    y = LABELS.copy()
+    y[::3] = -1
+    x = np.zeros((len(y), 2), np.float32)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, group_id_train=PATIENTS)
+    assert datasets.load(tmp_path / "a.npz").groups.tolist() == PATIENTS[y >= 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("form", "label", "group"),
+    [("{c}/{p}/{i}.png", 1, 2), ("{p}/{c}/{i}.png", 2, 1), ("{s}/{c}/{p}/{i}.png", 2, 3), ("{s}/{p}/{c}_{i}.png", 0, 0)],
+)
+def test_a_level_of_folders_is_the_group(tmp_path, form, label, group):
+    rng = np.random.default_rng(4)
+    for p in range(24):
+        for i in range(rng.integers(1, 5)):
+            file = tmp_path / form.format(c="ab"[(p + i) % 2], p=f"p{p}", s=f"site{p % 2}", i=f"{p}-{i}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (4, 5), np.uint8)).save(file)
+    if not group:
+        with pytest.raises(InputError, match="level"):
+            datasets.load(f'folder(path="{tmp_path}", label=1, group=1)')
+        return
+    data = datasets.load(f'folder(path="{tmp_path}", label={label}, group={group})')
+    patients = np.array([text.rpartition("/")[2].partition("-")[0] for text in data.ids])
+    assert {tuple(sorted(patients[data.groups == g])) for g in data.groups} == {
+        tuple(sorted(patients[patients == p])) for p in patients
+    }
+    assert ("site" in data.fields) == (group == 3)
+    assert sorted({*data.class_names}) == ["a", "b"]
+    fed = fnlkit.partition(f'folder(path="{tmp_path}", label={label})', clients=2, group=str(group), say=None)
+    assert divided(data.groups, *fed.clients, *fed.held_out) == 0
+
+
+def test_the_fixed_split_of_a_folder_keeps_groups_together():
+    train, test = split(LABELS, groups=PATIENTS)
+    assert divided(PATIENTS, train, test) == 0 and np.array_equal(np.sort(np.r_[train, test]), np.arange(len(LABELS)))
+    assert 0.1 < len(test) / len(LABELS) < 0.3
+
+
+# ---- simulated clients
+@pytest.mark.parametrize("scheme", SPECS)
+def test_no_scheme_divides_a_group(scheme):
+    sizes = np.random.default_rng(5).integers(1, 6, 400)
+    groups, rng = np.repeat(np.arange(400), sizes), np.random.default_rng(6)
+    labels = rng.integers(0, 10, 400)[groups]
+    order = rng.permutation(len(groups))
+    parts = partitioning.partition(labels[order], 10, scheme, clients=5, seed=1, groups=groups[order])
+    assert divided(groups[order], *parts) == 0
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(groups)))
+
+
+def test_expected_sizes_with_groups_do_not_depend_on_the_position():
+    groups = np.repeat(np.arange(100), np.arange(100) % 4 + 1)
+    labels = (np.arange(100) % 5)[groups]
+    sizes = [
+        [len(part) for part in partitioning.partition(labels, 5, "dirichlet(alpha=10)", clients=5, seed=s, groups=groups)]
+        for s in range(200)
+    ]
+    mean, error = np.mean(sizes, 0), np.std(sizes, 0) / np.sqrt(200)
+    assert (np.abs(mean - len(groups) / 5) < 4 * error).all()
+
+
+def test_more_clients_than_groups_are_refused():
+    with pytest.raises(InputError, match="60"):
+        partitioning.partition(LABELS, 3, "iid", clients=61, seed=0, groups=PATIENTS)
+
+
+def test_a_public_share_consists_of_whole_groups(tmp_path):
+    fed = fnlkit.partition(table_of(tmp_path / "a.csv"), clients=3, public=0.3, holdout=0, say=None)
+    rest = np.setdiff1d(np.arange(len(PATIENTS)), fed.client_indices)
+    assert len(rest) and divided(PATIENTS, rest, *fed.clients) == 0 and len(np.unique(PATIENTS[rest])) == 18
+
+
+# ---- held-out samples and folds
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=4, max_size=60), st.floats(0.05, 0.9),
+       st.integers(1, 3), st.booleans())  # fmt: skip
+def test_hold_out_and_folds_never_divide_a_group(pairs, share, clients, follow):
+    groups, labels = np.array(pairs).T
+    owner = groups % clients if follow else np.arange(len(groups)) % clients  # or groups with samples at several clients
+    parts = [np.flatnonzero(owner == k) for k in range(clients) if (owner == k).any()]
+    fed = toy(groups, labels, parts)
+    out = set_apart(fed, holdout=share, seed=1)
+    assert divided(groups, out.client_indices, np.concatenate(out.held_out)) == 0
+    assert all(map(len, out.clients))
+    try:
+        fold = assign_folds(fed, 3, 1)
+    except InputError:
+        return
+    for g in np.unique(groups):
+        assert len(np.unique(fold[groups == g])) == 1
+    for part in parts:  # a client trains on something, whichever fold is left out
+        assert all((fold[part] != f).any() for f in range(3))
+
+
+def test_the_held_out_share_is_that_of_groups_by_class():
+    counts = []
+    for seed in range(60):
+        out = set_apart(toy(), holdout=0.25, seed=seed)
+        counts.append([len(np.unique(PATIENTS[out.held_out[0]][LABELS[out.held_out[0]] == y])) for y in range(3)])
+    _, _, classes = class_of_groups(LABELS, PATIENTS)
+    expected = np.bincount(classes) / 4
+    assert (np.abs(np.array(counts) - expected) < 1 + 1e-9).all()
+    assert np.allclose(np.mean(counts, 0), expected, atol=0.25)
+
+
+def test_a_client_with_one_group_keeps_it():
+    out = set_apart(toy(np.zeros(6, int), np.arange(6) % 3), holdout=0.5)
+    assert len(out.clients[0]) == 6
+    with pytest.raises(InputError, match="groups"):
+        assign_folds(toy(np.zeros(6, int), np.arange(6) % 3), 2, 0)
+
+
+def test_verified_samples_hold_out_their_groups():
+    out = set_apart(toy(), gold=(np.array([0, 20]), np.array([1, 1])))
+    expected = np.flatnonzero(np.isin(PATIENTS, PATIENTS[[0, 20]]))
+    assert out.held_out[0].tolist() == expected.tolist()
+    assert (out.extra["gold_label"] >= 0).sum() == 2
+
+
+def test_votes_on_samples_of_one_group_stay_together(tmp_path):
+    n, rng = len(PATIENTS), np.random.default_rng(7)
+    votes = np.where(rng.random((n, 4)) < 0.6, LABELS[:, None], -1)
+    votes[:, 0] = LABELS
+    np.savez(tmp_path / "a.npz", x_train=rng.normal(size=(n, 3)).astype(np.float32), votes_train=votes, groups_train=PATIENTS)
+    fed = fnlkit.partition(tmp_path / "a.npz", "annotators", say=None)
+    groups = fed.extra["group"]
+    assert len(groups) == (votes >= 0).sum()
+    assert divided(groups, fed.client_indices, np.concatenate(fed.held_out)) == 0 and len(np.concatenate(fed.held_out))
+
+
+def test_a_file_with_groups_is_read_again_and_bad_groups_are_refused(tmp_path):
+    fed = fnlkit.partition(table_of(tmp_path / "a.csv"), clients=3, say=None)
+    fed.write(tmp_path / "fed.npz")
+    again = Federation.read(tmp_path / "fed.npz")
+    assert (again.extra["group"] == PATIENTS).all() and "60" in again.facts()["groups"]
+    with pytest.raises(InputError, match="`group`"):
+        toy(PATIENTS.astype(float)).check()
+    with pytest.raises(InputError, match="`group`"):
+        fnlkit.partition(fed, group="age")
+
+
+# ---- notes
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("mrn", np.repeat(np.arange(100231, 100261), 4), True),
+        ("who", [f"p{i:02d}" for i in np.repeat(np.arange(30), 4)], True),
+        ("age", np.repeat(np.arange(20, 50), 4), False),
+        ("patient_no", np.arange(120), False),
+        ("ward_id", np.arange(120) % 3, False),
+        ("weight_no", [f"{v}.5" for v in np.repeat(np.arange(30), 4)], False),
+        ("city", np.repeat([f"town {chr(97 + i)}" for i in range(20)], 6), False),
+    ],
+)
+def test_columns_that_repeat_like_identifiers_of_groups(name, values, expected):
+    assert repeats_like_groups(name, [str(v) for v in values]) == expected
+
+
+def test_partition_prints_a_note_on_such_a_column_and_on_groups_at_several_clients(tmp_path):
+    notes = []
+    values = [str(100_000 + i) for i in np.arange(len(PATIENTS)) // 3]
+    path = table_of(tmp_path / "a.csv", name="mrn", values=values)
+    fnlkit.partition(path, clients=3, say=notes.append)
+    assert sum("'mrn'" in note and "group='mrn'" in note for note in notes) == 1
+    notes.clear()
+    fnlkit.partition(path, clients=3, group="mrn", say=notes.append)
+    assert not any("group='mrn'" in note for note in notes)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0] + ",ward", *(f"{line},{'ab'[i % 2]}" for i, line in enumerate(lines[1:]))]))
+    spec = f'manifest(file="{path}", group=mrn, drop=[ward])'
+    notes.clear()
+    fnlkit.partition(spec, "field(name=ward)", say=notes.append)
+    assert any("several clients" in note for note in notes)
