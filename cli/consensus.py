@@ -8,7 +8,17 @@ from typing import Any, cast
 import click
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import console, emit, json_option, out_console, output_option, printable
+from fnlkit.cli.plumbing import (
+    caution,
+    console,
+    control_option,
+    emit,
+    json_option,
+    out_console,
+    output_option,
+    printable,
+    sample_column_option,
+)
 from fnlkit.cli.source import need_input
 
 MOST = 20  # annotators that the table shows
@@ -22,14 +32,17 @@ MOST = 20  # annotators that the table shows
                    "crowdlab, which also uses --probs.")  # fmt: skip
 @click.option("--probs", "probabilities", metavar="FILE", default=None,
               help="For crowdlab: out-of-sample class probabilities (samples, classes) as npz or npy.")  # fmt: skip
+@control_option
+@sample_column_option
 @json_option
 @output_option("FED.npz")
-def command(file: str, votes: str | None, method: str, probabilities: str | None, as_json: bool, output: str) -> None:
+def command(file: str, votes: str | None, method: str, as_json: bool, output: str, **options: Any) -> None:
     """Give each sample the consensus label of its annotators, site by site, and print their agreement.
 
-    VOTES is a table with a column `id` and a column per annotator, or with a row per vote (columns id or path, annotator,
-    label), or an npz with an array `votes` (n, A), -1 for no vote. Without VOTES, the votes of the data set are used.
-    The federation file keeps the votes; a sample without votes keeps its label.
+    VOTES is a table with a column that names the samples and a column per annotator, or with a row per vote (columns of the
+    sample, annotator and label), an export of Label Studio (.json) or CVAT (.xml), or an npz with an array `votes` (n, A), -1
+    for no vote. Without VOTES, the votes of the data set are used. The federation file keeps the votes; a sample without votes
+    keeps its label.
 
     \b
     Example:
@@ -38,7 +51,7 @@ def command(file: str, votes: str | None, method: str, probabilities: str | None
     need_input(file)
     from rich.table import Table
 
-    found = pipeline.consensus(file, votes, cast(Any, method), probabilities=probabilities)
+    found = pipeline.consensus(file, votes, cast(Any, method), say=caution, **options)
     facts = found.sites
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")

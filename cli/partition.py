@@ -17,6 +17,7 @@ from fnlkit.cli.plumbing import (
     emit,
     output_option,
     printable,
+    sample_column_option,
     seed_option,
 )
 from fnlkit.cli.source import need_input, refuse_unread
@@ -55,6 +56,7 @@ def _schemes():
                    "samples, else 0.")  # fmt: skip
 @click.option("--gold", metavar="IDS.csv", default=None,
               help="Verified samples (columns id, label), used for evaluation and never for training.")  # fmt: skip
+@sample_column_option
 @click.option("--public", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
               help="Share of the samples in a public set, for methods such as rhfl and clipfl.")  # fmt: skip
 @click.option("--task", metavar="WORD", default=None,
@@ -76,6 +78,7 @@ def command(
     min_samples: int,
     holdout: float | None,
     gold: str | None,
+    sample_column: str | None,
     public: float,
     task: str | None,
     label: str | None,
@@ -93,7 +96,7 @@ def command(
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
     options: dict[str, Any] = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
-    options |= {"holdout": holdout, "gold": gold, "public": public}
+    options |= {"holdout": holdout, "gold": gold, "sample_column": sample_column, "public": public}
     if file is not None and (task or label or group):
         raise InputError("--task, --label and --group describe a data set; the labels and groups of a federation are known")
     options |= {"task": task, "label": label, "group": group} if file is None else {}

@@ -45,6 +45,18 @@ device_option = options_of(EngineOptions, "device")
 engine_option = options_of(EngineOptions, "engine")
 ledger_option = options_of(TrainOptions, "ledger")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
+sample_column_option = click.option(
+    "--sample-column",
+    default=None,
+    metavar="NAME",
+    help="Column of a table that names the samples. Default: the only column that names a sample in every row.",
+)
+control_option = click.option(
+    "--control",
+    default=None,
+    metavar="NAME",
+    help="Control or column with the labels. Default: the only one whose values are classes.",
+)
 
 baseline_option = click.option(
     "--baseline",

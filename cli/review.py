@@ -12,12 +12,14 @@ from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.cli.plumbing import (
     caution,
     console,
+    control_option,
     csv_option,
     dataset_option,
     emit,
     keeps,
     output_option,
     printable,
+    sample_column_option,
     seed_option,
     takes_file,
 )
@@ -106,10 +108,12 @@ def describe_selection(chosen: Selection) -> str:
 @command.command("import")
 @click.argument("file", metavar="JUDGED.npz")
 @click.argument("table", metavar="DECISIONS")
+@control_option
+@sample_column_option
 @dataset_option
 @csv_option
 @output_option("REVIEWED.npz")
-def import_(file: str, table: str, dataset: str | None, sheet: str | None, output: str) -> None:
+def import_(file: str, table: str, sheet: str | None, output: str, **options: Any) -> None:
     """Import decisions: write a federation with the decided labels and a record of the previous labels.
 
     DECISIONS is the table that the review page saves, or an export of Label Studio (.json, a choice per task) or of CVAT
@@ -124,7 +128,7 @@ def import_(file: str, table: str, dataset: str | None, sheet: str | None, outpu
     for read in (file, table):
         keeps(read, sheet, "file", "--csv")
 
-    out = pipeline.import_review(file, table, dataset=dataset, say=caution)
+    out = pipeline.import_review(file, table, say=caution, **options)
     reviews = read_reviews(out)
     new = [one for one in reviews if one.sha256 == reviews[-1].sha256]
     for last in new:

@@ -11,7 +11,17 @@ import click
 
 from fnlkit import pipeline
 from fnlkit.artifacts import files, saving
-from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option, takes_file
+from fnlkit.cli.plumbing import (
+    Table,
+    caution,
+    console,
+    control_option,
+    json_option,
+    printable,
+    sample_column_option,
+    seed_option,
+    takes_file,
+)
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 from fnlkit.deploy import answers
 from fnlkit.errors import InputError
@@ -142,6 +152,8 @@ def join(folder: str, data: str, leave_out: str) -> None:
 @click.option("--test", "run", default=None, metavar="RUN.pt",
               help="Review the test samples instead; the model of this run, not trained on them, ranks them.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
+@control_option
+@sample_column_option
 @guarantee_options
 @click.option(
     "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
@@ -155,6 +167,8 @@ def review(
     table: str | None,
     run: str | None,
     listed: bool,
+    control: str | None,
+    sample_column: str | None,
     **options: Any,
 ) -> None:
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
@@ -197,7 +211,9 @@ def review(
     text = files.read_text(decisions)
 
     def change(before: Federation) -> Federation:
-        found = pipeline.import_review(before, decisions, dataset=samples, say=caution)
+        found = pipeline.import_review(
+            before, decisions, control=control, sample_column=sample_column, dataset=samples, say=caution
+        )
         return pipeline.correct(found, listed=True) if listed else found
 
     found = labels.review_imported(memory, federation, change)

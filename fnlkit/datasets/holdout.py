@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from fnlkit.artifacts import paths
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.groups import class_of_groups, of_federation
+from fnlkit.datasets.identifiers import Asked, Samples, find_samples
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -118,16 +121,18 @@ def _of_same_group(federation, positions):
     return np.isin(groups, groups[positions])
 
 
-def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return (positions (g,), labels (g,)) of the verified samples in a table.
 
     Parameters
     ----------
     path : str
-        A CSV or Parquet file with columns ``id`` and ``label`` in upper or lower case.  An id is the data set's id of a
-        training sample, or the field ``id``, or, if the data set has neither, the position counted from 0.  A label is a class
-        name.
+        A CSV or Parquet file with a column that names training samples (fnlkit.datasets.identifiers) by the data set's id, the
+        field ``id``, the path, or, if the data set has none, the position counted from 0; and a column ``label`` in upper or
+        lower case with class names.
     dataset : fnlkit.datasets.Dataset
+    sample_column : str, optional
+        The column that names the samples.  Default: fnlkit.datasets.identifiers.find_samples.
 
     Raises
     ------
@@ -139,25 +144,27 @@ def read_gold(path: str, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
         table = read_table(path)
     except InputError as error:
         raise InputError(f"`gold` {error}") from None
-    columns = [table.find_columns(wanted) for wanted in ("id", "label")]
-    if any(len(found) != 1 for found in columns):
+    label = table.find_columns("label")
+    others = {column: table.texts(column) for column in table.columns if column not in label}
+    if len(label) != 1 or not others:
         raise InputError(
             f"{name}: expected a table with the columns id and label and one row per sample; found the columns {table.known()}"
         )
-    place = {text: i for i, text in enumerate(sample_ids(dataset))}
-    index = {str(word): c for c, word in enumerate(dataset.class_names)}
-    positions, labels = [], []
-    for row, (sample, label) in enumerate(zip(*(table.texts(found[0]) for found in columns), strict=True)):
-        where = f"`gold` {table.at(row)}"
-        if sample not in place:
-            raise InputError(f"{where}: no sample {sample!r} in {dataset.name}; an example of an id is {next(iter(place))!r}")
-        if label not in index:
-            raise InputError(f"{where}: no class {label!r}; the classes are {', '.join(list(index)[:12])}")
-        positions.append(place[sample])
-        labels.append(index[label])
-    if len(set(positions)) < len(positions):
+
+    def fail(rows: Sequence[int], text: str) -> NoReturn:
+        raise InputError(f"`gold` {table.at(rows[0])}: {text}")
+
+    known = [sample_ids(dataset), *([] if dataset.paths is None else [list(map(str, dataset.paths))])]
+    positions = find_samples(others, Samples(known), Asked(fail, name, sample_column))[1]
+    find = class_finder(dataset.class_names)
+    words = table.texts(label[0])
+    labels = [find(word) for word in words]
+    if None in labels:
+        row = labels.index(None)
+        fail([row], f"no class {words[row]!r}; the classes are {', '.join(map(str, dataset.class_names[:12]))}")
+    if len(np.unique(positions)) < len(positions):
         raise InputError(f"{name}: a sample is listed twice")
-    return np.array(positions, np.int64), np.array(labels, np.int64)
+    return positions, np.array(labels, np.int64)
 
 
 def sample_ids(dataset: Dataset) -> list[str]:

@@ -161,6 +161,7 @@ def federation(
     labels: str = "auto",
     holdout: float | None = None,
     gold: str | None = None,
+    sample_column: str | None = None,
     public: float = 0.0,
 ) -> Federation:
     """Return the federation of a data set, or of labels that were corrupted before.
@@ -178,8 +179,8 @@ def federation(
         As for `empty`.
     holdout : float in [0, 1), optional
         Share of each client's samples in its held-out set.  Default: 0.2 for a data set without test samples, else 0.
-    gold : str, optional
-        A csv of verified samples; see fnlkit.datasets.holdout.read_gold.
+    gold, sample_column : str, optional
+        A csv of verified samples, and its column that names them; see fnlkit.datasets.holdout.read_gold.
     public : float in [0, 1)
         Share of all samples, drawn at random, that belongs to no client: a public set.
 
@@ -216,7 +217,7 @@ def federation(
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     out.meta = {**out.meta, **_names(parts, spec, dataset)}
     if gold is not None:
-        out = set_apart(out, gold=read_gold(gold, dataset))
+        out = set_apart(out, gold=read_gold(gold, dataset, sample_column))
     usual = 0.0 if len(dataset.y_test) or dataset.task not in PLAIN else USUAL
     share = usual if holdout is None else holdout
     if share:

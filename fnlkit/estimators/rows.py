@@ -1,13 +1,15 @@
 """Read embeddings or probabilities of the training samples from a file."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
 from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
@@ -88,8 +90,8 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
 def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> np.ndarray:
     """Return probabilities (n, C) of a table with a column for each class, by the name of the class.
 
-    A column ``sample`` or ``id`` contains the ids of the samples; samples without a row get NaN. Without this column, the rows
-    are all training samples in order. Further columns are refused.
+    Another column can name the samples (fnlkit.datasets.identifiers); samples without a row get NaN.  Without it, the rows are
+    all training samples in order.  Columns that neither are classes nor can name samples are refused.
 
     Parameters
     ----------
@@ -104,26 +106,30 @@ def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> 
     InputError
         If a class or a sample is missing, unknown or listed twice, or if a cell is not a number.
     """
-    key = next((name for name in ("sample", "id") if name in columns), None)
-    names = [name for name in columns if name != key]
+    classes = {str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)}
+    others = {name: [str(cell) for cell in columns[name]] for name in columns if name.strip() not in classes}
+    samples = samples_of(federation)
+    others = {name: texts for name, texts in others.items() if can_name(name, texts, samples)}
+    names = [name for name in columns if name not in others]
     order = [names[place] for place in _columns(names, federation, source)]
     try:
         values = np.column_stack([np.asarray(columns[name], np.float64) for name in order])
     except ValueError as error:
         raise InputError(f"{source}: probabilities must be numbers ({error})") from None
     size = len(federation.given)
-    if key is None:
+    if not others:
         if len(values) != size:
             raise InputError(f"{source}: {len(values):,} rows; expected {size:,} training samples, or a column `sample`")
         return values
-    known = {name: i for i, name in enumerate(federation.ids_of(np.arange(size)))}
-    listed = [str(name).strip() for name in columns[key]]
-    unknown = next((name for name in listed if name not in known), None)
-    if unknown is not None or len(set(listed)) < len(listed):
-        problem = "a sample is listed twice" if unknown is None else f"{key} {unknown!r} is not a sample of the federation"
-        raise InputError(f"{source}: {problem}")
+
+    def fail(rows: Sequence[int], text: str) -> NoReturn:
+        raise InputError(f"{source}, row {rows[0] + 1} of the values: {text}")
+
+    found = find_samples(others, samples, Asked(fail, source, option="leaving the others out of the table"))[1]
+    if len(np.unique(found)) < len(found):
+        raise InputError(f"{source}: a sample is listed twice")
     out = np.full((size, values.shape[1]), np.nan)
-    out[[known[name] for name in listed]] = values
+    out[found] = values
     return out
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from fnlkit.artifacts import shown
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.pipeline.labels import to_federation
+from fnlkit.pipeline.labels import tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels
+from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Say
 
 if TYPE_CHECKING:
     import pandas
@@ -63,6 +63,9 @@ def consensus(
     *,
     annotators: Sequence[str] | None = None,
     probabilities: FilePath | ArrayLike | None = None,
+    control: str | None = None,
+    sample_column: str | None = None,
+    say: Say = tell,
 ) -> Agreed:
     """Return the federation with the consensus of several annotators as given labels.
 
@@ -72,14 +75,21 @@ def consensus(
     ----------
     federation : Federation, or path
     votes : path, array (n, A) or pandas.DataFrame, optional
-        A table or npz as for `fnlkit consensus`, or its arrays and columns. -1 or NaN means that the annotator did not vote.
-        Default: the votes that
-        `partition` saved in the federation, or the rows of a federation with a row per vote.
+        A table, npz or export (Label Studio, CVAT) as for `fnlkit consensus`, or arrays and columns. -1 or NaN means that the
+        annotator did not vote. Default: the votes that `partition` saved in the federation, or the rows of a federation with a
+        row per vote.
     method : "majority", "dawid-skene" or "crowdlab"
     annotators : list of A str, optional
         Names of the columns of an array.
     probabilities : path or array (n, C), optional
         Class probabilities of a model that was not trained on the samples, for crowdlab.
+    control : str, optional
+        Column or control with the labels, of a table with a row per vote or an export. Default: the one whose values are the
+        classes.
+    sample_column : str, optional
+        Column that names the samples. Default: the only column that names a sample in every row.
+    say : callable(str) or None
+        Receives notes on what was left out.
 
     Returns
     -------
@@ -101,11 +111,12 @@ def consensus(
         votes, annotators = own_votes(federation)
     source = source_of(votes)
     if is_path(votes):
-        votes, annotators = read_votes(str(source), federation)
+        votes, annotators = read_votes(str(source), federation, say=say, control=control, sample_column=sample_column)
     elif hasattr(votes, "columns"):
-        votes, annotators = to_votes(votes, federation)
+        votes, annotators = to_votes(votes, federation, control=control, sample_column=sample_column)
     rows, of = rows_of(probabilities, "probabilities", federation)
-    record = provenance("consensus", None, votes=source, method=method, probs=of)
+    chosen = {name: each for name, each in (("control", control), ("sample_column", sample_column)) if each is not None}
+    record = provenance("consensus", None, votes=source, method=method, probs=of, **chosen)
     table: Any = votes
     out, sites = consensus(federation, table, method, annotators=annotators, probabilities=rows, provenance=record)
     return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)

@@ -99,6 +99,7 @@ def partition(
     min_samples: int = 1,
     holdout: float | None = None,
     gold: FilePath | None = None,
+    sample_column: str | None = None,
     public: float = 0.0,
     task: str | None = None,
     label: str | None = None,
@@ -125,6 +126,8 @@ def partition(
         Share of each client's samples in its held-out set. Default: 0.2 for a data set without test samples, else 0.
     gold : path, optional
         A csv (id, label) of verified samples. They are used for evaluation and never for training.
+    sample_column : str, optional
+        Column of `gold` that names the samples. Default: the only column that names a sample in every row.
     public : float in [0, 1)
         Share of all samples that form a public set, which belongs to no client. Some methods require a public set.
     task : str, optional
@@ -171,6 +174,7 @@ def partition(
     options: dict[str, Any] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
     options |= {"public": public} if public else {}
+    options |= {} if sample_column is None else {"sample_column": sample_column}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
     if say is not None:

@@ -17,7 +17,7 @@ from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
-from fnlkit.review import decisions, exchange, page
+from fnlkit.review import annotation_exports, decisions, page
 from fnlkit.review.listing import list_labels
 from fnlkit.review.plans import plan
 from fnlkit.review.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
@@ -240,6 +240,8 @@ def import_review(
     federation: Labels,
     table: FilePath,
     *,
+    control: str | None = None,
+    sample_column: str | None = None,
     dataset: Samples | None = None,
     when: str | None = None,
     say: Say = tell,
@@ -255,6 +257,10 @@ def import_review(
     table : path
         Completed decisions.csv, or an export of Label Studio (.json, a choice per task) or CVAT (.xml, a tag per image), whose
         samples are found by id or path. Such an export can contain samples of several sites.
+    control : str, optional
+        Control of an export with the labels. Default: the one whose values are the classes.
+    sample_column : str, optional
+        Entry of an export that names the samples. Default: the only one that names a sample in every task.
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
     when : str, optional
@@ -272,8 +278,12 @@ def import_review(
     """
     federation, table = to_federation(federation, TASKS), os.fspath(table)
     data = data_of(federation, dataset, say)
-    if exchange.is_export(table):
-        found = exchange.read_annotations(read_text(table), federation, data, table)
+    if annotation_exports.is_export(table):
+        found = annotation_exports.read_annotations(
+            read_text(table), federation, table, control=control, sample_column=sample_column
+        )
+    elif control is not None or sample_column is not None:
+        raise InputError(f"{table}: `control` and `sample_column` are for exports of annotation tools (.json, .xml)")
     else:
         found = [decisions.read_decisions(read_text(table), federation, data, table)]
     if not sum(len(one.positions) for one in found):

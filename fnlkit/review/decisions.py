@@ -113,6 +113,9 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
         position, client = _whole(found, cells, i, "position"), _whole(found, cells, i, "client")
         if not 0 <= position < len(federation.given):
             found.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
+        if "sample" in cells and cells["sample"][i] != (sample := federation.ids_of([position])[0].strip()):
+            found.fail([i], f"sample is {cells['sample'][i][:80]!r}, but {sample[:80]!r} at position {position}; export the "
+                            "review again")  # fmt: skip
         now = words(federation.task, names, federation.given[[position]])[0]
         if imported.has(position) and cells["given"][i] == imported.before(position):
             decision, label = _decide(found, cells, i, label_of, names)

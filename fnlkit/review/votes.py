@@ -1,33 +1,48 @@
 """Read the votes of annotators from arrays, data frames and tables: a label by sample and annotator, -1 for no vote."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.datasets.class_names import vote_finder
-from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
-from fnlkit.datasets.table import Table, read_table
+from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
+from fnlkit.datasets.manifest import VOTE_ROLES
+from fnlkit.datasets.table import Table, read_table, read_text
 from fnlkit.errors import InputError
+from fnlkit.review.annotation_exports import is_export, read_answers
+from fnlkit.review.answers import answers_of, is_answers, labels_of
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
 
 
-def read_votes(path: str | os.PathLike[str], federation: "Federation") -> tuple[np.ndarray, list[str]]:
+def read_votes(
+    path: str | os.PathLike[str],
+    federation: "Federation",
+    *,
+    control: str | None = None,
+    sample_column: str | None = None,
+    say: Callable[[str], object] | None = None,
+) -> tuple[np.ndarray, list[str]]:
     """Return (votes (n, A) int64, names of the annotators) of a file.
 
     Parameters
     ----------
     path : str
-        npz or npy with an array ``votes`` (n, A) as for `to_votes`, optionally ``annotators`` (A,); or a table (CSV, Parquet).
-        The table has a column with the samples and one column per annotator, or one row per vote: columns for the sample, the
-        annotator and the label, named as `fnlkit.datasets.manifest.VOTE_ROLES` lists.  Cells are class names; an empty cell,
-        ``nan``, ``NA`` or -1 is no vote unless it is the name of a class.  An id is the federation's ``sample_id``, else its
-        ``sample_path``, or the position of the sample if it has neither.
+        npz or npy with an array ``votes`` (n, A) as for `to_votes`, optionally ``annotators`` (A,); an export of Label Studio
+        (JSON) or CVAT (XML), see fnlkit.review.annotation_exports; or a table (CSV, Parquet).  The table has a column with the
+        samples and one column per annotator, or one row per vote: columns for the sample, the annotator and the label, named
+        as `fnlkit.datasets.manifest.VOTE_ROLES` lists.  Cells are class names; an empty cell, ``nan``, ``NA`` or -1 is no vote
+        unless it is the name of a class.
     federation : fnlkit.artifacts.federation.Federation
+    control, sample_column : str, optional
+        Column or control with the labels, of a table with a row per vote or an export, and column that names the samples.
+        Default: fnlkit.review.answers.choose_control and fnlkit.datasets.identifiers.find_samples.
+    say : callable(str), optional
+        Receives notes on what was left out.
 
     Raises
     ------
@@ -35,8 +50,14 @@ def read_votes(path: str | os.PathLike[str], federation: "Federation") -> tuple[
         Naming the file and the row.
     """
     name = os.fspath(path)
+    if is_export(name):
+        answers = read_answers(read_text(name), federation, name)
+        if say is not None:
+            for note in answers.notes:
+                say(note)
+        return _of_answers(answers, federation, control, sample_column)
     if not name.lower().endswith((".npz", ".npy")):
-        return _of_table(read_table(path), federation)
+        return _of_table(read_table(path), federation, control, sample_column)
     arrays = files.read_arrays(path)
     votes = to_votes(files.pick({k: v for k, v in arrays.items() if k != "annotators"}, "", path), federation)[0]
     names = [str(each) for each in np.asarray(arrays.get("annotators", range(votes.shape[1]))).reshape(-1)]
@@ -45,7 +66,9 @@ def read_votes(path: str | os.PathLike[str], federation: "Federation") -> tuple[
     return votes, names
 
 
-def to_votes(values: Any, federation: "Federation") -> tuple[np.ndarray, list[str]]:
+def to_votes(
+    values: Any, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
+) -> tuple[np.ndarray, list[str]]:
     """Return (votes (n, A) int64, names of the annotators) of an array or data frame.
 
     Parameters
@@ -54,6 +77,8 @@ def to_votes(values: Any, federation: "Federation") -> tuple[np.ndarray, list[st
         Whole numbers, or texts with class names.  No vote is -1, NaN, None, or a text such as ``NA``.  A data frame has a
         column per annotator, and the samples are its column of ids or its index; or a row per vote, as a table.
     federation : fnlkit.artifacts.federation.Federation
+    control, sample_column : str, optional
+        As for `read_votes`, of a data frame.
 
     Raises
     ------
@@ -61,7 +86,11 @@ def to_votes(values: Any, federation: "Federation") -> tuple[np.ndarray, list[st
         If values are neither classes nor missing, or if the shape does not fit the federation.
     """
     if hasattr(values, "columns"):
-        return _of_table(_frame(values, len(federation.given)), federation)
+        table, size = _frame(values), len(federation.given)
+        in_order = values.index.tolist() == list(range(size)) and "index" in table.columns
+        if is_answers(table) or not in_order:
+            return _of_table(table, federation, control, sample_column)
+        return to_votes(values.to_numpy(object), federation)[0], list(map(str, values.columns))
     votes, size = np.asarray(values), len(federation.given)
     if votes.ndim != 2 or len(votes) != size or not votes.shape[1] or votes.dtype.kind not in "iufUOT":
         found = f"{votes.dtype} {votes.shape}"
@@ -100,60 +129,53 @@ def _reader(federation) -> Callable[[str], int | None]:
     return vote_finder(federation.meta.get("class_names") or range(federation.classes))
 
 
-def _frame(frame, size):
-    """Return the Table of a data frame; its index is the column ``id`` unless a column names the samples."""
+def _frame(frame):
+    """Return the Table of a data frame; its index is the column ``index`` unless a column names the samples."""
     columns = {str(name): ["" if value is None else str(value) for value in frame[name].tolist()] for name in frame.columns}
     table = Table("`votes`", columns, list(range(1, len(frame) + 1)))
     if not table.find_columns(*VOTE_ROLES["id"], *VOTE_ROLES["path"]):
-        table.columns = {"id": [str(value) for value in frame.index.tolist()], **columns}
+        table.columns = {"index": [str(value) for value in frame.index.tolist()], **columns}
     return table
 
 
-def _of_table(table, federation):
-    annotator, label = (table.find_columns(*VOTE_ROLES[role]) for role in ("annotator", "label"))
-    samples, cast = _by_row(table, annotator[0], label[0]) if annotator and label else _by_column(table)
-    place, find = _places(federation), _reader(federation)
-    votes = np.full((len(federation.given), len(cast)), -1, np.int64)
-    labels = {name: {row: found for row, word in words.items() if (found := find(word)) != -1} for name, words in cast.items()}
-    if unknown := [row for votes_of in labels.values() for row in votes_of if samples[row] not in place]:
-        table.fail(sorted(set(unknown)), f"no sample {samples[min(unknown)]!r} in the federation")
-    for a, (name, votes_of) in enumerate(labels.items()):
-        for row, found in votes_of.items():
-            if found is None:
-                table.fail([row], f"vote of {name} is {cast[name][row]!r}; expected one of the classes {_words(federation)}")
-            if votes[place[samples[row]], a] >= 0:
-                table.fail([row], f"{name} has a vote on {samples[row]!r} in an earlier row; one vote per sample and annotator")
-            votes[place[samples[row]], a] = found
-    return votes, list(cast)
-
-
-def _by_column(table):
-    """Return (samples, {annotator: {row: label}}) of a table with a column per annotator."""
-    ids = table.find_columns(*VOTE_ROLES["id"]) or table.find_columns(*VOTE_ROLES["path"])
-    if len(ids) != 1:
-        table.must_have("id", "votes")
-    names = [name for name in table.columns if name != ids[0]]
+def _of_table(table, federation, control, sample_column):
+    if is_answers(table):
+        return _of_answers(answers_of(table), federation, control, sample_column)
+    samples, find = samples_of(federation), _reader(federation)
+    texts = {name: table.texts(name) for name in table.columns}
+    names = [name for name in texts if name != sample_column and not can_name(name, texts[name], samples)]
     if not names:
-        raise InputError(f"{paths.display_path(table.source)}: no column except id; expected one column per annotator")
-    return table.texts(ids[0]), {name: dict(enumerate(table.texts(name))) for name in names}
+        raise InputError(f"{paths.display_path(table.source)}: no column with votes; expected one column per annotator")
+    labels = {name: [find(word) for word in texts[name]] for name in names}
+    rows = [row for row in range(len(table)) if any(labels[name][row] != -1 for name in names)]
+    columns = {name: [texts[name][row] for row in rows] for name in texts if name not in names}
+    asked = Asked(
+        lambda some, text: table.fail([rows[row] for row in some], text), paths.display_path(table.source), sample_column
+    )
+    place = find_samples(columns, samples, asked)[1].tolist() if rows else []
+    votes = np.full((len(federation.given), len(names)), -1, np.int64)
+    for a, name in enumerate(names):
+        for row, position in zip(rows, place, strict=True):
+            if (found := labels[name][row]) == -1:
+                continue
+            if found is None:
+                word = texts[name][row][:80]
+                table.fail([row], f"vote of {name} is {word!r}; expected one of the classes {_words(federation)}")
+            if votes[position, a] >= 0:
+                sample = federation.ids_of([position])[0]
+                table.fail([row], f"{name} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
+            votes[position, a] = found
+    return votes, names
 
 
-def _by_row(table, annotator, label):
-    """Return (samples, {annotator: {row: label}}) of a table with a row per vote; rows of test samples are skipped."""
-    named = table.find_columns(*VOTE_ROLES["id"]) or table.find_columns(*VOTE_ROLES["path"])
-    if not named:
-        table.must_have("id", "votes")
-    split, out = table.find_columns(*VOTE_ROLES["split"]), {}
-    parts: Sequence[str] = table.texts(split[0]) if split else [""] * len(table)
-    for row, (name, word, part) in enumerate(zip(table.texts(annotator), table.texts(label), parts, strict=True)):
-        if word and SPLITS.get(part.lower()) != "test":
-            if not name:
-                table.fail([row], f"no {annotator}; each vote is somebody's")
-            out.setdefault(name, {})[row] = word
-    return table.texts(named[0]), out
-
-
-def _places(federation):
-    """Return the position of each sample by its id and by its path; by its position for a federation without either."""
-    known = [federation.extra[name] for name in ("sample_path", "sample_id") if name in federation.extra]
-    return {str(text): i for part in known or [range(len(federation.given))] for i, text in enumerate(part)}
+def _of_answers(answers, federation, control, sample_column):
+    """Return (votes (n, A), names of the annotators) of Answers."""
+    found = labels_of(answers, federation, control=control, sample_column=sample_column)
+    if "" in found.annotators:
+        answers.fail([int(found.rows[found.annotators.index("")])], "no annotator; each vote is somebody's")
+    voters = set(found.annotators)
+    names = [name for name in dict.fromkeys(answers.annotators) if name in voters]
+    column = {name: a for a, name in enumerate(names)}
+    votes = np.full((len(federation.given), len(names)), -1, np.int64)
+    votes[found.positions, [column[name] for name in found.annotators]] = found.labels
+    return votes, names

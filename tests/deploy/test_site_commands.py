@@ -303,13 +303,19 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     (site / "memory").mkdir(mode=0o700, exist_ok=True)
     add_judgment(start, {PREFIX + name: values for name, values in scores.items()}).write(site / "memory/judged.npz")
     if kind == "json":
-        result = [{"type": "choices", "from_name": "c", "to_name": "i", "value": {"choices": ["b"]}}]
+        questions = {"sure": "yes", "before": "a", "c": "b"}
+        result = [{"type": "choices", "from_name": name, "value": {"choices": [word]}} for name, word in questions.items()]
         tasks_of = [{"id": 1, "data": {"image": f"/data/upload/3/0a1b2c3d-{chosen[2:]}"}, "annotations": [{"result": result}]}]
         text = json.dumps(tasks_of)
     else:
         text = f'<annotations><image id="0" name="{chosen}"><tag label="b" source="manual"/></image></annotations>'
     (tmp_path / f"export.{kind}").write_text(text)
-    done = fnlkit(["fnlkit", "site", "review", "--project", str(site), "--decisions", f"export.{kind}"], tmp_path)
+    line = ["fnlkit", "site", "review", "--project", str(site), "--decisions", f"export.{kind}"]
+    if kind == "json":
+        done = fnlkit(line, tmp_path)
+        assert done.returncode == 2 and "'before' and 'c' have only classes; choose one by --control NAME" in done.stderr
+        line += ["--control", "c", "--sample-column", "image"]
+    done = fnlkit(line, tmp_path)
     assert done.returncode == 0 and "1 labels changed" in done.stderr, done.stderr
     found = Federation.read(site / "memory/reviewed.npz")
     (changed,) = np.flatnonzero(found.given != start.given)

@@ -116,7 +116,7 @@ def test_given_probabilities_replace_the_models(digits, probabilities, tmp_path)
         (lambda f: f.assign(more=1.0), "'more'"),
         (lambda f: f[:-1], "rows"),
         (lambda f: f.assign(id=["0"] * len(f)), "listed twice"),
-        (lambda f: f.assign(id=[f"x{i}" for i in range(len(f))]), "'x0' is not a sample"),
+        (lambda f: f.assign(id=[f"x{i}" for i in range(len(f))]), "no sample 'x0'"),
         (lambda f: f.assign(**{"3": "many"}), "must be numbers"),
     ],
 )

@@ -220,9 +220,9 @@ def test_votes_with_a_row_each_are_those_with_a_column_each(world, tmp_path, hea
     [
         (["id,annotator,label", "0,Ada,1", "0,Ada,2"], "row 3: Ada has a vote on '0' in an earlier row"),
         (["id,annotator,label", "0,Ada,1", "9999,Ben,2"], "row 3: no sample '9999'"),
-        (["id,annotator,label", "0,Ada,cat"], "row 2: vote of Ada is 'cat'"),
+        (["id,annotator,label", "0,Ada,cat"], "row 2: label 'cat' of 'label' is not a class"),
         (["id,annotator,label", "0,,1"], "row 2: no annotator"),
-        (["who,annotator,label", "0,Ada,1"], "votes: no column 'id'"),
+        (["who,annotator,label", "0,Ada,1"], "no column names the samples; 'who' has numbers"),
         (["id,Ada", "0,1", "0,2"], "row 3: Ada has a vote on '0' in an earlier row"),
     ],
 )

@@ -1,0 +1,220 @@
+"""Answers of annotators: rows that name a sample, an annotator and labels, from tables and exports of annotation tools."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from fnlkit.datasets.class_names import vote_finder
+from fnlkit.datasets.identifiers import TOOLS, Asked, find_samples, normal_name, samples_of
+from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
+from fnlkit.datasets.table import Table
+from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
+@dataclass
+class Answers:
+    """Answers of annotators, a row each.
+
+    Attributes
+    ----------
+    source : str
+        Name of the file in messages.
+    columns : dict of str to list of m str
+        Columns that can name the sample.
+    controls : dict of str to list of m str
+        Labels by question; "" for no answer.
+    annotators, updated : list of m str
+        "" if unknown.  Times are in ISO 8601.
+    fail : callable(rows, text)
+        Raises InputError that names the first row.
+    doubtful, tools : tuple of str
+        Columns that can be, and columns that are the number of the task in the tool.
+    named : tuple of str
+        Controls with a usual name of labels.
+    notes : list of str
+        What was left out.
+    """
+
+    source: str
+    columns: dict[str, list[str]]
+    controls: dict[str, list[str]]
+    annotators: list[str]
+    updated: list[str]
+    fail: Callable[[Sequence[int], str], NoReturn]
+    doubtful: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Labels:
+    """Labels of samples by annotator, one per pair.
+
+    Attributes
+    ----------
+    positions, labels : int (m,)
+    annotators : list of m str
+    rows : int (m,)
+        Rows of the answers.
+    """
+
+    positions: np.ndarray
+    labels: np.ndarray
+    annotators: list[str]
+    rows: np.ndarray
+
+
+def is_answers(table: Table) -> bool:
+    """Return whether a table has a row per vote: a column with the annotator."""
+    return bool(table.find_columns(*VOTE_ROLES["annotator"]))
+
+
+def answers_of(table: Table) -> Answers:
+    """Return the Answers of a table with a row per vote; rows of test samples and canceled rows are left out."""
+    texts = {name: table.texts(name) for name in table.columns}
+    by_role = {role: table.find_columns(*VOTE_ROLES[role]) for role in ("annotator", "label", "split")}
+    annotator = by_role["annotator"][0]
+    parts = texts[by_role["split"][0]] if by_role["split"] else []
+    canceled = next((texts[name] for name in texts if normal_name(name) == "was_cancelled"), [])
+    rows = [row for row in range(len(table)) if SPLITS.get((parts[row] if parts else "").lower()) != "test"]
+    skipped = [row for row in rows if canceled and canceled[row].lower() in ("true", "1")]
+    rows = sorted(set(rows) - set(skipped))
+    texts = {name: [cells[row] for row in rows] for name, cells in texts.items()}
+    names = {normal_name(name): name for name in texts}
+    taken = {annotator, *by_role["split"], *(names[tool] for tool in TOOLS if tool in names)}
+    free = [name for name in texts if name not in taken]
+    updated = texts[names["updated_at"]] if "updated_at" in names else [""] * len(rows)
+    tool = {"annotation_id", "lead_time"} <= names.keys()  # of Label Studio
+    return Answers(
+        source=str(table.source),
+        columns={name: texts[name] for name in free},
+        controls={name: texts[name] for name in free},
+        annotators=texts[annotator],
+        updated=updated,
+        fail=lambda some, text: table.fail([rows[row] for row in some], text),
+        doubtful=tuple(name for name in free if tool and normal_name(name) == "id"),
+        named=tuple(name for name in by_role["label"] if name in free),
+        notes=[f"{len(skipped):,} canceled annotations are left out"] if skipped else [],
+    )
+
+
+def labels_of(
+    answers: Answers, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
+) -> Labels:
+    """Return the Labels of answers: one label per sample and annotator, the newest.
+
+    Parameters
+    ----------
+    answers : Answers
+    federation : fnlkit.artifacts.federation.Federation
+    control : str, optional
+        The question whose answers are the labels.  Default: the one whose answers are classes (`choose_control`).
+    sample_column : str, optional
+        The column that names the samples.  Default: fnlkit.datasets.identifiers.find_samples.
+
+    Raises
+    ------
+    InputError
+        If an answer is not a class, a sample is unknown, or an annotator gave two labels to a sample at the same time.
+    """
+    names = list(map(str, federation.meta.get("class_names") or range(federation.classes)))
+    find = vote_finder(names)
+    control = choose_control(answers, names, control)
+    words = answers.controls[control]
+    found = [find(word) for word in words]
+    rows = [row for row, label in enumerate(found) if label != -1]
+    if not rows:
+        return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), [], np.zeros(0, np.int64))
+    if wrong := [row for row in rows if found[row] is None]:
+        what = "several choices" if words[wrong[0]].startswith(("{", "[")) else f"label {words[wrong[0]][:80]!r}"
+        others = [name for name in answers.controls if name != control and _has_only_classes(answers.controls[name], find)]
+        hint = "; another question can be chosen by `control=NAME`" if others else ""
+        answers.fail(wrong, f"{what} of {control!r} is not a class; the classes are {', '.join(names[:12])}{hint}")
+    taken = {control, *answers.named}
+    columns = {name: [texts[row] for row in rows] for name, texts in answers.columns.items() if name not in taken}
+    asked = Asked(
+        lambda some, text: answers.fail([rows[row] for row in some], text),
+        answers.source,
+        sample_column,
+        doubtful=answers.doubtful,
+        tools=answers.tools,
+    )
+    positions = find_samples(columns, samples_of(federation), asked)[1]
+    labels = np.array([found[row] for row in rows], np.int64)
+    keep = _newest(positions, labels, rows, answers, federation)
+    return Labels(positions[keep], labels[keep], [answers.annotators[rows[i]] for i in keep], np.array(rows)[keep])
+
+
+def _newest(positions, labels, rows, answers, federation):
+    """Return the indices of the newest label of each sample and annotator."""
+    last: dict[tuple[int, str], int] = {}
+    for i, position in enumerate(positions.tolist()):
+        name = answers.annotators[rows[i]]
+        before = last.setdefault((position, name), i)
+        if before == i:
+            continue
+        times = [_time(answers.updated[rows[j]]) for j in (before, i)]
+        if None in times or (times[0] == times[1] and labels[before] != labels[i]):
+            sample = federation.ids_of([position])[0]
+            who = name or "somebody"
+            answers.fail([rows[i]], f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
+        if times[1] >= times[0]:
+            last[position, name] = i
+    return sorted(last.values())
+
+
+def _time(text):
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def choose_control(answers: Answers, names: Iterable[str], control: str | None = None) -> str:
+    """Return the question whose answers are the labels.
+
+    `control` if it is given.  Otherwise the only question, or the only one whose answers are all classes, where a usual name
+    of labels comes first.
+
+    Raises
+    ------
+    InputError
+        If none or several fit.
+    """
+    questions = answers.controls
+    if control is not None:
+        if control not in questions:
+            raise InputError(f"{answers.source}: no control {control!r}; there are {_list(questions)}")
+        return control
+    if len(questions) == 1:
+        return next(iter(questions))
+    if len(answers.named) == 1:
+        return answers.named[0]
+    find = vote_finder(names)
+    fit = [name for name in answers.named or questions if _has_only_classes(questions[name], find)]
+    if len(fit) != 1:
+        which = (
+            f"{' and '.join(map(repr, fit))} have only classes" if fit else f"no question has only classes: {_list(questions)}"
+        )
+        raise InputError(f"{answers.source}: {which}; choose one by `control=NAME`")
+    return fit[0]
+
+
+def _has_only_classes(words, find):
+    labels = {find(word) for word in set(words)} - {-1}
+    return bool(labels) and None not in labels
+
+
+def _list(questions):
+    texts = []
+    for name, words in list(questions.items())[:12]:
+        some = sorted(set(words) - {""})[:3]
+        texts.append(f"{name!r} ({', '.join(word[:20] for word in some)})")
+    return ", ".join(texts) or "none"
