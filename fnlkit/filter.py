@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -9,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds, count_matrix
-from fnlkit.kernels.counting import confident_class
+from fnlkit.kernels.counting import confident_class, round_rows
+from fnlkit.one_vs_rest import class_pairs, joint_scores, read_class_lists
 from fnlkit.rank import Method, get_label_quality_scores, group_by_site, owners, read_labels
 
 Filter = Literal[
@@ -23,6 +26,8 @@ Filter = Literal[
 ]
 _FILTERS = get_args(Filter)
 _PRUNING = _FILTERS[:3]
+# Filters that return the lowest scores, and the score.
+_LOWEST: dict[str, Method] = {"low_normalized_margin": "normalized_margin", "low_self_confidence": "self_confidence"}
 # A sample is no issue if its label is the predicted class after this addition to the probability of the label.
 _SLACK = 1e-6
 
@@ -51,9 +56,9 @@ def find_label_issues(
     Parameters
     ----------
     labels : array (n,) of int
-        Given labels, 0..C-1.
+        Given labels, 0..C-1; with `multi_label`, a list of the classes of each sample.
     pred_probs : array (n, C)
-        Out-of-sample class probabilities; rows sum to 1 within 0.01.
+        Out-of-sample class probabilities; rows sum to 1 within 0.01, unless `multi_label`.
     sites : array (n,), optional
         Site of each sample. Default: all samples are at one site, as in cleanlab.
     return_indices_ranked_by : str, optional
@@ -68,16 +73,21 @@ def find_label_issues(
         ``low_self_confidence``: the lowest scores, as many as ``confident_learning`` finds.
     frac_noise : float in 0..1
         Share of the counted issues to return; for the first three filters.
-    num_to_remove_per_class : array (C,) of int, optional
-        Number of issues of each label (at each site), for ``prune_by_class``.
+    num_to_remove_per_class : int or array (C,) of int, optional
+        For the first three filters, at each site. ``prune_by_class``: number of issues of each label; in other filters,
+        the counts of each other class are scaled to this sum, as in cleanlab. With `multi_label`, an array: number of
+        samples without the class.
     min_examples_per_class : int
         Labels with at most this number of samples (at a site) have no issues; for the first three filters.
     confident_joint : array (C, C), optional
-        Counts with given labels in rows, for the first three filters without `sites`. Default: the calibrated `count_matrix`.
+        Counts with given labels in rows, for the first three filters without `sites`; (C, 2, 2) with `multi_label`.
+        Default: the calibrated `count_matrix`.
     n_jobs : int, optional
         Number of threads. Default: `fnlkit.kernels.get_threads()`.
-    verbose, multi_label : bool
-        Only False is supported.
+    verbose : bool
+        Print the number of issues.
+    multi_label : bool
+        Each sample can have several classes or none. A sample is an issue if one of its classes or missing classes is.
 
     Returns
     -------
@@ -86,12 +96,17 @@ def find_label_issues(
     Raises
     ------
     InputError
-        As `get_label_quality_scores`, and for options that are unknown, unsupported or do not apply to `filter_by`.
+        As `get_label_quality_scores`, and for options that are unknown or do not apply.
+
+    Warns
+    -----
+    UserWarning
+        Once for all classes without labels or with too few labels for issues, and for options that `filter_by` ignores.
 
     Notes
     -----
     Equal to ``cleanlab.filter.find_label_issues`` of cleanlab 2.9; with `sites`, to its calls on the samples of each site. Ties
-    are resolved by position, in cleanlab by an unstable sort. cleanlab warns and ignores an option where this function raises.
+    are resolved by position, in cleanlab by an unstable sort.
 
     Examples
     --------
@@ -102,39 +117,110 @@ def find_label_issues(
     array([2])
     """
     _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
-    if multi_label:
-        raise InputError("`multi_label=True` is not supported; audit such labels with `fnlkit.partition(task='multilabel')`")
-    if verbose:
-        raise InputError("`verbose=True` is not supported; omit it")
     threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
-    labels, probs = read_labels(labels, pred_probs)
-    order, offsets = group_by_site(sites, len(labels))
-    y, p = labels[order], probs[order]
-    if filter_by in _PRUNING:
-        if confident_joint is None:
-            counts = count_matrix(p, y, client_offsets=offsets, calibrate=True, threads=threads)
-        else:
-            counts = _counts_by_given(confident_joint, p.shape[1])
-        counts = _pruning_counts(counts, min_examples_per_class, frac_noise)
-        found = _prune_labels(y, p, offsets, counts, filter_by, min_examples_per_class, num_to_remove_per_class)
-        found &= ~_agree(y, p)
-    elif filter_by == "confident_learning":
-        found = _confident_issues(y, p, offsets, threads)
-    elif filter_by == "predicted_neq_given":
-        found = (p.argmax(1) != y) & ~_agree(y, p)
+    options = _Options(filter_by, frac_noise, min_examples_per_class, num_to_remove_per_class, confident_joint, threads)
+    score = {"sites": sites, **(rank_by_kwargs or {})}
+    if multi_label:
+        warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
+        has, probs = read_class_lists(labels, pred_probs)
+        order, offsets = group_by_site(sites, len(has))
+        found = _issues_of_lists(has[order], probs[order], offsets, options)
+        sizes = np.add.reduceat(has[order], offsets[:-1], 0, np.int64)
     else:
-        method: Method = "self_confidence" if filter_by == "low_self_confidence" else "normalized_margin"
-        scores = get_label_quality_scores(y, p, method=method)
-        found = _lowest(scores, _confident_issues(y, p, offsets, threads), offsets)
-    mask = np.zeros(len(labels), bool)
+        labels, probs = read_labels(labels, pred_probs)
+        order, offsets = group_by_site(sites, len(labels))
+        found = _issues(labels[order], probs[order], offsets, options)
+        sizes = _sizes(labels[order], probs.shape[1], offsets)
+    if filter_by != "predicted_neq_given":  # does not depend on other labels
+        _warn_of_small_classes(sizes, sites, 0 if multi_label or filter_by not in _PRUNING else min_examples_per_class)
+    mask = np.zeros(len(probs), bool)
     mask[order] = found
+    if verbose:
+        print(f"label issues: {mask.sum():,} of {len(mask):,} samples")
     if return_indices_ranked_by is None:
         return mask
-    scores = get_label_quality_scores(
-        labels, probs, method=return_indices_ranked_by, sites=sites, **(rank_by_kwargs or {})
-    )  # fmt: skip
+    if multi_label:
+        scores = joint_scores(has, probs, method=return_indices_ranked_by, **score)
+    else:
+        scores = get_label_quality_scores(labels, probs, method=return_indices_ranked_by, **score)
     issues = np.flatnonzero(mask)
     return issues[np.argsort(scores[issues], kind="stable")]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of a filter; see `find_label_issues`."""
+
+    filter_by: Filter
+    frac_noise: float
+    least: int
+    removed: Any
+    joint: Any
+    threads: int | None
+
+
+def _issues(labels, probs, offsets, options):
+    """Return the issues (n,) of samples that are sorted by site."""
+    classes = probs.shape[1]
+    if options.filter_by in _PRUNING:
+        if options.joint is None:
+            counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=options.threads)
+        else:
+            counts = _counts_by_given(options.joint, classes)
+        removed = None if options.removed is None else _numbers(options.removed, classes)
+        counts = _pruning_counts(counts, options.least, options.frac_noise)
+        if removed is not None:
+            counts = _scale_counts(counts, _sizes(labels, classes, offsets), removed)
+        return _prune_labels(labels, probs, offsets, counts, options, removed) & ~_agree(labels, probs)
+    if options.filter_by == "confident_learning":
+        return _confident_issues(labels, probs, offsets, options.threads)
+    if options.filter_by == "predicted_neq_given":
+        return (probs.argmax(1) != labels) & ~_agree(labels, probs)
+    scores = get_label_quality_scores(labels, probs, method=_LOWEST[options.filter_by])
+    return _lowest(scores, _confident_issues(labels, probs, offsets, options.threads), offsets)
+
+
+def _issues_of_lists(has, probs, offsets, options):
+    """Return the samples (n,) for which a class (n, C) or its absence is an issue, for samples sorted by site."""
+    classes = has.shape[1]
+    joint, removed = options.joint, options.removed
+    if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
+        warnings.warn("`confident_joint` of shape (C, C) is ignored with `multi_label`; give (C, 2, 2)", stacklevel=3)
+        joint = None
+    if joint is not None and np.shape(joint) != (classes, 2, 2):
+        raise InputError(f"`confident_joint` must have shape ({classes}, 2, 2) with `multi_label`, found {np.shape(joint)}")
+    if removed is not None and np.shape(removed) != (classes,):
+        raise InputError(f"`num_to_remove_per_class` must have shape ({classes},), found {np.shape(removed)}")
+    low = options.filter_by in _LOWEST
+    any_class = np.zeros(len(has), bool)
+    for c, (labels, pairs) in enumerate(class_pairs(has, probs)):
+        of_class = replace(
+            options,
+            filter_by="confident_learning" if low else options.filter_by,
+            joint=None if joint is None else np.asarray(joint)[c],
+            removed=None if removed is None else [removed[c], 0],
+        )
+        any_class |= _issues(labels, pairs, offsets, of_class)
+    if not low:
+        return any_class
+    return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class, offsets)
+
+
+def _sizes(labels, classes, offsets):
+    """Return the number of labels (S, C) of each class at each site."""
+    return np.bincount(owners(offsets) * classes + labels, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
+
+
+def _warn_of_small_classes(sizes, sites, least):
+    """Warn once of all classes with at most `least` labels."""
+    small = sizes <= least
+    if not small.any():
+        return
+    names = [""] if sites is None else [f"{name}: " for name in np.unique(np.asarray(sites))]
+    parts = [name + ", ".join(map(str, np.flatnonzero(row))) for name, row in zip(names, small, strict=True) if row.any()]
+    more = f"; and {len(parts) - 10:,} more sites" if len(parts) > 10 else ""
+    few = f"no issues in classes with at most {least} labels (`min_examples_per_class`)" if least else "classes without labels"
+    warnings.warn(f"{few}: {'; '.join(parts[:10])}{more}", stacklevel=3)
 
 
 def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs):
@@ -143,15 +229,14 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
         raise InputError(f"`filter_by` must be {', '.join(_FILTERS)}, found {filter_by!r}{nearest(str(filter_by), _FILTERS)}")
     if not 0 <= frac_noise <= 1:
         raise InputError(f"`frac_noise` must lie in 0..1, found {frac_noise!r}")
-    only = f"is for `filter_by` {', '.join(_PRUNING)}, found {filter_by!r}; omit it"
-    if frac_noise != 1 and filter_by not in _PRUNING:
-        raise InputError(f"`frac_noise` {only}")
-    if joint is not None and filter_by not in _PRUNING:
-        raise InputError(f"`confident_joint` {only}")
     if joint is not None and sites is not None:
         raise InputError("`confident_joint` cannot be combined with `sites`, which have a matrix each; omit one of them")
-    if removed is not None and filter_by != "prune_by_class":
-        raise InputError(f"`num_to_remove_per_class` is for `filter_by` 'prune_by_class', found {filter_by!r}")
+    if filter_by not in _PRUNING:
+        if removed is not None:
+            raise InputError(f"`num_to_remove_per_class` is not supported for `filter_by` {filter_by!r}; use {_PRUNING[1]!r}")
+        for name, ignored in (("frac_noise", frac_noise != 1), ("confident_joint", joint is not None)):
+            if ignored:
+                warnings.warn(f"`{name}` is ignored for `filter_by` {filter_by!r}", stacklevel=3)
     if unknown := set(rank_by_kwargs or {}) - {"adjust_pred_probs"}:
         raise InputError(f"`rank_by_kwargs` has the key {sorted(unknown)[0]!r}; only 'adjust_pred_probs' is known")
 
@@ -178,25 +263,47 @@ def _pruning_counts(counts, least, frac_noise):
     return fewer.astype(np.int64)
 
 
-def _prune_labels(labels, probs, offsets, counts, filter_by, least, removed):
+def _numbers(removed, classes):
+    """Return numbers of issues (C,) from `num_to_remove_per_class`."""
+    removed = np.asarray(removed)
+    if removed.dtype.kind not in "iu" or removed.shape not in ((), (classes,)) or (removed < 0).any():
+        raise InputError(
+            f"`num_to_remove_per_class` must be a number or have shape ({classes},), with whole numbers of at least 0; "
+            f"found {removed.dtype} of shape {removed.shape}"
+        )
+    return np.broadcast_to(removed, (classes,))
+
+
+def _scale_counts(counts, sizes, removed):
+    """Return counts (S, C, C) whose entries off the diagonal sum to `removed` (C,) for each true class.
+
+    Shares are those of cleanlab, which divides the counts of label k by the sum of the counts of true class k.
+    """
+    classes = np.arange(len(removed))
+    shares = counts / np.maximum(counts.sum(2), 1)[:, None]
+    diagonal = shares[:, classes, classes]
+    scaled = shares * (removed / np.maximum(shares.sum(2) - diagonal, 1e-100))[:, :, None]
+    scaled[:, classes, classes] = sizes - removed
+    return round_rows(scaled)
+
+
+def _prune_labels(labels, probs, offsets, counts, options, removed):
     """Return the issues (n,) of the filters that prune a number of samples for each label of each site."""
     classes = probs.shape[1]
-    if removed is not None and np.shape(removed) != (classes,):
-        raise InputError(f"`num_to_remove_per_class` must have shape ({classes},), found {np.shape(removed)}")
     by_class, by_rate = np.zeros((2, len(labels)), bool)
     group = owners(offsets) * classes + labels
     order = np.argsort(group, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         site, given = divmod(group[rows[0]], classes)
-        if len(rows) <= least:
+        if len(rows) <= options.least:
             continue
         own, numbers = probs[rows, given], counts[site, :, given]
         wrong = len(rows) - numbers[given] if removed is None else removed[given]
         by_class[rows[_smallest(own, wrong)]] = True
         for true in np.flatnonzero(numbers):
-            if true != given and filter_by != "prune_by_class":
+            if true != given and options.filter_by != "prune_by_class":
                 by_rate[rows[_smallest(own - probs[rows, true], numbers[true])]] = True
-    return {"prune_by_class": by_class, "prune_by_noise_rate": by_rate, "both": by_class & by_rate}[filter_by]
+    return {"prune_by_class": by_class, "prune_by_noise_rate": by_rate, "both": by_class & by_rate}[options.filter_by]
 
 
 def _agree(labels, probs):

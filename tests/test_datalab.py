@@ -131,8 +131,8 @@ def test_input_that_does_not_fit_is_refused(call, message):
 
 
 def test_sites_are_required_for_their_table():
-    lab = Datalab({"y": [0, 1]}, "y")
-    lab.find_issues(pred_probs=np.eye(2))
+    lab = Datalab({"y": [0, 1] * 11}, "y")
+    lab.find_issues(pred_probs=np.eye(2)[[0, 1] * 11])
     with pytest.raises(InputError, match="`sites` was not given"):
         lab.get_site_summary()
 

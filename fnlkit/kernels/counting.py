@@ -261,10 +261,15 @@ def _calibrate(found, members):
     given = found.swapaxes(1, 2)
     scaled = (given.swapaxes(1, 2) / np.maximum(given.sum(2), 1e-100)[:, None] * members[:, None]).swapaxes(1, 2)
     scaled = scaled / np.maximum(scaled.sum((1, 2), keepdims=True), 1e-100) * members.sum(1)[:, None, None]
-    whole = np.rint(scaled)
-    missing = np.rint(scaled.sum(2, keepdims=True)) - whole.sum(2, keepdims=True)
+    return round_rows(scaled).swapaxes(1, 2)
+
+
+def round_rows(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers (..., m) as int64 whose sums over the last axis are the rounded sums, by largest remainders."""
+    whole = np.rint(numbers)
+    missing = np.rint(numbers.sum(-1, keepdims=True)) - whole.sum(-1, keepdims=True)
     # If too few, increase the entries that were rounded down most, the last of equal entries first; if too many, the reverse.
-    rank = np.argsort(np.argsort(scaled - whole, axis=2, kind="stable"), axis=2)
-    whole += rank >= scaled.shape[2] - np.maximum(missing, 0)
+    rank = np.argsort(np.argsort(numbers - whole, axis=-1, kind="stable"), axis=-1)
+    whole += rank >= numbers.shape[-1] - np.maximum(missing, 0)
     whole -= rank < np.maximum(-missing, 0)
-    return whole.astype(np.int64).swapaxes(1, 2)
+    return whole.astype(np.int64)

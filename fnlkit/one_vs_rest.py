@@ -1,0 +1,83 @@
+"""Labels with several classes a sample as one pair of classes after another: the class, and its absence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fnlkit.errors import InputError
+from fnlkit.kernels import checks
+from fnlkit.rank import Method, get_label_quality_scores
+
+# Weight of the next lower score in cleanlab's aggregation.
+_ALPHA = 0.8
+
+
+def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.bool_], np.ndarray]:
+    """Return which classes each sample has (n, C), and checked probabilities (n, C) float32 or float64.
+
+    Raises
+    ------
+    InputError
+        Probabilities outside 0..1, another number of samples, classes that are no numbers 0..C-1 or occur twice in a list.
+    """
+    probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
+    checks.finite(probs, "pred_probs")
+    if probs.size and not (probs.min() >= 0 and probs.max() <= 1):
+        raise InputError(f"`pred_probs` must lie in 0..1, found {probs.min():.4g} to {probs.max():.4g}; apply a sigmoid first")
+    try:
+        lists = [list(classes) for classes in labels]
+    except TypeError as error:
+        raise InputError(
+            "`labels` must hold a list of classes per sample with `multi_label`, for example [[0, 2], []]"
+        ) from error
+    if not lists or len(lists) != len(probs):
+        raise InputError(f"`labels` has {len(lists):,} lists, but `pred_probs` has {len(probs):,} rows")
+    flat = np.array(list(chain.from_iterable(lists)))
+    flat = checks.integers(flat, "labels", len(flat), "class of a sample")
+    checks.check_range(flat, "labels", probs.shape[1])
+    rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
+    has = np.zeros(probs.shape, bool)
+    has[rows, flat] = True
+    if has.sum() != len(flat):
+        row = int(np.argmax(has.sum(1) != list(map(len, lists))))
+        raise InputError(f"`labels`: sample {row} has a class twice; give lists of classes, not rows of 0 and 1")
+    return has, probs
+
+
+def class_pairs(has: np.ndarray, probs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for each class, labels (n,) 0 or 1 and probabilities (n, 2) of its absence and presence."""
+    for c in range(has.shape[1]):
+        pairs = np.empty((len(has), 2), probs.dtype)
+        pairs[:, 1] = probs[:, c]
+        np.subtract(1, probs[:, c], out=pairs[:, 0])
+        yield has[:, c].astype(np.int64), pairs
+
+
+def joint_scores(
+    has: np.ndarray,
+    probs: np.ndarray,
+    *,
+    method: Method,
+    adjust_pred_probs: bool = False,
+    sites: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Return a score (n,) in 0..1 per sample: the scores of its classes, from highest to lowest, averaged exponentially.
+
+    As in ``cleanlab.multilabel_classification.get_label_quality_scores``: a_1 = s_1 and a_t = 0.8 s_t + 0.2 a_(t-1).
+    """
+    scores = np.column_stack(
+        [
+            get_label_quality_scores(labels, pairs, method=method, adjust_pred_probs=adjust_pred_probs, sites=sites)
+            for labels, pairs in class_pairs(has, probs)
+        ]
+    )
+    scores.sort(1)
+    average = scores[:, -1]
+    for column in scores.T[-2::-1]:
+        average = _ALPHA * column + (1 - _ALPHA) * average
+    return average
