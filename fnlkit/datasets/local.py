@@ -207,10 +207,28 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         votes=votes[0],
         annotators=votes[1],
         groups=groups,
-        notes=[*([note] if note else []), *doubts(names, labels[0])],
+        notes=[*([note] if note else []), *_note_empty_classes(names, labels, true, named), *doubts(names, labels[0])],
         layout=LAYOUTS[0],
     )
     return split_unlabeled(out)
+
+
+def _note_empty_classes(names, labels, true, named):
+    """Return a note if no sample has some of the classes: labels counted from 1 have a class 0."""
+    present = np.unique(np.concatenate([*labels, *([] if true is None else [true])]))
+    empty = np.setdiff1d(np.arange(len(names)), present)
+    if not len(empty):
+        return []
+    first = ", ".join(repr(names[c]) for c in empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
+    if named:
+        return [
+            f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them unless other sites have them"
+        ]
+    low, high = (int(end) for end in (present[present >= 0].min(), present.max()))
+    return [
+        f"labels {low} to {high} are {len(names):,} classes counted from 0, and {len(empty):,} have no sample: {first}; number "
+        "the labels without gaps (numpy.unique(labels, return_inverse=True)), or name all classes in `class_names`"
+    ]
 
 
 def _groups_in(fields):

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+import fnlkit
 from fnlkit import datasets
 from fnlkit.datasets import load, partitioning, places
 from fnlkit.datasets.repositories import REPOSITORIES
@@ -470,3 +471,22 @@ def test_a_file_of_medmnist_is_read(shape, tmp_path):
     np.savez(tmp_path / "m.npz", **arrays | {"train_labels": np.eye(6, 3, dtype=np.uint8)})
     with pytest.raises(InputError, match="`train_labels` has 3 labels per sample"):
         load(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "expected"),
+    [
+        (np.arange(100) % 25 + 1, None, "labels 1 to 25 are 26 classes counted from 0, and 1 have no sample: '0';"),
+        (np.where(np.arange(60) % 2, 1, 9), None, "8 have no sample: '0', '2', '3', '4', '5' and 3 more;"),
+        (np.arange(60) % 3, ["a", "b", "c", "d"], "1 of 4 `class_names` have no sample: 'd'"),
+        (np.arange(60) % 3, None, None),
+        (np.where(np.arange(60) < 30, -1, np.arange(60) % 2), None, None),
+    ],
+)
+def test_classes_without_samples_are_noted_once_at_reading(tmp_path, labels, names, expected):
+    named = {} if names is None else {"class_names": np.array(names)}
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((len(labels), 3), np.float32), y_train=labels, **named)
+    notes = []
+    fnlkit.partition(tmp_path / "a.npz", clients=2, say=notes.append)
+    assert sum("no sample:" in note for note in notes) == (expected is not None)
+    assert expected is None or any(expected in note for note in notes)
