@@ -74,11 +74,12 @@ def lid_fedcorr(points, k):
     return np.array(out)
 
 
-def knn(points, labels, classes, k, include_self, draws):
+def knn(points, labels, classes, k, include_self, draws, groups=None):
     """Votes and shares; equal distances in the order of the points, equal votes by the draw, if negative the lowest."""
+    groups = range(len(points)) if groups is None else groups
     votes, shares = [], []
     for i in range(len(points)):
-        others = [j for j in range(len(points)) if include_self or j != i]
+        others = [j for j in range(len(points)) if (include_self and j == i) or groups[j] != groups[i]]
         near = sorted(others, key=lambda j: sum((points[i] - points[j]) ** 2))[:k]
         if not near:
             votes.append(labels[i])

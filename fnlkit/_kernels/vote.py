@@ -114,6 +114,7 @@ def vote_products(
     products: np.ndarray,
     squares: np.ndarray,
     labels: np.ndarray,
+    groups: np.ndarray,
     classes: int,
     k: int,
     include_self: bool,
@@ -131,8 +132,10 @@ def vote_products(
     squares : (padded,)
         Squared length of each member; the padding can have any values.
     labels, draws : (members,)
+    groups : (members,) or (0,)
+        Members of the same group are no neighbors.
     k : int
-        At most the number of available neighbors.
+        At most the number of available neighbors, without groups.
     votes, shares : (members,)
         Written at first..first + rows.
     """
@@ -158,38 +161,60 @@ def vote_products(
             # Rounding can make a distance near zero negative, and bit patterns of negative numbers have the reverse order.
             store(distances, at, choose(at_most(distance, nothing), nothing, distance))
         distances[members:] = math.inf
+        available = members
+        if len(groups):
+            for j in range(members):
+                if groups[j] == groups[me]:
+                    distances[j] = math.inf
+                    available -= 1
+            available += include_self
+        use = min(k, available) if len(groups) else k
         distances[me] = 0 if include_self else math.inf
-        radius, guess, held = kth_smallest(distances, padded, k, guess, short)
+        if use < 1:
+            votes[me], shares[me] = labels[me], 0.0
+            continue
+        radius, guess, held = kth_smallest(distances, padded, use, guess, short)
         tally[:] = 0
         if held > 0:
             pack_within(distances, names, padded, guess, near)
-            count_nearest(short, near, held, k, radius, tally)
+            count_nearest(short, near, held, use, radius, tally)
         else:
-            count_nearest(distances, names, members, k, radius, tally)
+            count_nearest(distances, names, members, use, radius, tally)
         votes[me] = winner(tally, classes, draws[me])
-        shares[me] = 1.0 - tally[labels[me]] / k
+        shares[me] = 1.0 - tally[labels[me]] / use
 
 
 @kernel
 def vote_neighbors(
     neighbors: np.ndarray,
     labels: np.ndarray,
+    groups: np.ndarray,
     classes: int,
+    k: int,
     draws: np.ndarray,
     start: int,
     stop: int,
     votes: np.ndarray,
     shares: np.ndarray,
 ) -> None:
-    """Write votes and shares of the samples start..stop, given their neighbors (n, k)."""
+    """Write votes and shares of the samples start..stop, given their neighbors (n, k or more), nearest first.
+
+    Neighbors of the same group (n,) do not vote; of the others, the first k do.  `groups` is empty if there are none.
+    """
     tally = np.zeros(classes, np.int64)
-    k = neighbors.shape[1]
     for i in range(start, stop):
         tally[:] = 0
-        for j in range(k):
-            tally[labels[neighbors[i, j]]] += 1
+        used = 0
+        for j in range(neighbors.shape[1]):
+            other = neighbors[i, j]
+            if used < k and (len(groups) == 0 or other == i or groups[other] != groups[i]):
+                tally[labels[other]] += 1
+                used += 1
+        if used == 0:
+            votes[i], shares[i] = labels[i], 0.0
+            continue
         votes[i] = winner(tally, classes, draws[i])
-        shares[i] = 1.0 - tally[labels[i]] / k
+        shares[i] = 1.0 - tally[labels[i]] / used
 
 
 @kernel

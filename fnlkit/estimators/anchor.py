@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Percentile, check_arguments
@@ -71,7 +72,8 @@ def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, averag
     issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)
     level = sums(issue, offsets) / np.diff(offsets)
     _, client_T = transitions(guess, labels, offsets, evidence.classes)
-    return Judgment(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
+    interval = mean_interval(issue, offsets, evidence.seed, evidence.independence)
+    return Judgment(level, *interval, level, issue, guess != labels, guess, T, client_T)
 
 
 def true_posterior(probabilities: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
@@ -82,10 +84,15 @@ def true_posterior(probabilities: np.ndarray, labels: np.ndarray, T: np.ndarray)
     return np.where(total > 1e-12, weighted / np.maximum(total, 1e-12), true)
 
 
-def mean_interval(values: np.ndarray, offsets: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64."""
+def mean_interval(
+    values: np.ndarray, offsets: np.ndarray, seed: int, independence: ArrayLike = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64.
+
+    `independence`: as for fnlkit.estimators.intervals.bootstrap.
+    """
     parts = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    return interval_of(np.stack([histogram(values[a:b])[0] for a, b in parts]), histogram(values)[1], seed)
+    return interval_of(np.stack([histogram(values[a:b])[0] for a, b in parts]), histogram(values)[1], seed, independence)
 
 
 def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,14 +101,16 @@ def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.bincount(place, minlength=BINS), np.bincount(place, values, BINS)
 
 
-def interval_of(cells: np.ndarray, totals: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def interval_of(
+    cells: np.ndarray, totals: np.ndarray, seed: int, independence: ArrayLike = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return bootstrap intervals of clients' means from binned values.
 
     Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean of
     the values in the bin.
     """
     centers = totals / np.maximum(cells.sum(0), 1)
-    return bootstrap(cells, lambda counts: counts @ centers / counts.sum(-1), seed=seed)
+    return bootstrap(cells, lambda counts: counts @ centers / counts.sum(-1), seed=seed, independence=independence)
 
 
 # ---- the federated form
@@ -129,10 +138,8 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndar
     """Return the Judgment of the federated form for a known T."""
     replies = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
-    level, interval = (
-        replies["level"].numpy(),
-        interval_of(replies["histogram"].numpy(), replies["bin_sums"].sum(0).numpy(), evidence.seed),
-    )
+    cells, totals = replies["histogram"].numpy(), replies["bin_sums"].sum(0).numpy()
+    level, interval = replies["level"].numpy(), interval_of(cells, totals, evidence.seed, evidence.independence)
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(level, *interval, level, issue, flagged, guess, T, transition(replies["relabeled"].numpy()))
 

@@ -12,7 +12,6 @@ import torch
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Count, Percentile, check_arguments
 from fnlkit.estimators import federated
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
@@ -43,10 +42,10 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
     """Judge labels by the margin of the given label, averaged over the epochs of a local training.
 
     The margin is the logit of the given label minus the largest other logit. Each client trains a network with a hidden layer
-    on the standardized embeddings of the local samples, so no model is exchanged. A random part of the samples gets an
-    additional class. The margins of these samples show how wrong labels behave: samples with a margin below their percentile
-    are flagged. A second training with another part judges the samples of the first part. Flagged samples have an issue
-    score above 0.5.
+    on the standardized embeddings of the local samples, so no model is exchanged. A random part of the samples (or groups)
+    gets an additional class. The margins of these samples show how wrong labels behave: samples with a margin below their
+    percentile are flagged. A second training with another part judges the samples of the first part. Flagged samples have an
+    issue score above 0.5.
 
     Deviations from the paper: a small network on embeddings (above 64 values: their principal components) and Adam instead of
     a ResNet and SGD; a sample is flagged only if another class has the largest mean logit.
@@ -69,7 +68,7 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
     wrong = sizes - counts.trace(axis1=1, axis2=2)
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     level, T = wrong / sizes, (transition(counts.sum(0)), transition(counts))
-    return Judgment(level, *wilson(wrong, sizes), level, issue, flagged, guess, *T)
+    return Judgment(level, *evidence.interval(wrong), level, issue, flagged, guess, *T)
 
 
 def judge_margins(
@@ -77,14 +76,21 @@ def judge_margins(
 ) -> dict[str, Any]:
     """Reply counts by guessed and given label; keep the judgment of each sample."""
     points, labels = client.rows["input/embedding"].numpy(), client.y.numpy()
-    margin, guess = margins(points, labels, client.classes, stream(seed, "aum", client=client.id), epochs, percentile)
+    rng, groups = stream(seed, "aum", client=client.id), federated.groups_of(client)
+    margin, guess = margins(points, labels, client.classes, rng, epochs, percentile, groups)
     flagged = (margin < 0) & (guess != labels)
     reply = federated.keep_judgment(client, 1 / (1 + np.exp(np.clip(margin, -700, 700))), flagged, guess)
     return reply | {"margined": federated.table_of(guess, labels, client.classes)}
 
 
 def margins(
-    points: np.ndarray, labels: np.ndarray, classes: int, rng: np.random.Generator, epochs: int = 10, percentile: float = 99.0
+    points: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+    epochs: int = 10,
+    percentile: float = 99.0,
+    groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the average margins (n,) above the threshold, and the classes (n,) of the mean logits.
 
@@ -96,6 +102,8 @@ def margins(
     rng : numpy.random.Generator
     epochs : int
     percentile : float
+    groups : int (n,), optional
+        Whole groups get the additional class.
     """
     from sklearn.decomposition import PCA
 
@@ -110,8 +118,13 @@ def margins(
         most = min(COMPONENTS, max(10, len(points) // PER_COMPONENT), *points.shape)
         points = PCA(most, svd_solver="full").fit_transform(points)
         points /= max(1e-9, points[:, 0].std())
-    size = max(1, len(labels) // (classes + 1))
-    parts = rng.permutation(len(labels))[: TRAININGS * size].reshape(TRAININGS, size)
+    group = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(group.max()) + 1
+    if count < TRAININGS:
+        return np.zeros(len(labels)), np.array(labels)
+    size = max(1, count // (classes + 1))
+    drawn = rng.permutation(count)[: TRAININGS * size].reshape(TRAININGS, size)
+    parts = list(drawn) if groups is None else [np.flatnonzero(np.isin(group, part)) for part in drawn]
     total, seen, logits = np.zeros(len(labels)), np.zeros(len(labels)), np.zeros((len(labels), classes))
     for part in parts:
         given = np.array(labels)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Range, check_arguments
@@ -72,13 +73,23 @@ def confident(
     else:
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
-    return judge_probabilities(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)
+    how = {"thresholds": thresholds, "seed": evidence.seed, "independence": evidence.independence}
+    return judge_probabilities(probabilities, evidence.labels, evidence.offsets, **how)
 
 
 def judge_probabilities(
-    probabilities: np.ndarray, labels: np.ndarray, offsets: np.ndarray, *, thresholds: str = "client", seed: int = 0
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    thresholds: str = "client",
+    seed: int = 0,
+    independence: ArrayLike = 1.0,
 ) -> Judgment:
-    """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients."""
+    """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients.
+
+    `independence`: as for fnlkit.estimators.intervals.bootstrap.
+    """
     classes = probabilities.shape[1]
     where = None if thresholds == "pooled" else offsets
     limits = class_thresholds(probabilities, labels, client_offsets=where)
@@ -87,16 +98,22 @@ def judge_probabilities(
     cells = label_cells(found, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)
     issue = 1 - probabilities[np.arange(len(labels)), labels]
-    return judgment(cells, counts, seed, issue, flagged, np.where(flagged, found, labels))
+    return judgment(cells, counts, seed, independence, issue, flagged, np.where(flagged, found, labels))
 
 
 def judgment(
-    cells: np.ndarray, counts: np.ndarray, seed: int, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray
+    cells: np.ndarray,
+    counts: np.ndarray,
+    seed: int,
+    independence: ArrayLike,
+    issue: np.ndarray,
+    flagged: np.ndarray,
+    guess: np.ndarray,
 ) -> Judgment:
     """Return the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
     flat = cells.reshape(len(cells), -1)
     level, found = off_diagonal(flat), joint(counts, cells.sum(1))
-    interval = bootstrap(flat, off_diagonal, seed=seed)
+    interval = bootstrap(flat, off_diagonal, seed=seed, independence=independence)
     return Judgment(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
 
 
@@ -113,7 +130,7 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds
     replies = session.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, *kept)
+    return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, evidence.independence, *kept)
 
 
 def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":

@@ -60,8 +60,8 @@ def em(
 
     The level counts confident mistakes of the model as noise.  The upper end of the cleanest client's interval bounds these
     mistakes, and is subtracted from the lower end of each interval (at least 0).  The interval is a bootstrap over the
-    client's samples.  The method assumes that noise depends on the class and not on the sample, and that at least one client
-    is nearly clean.
+    client's samples or groups.  The method assumes that noise depends on the class and not on the sample, and that at least
+    one client is nearly clean.
 
     Parameters
     ----------
@@ -87,9 +87,10 @@ def em(
     evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]
     logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)
+    groups = [None] * len(labels) if evidence.groups is None else np.split(evidence.groups, bounds)
     found = [
-        fit(z, y, prior=prior, rng=stream(evidence.seed, "em", client=k))
-        for k, (z, y) in enumerate(zip(logits, labels, strict=True))
+        fit(z, y, prior=prior, rng=stream(evidence.seed, "em", client=k), groups=of)
+        for k, (z, y, of) in enumerate(zip(logits, labels, groups, strict=True))
     ]
     posterior = np.concatenate([one["posterior"] for one in found])
     replies = [in_whole_numbers(one, y, logits[0].shape[1]) for one, y in zip(found, labels, strict=True)]
@@ -140,7 +141,7 @@ def judge_at_home(
 ) -> "dict[str, torch.Tensor]":
     """Reply the range of the number of wrong labels and the expected counts in whole numbers; keep the judgment of samples."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
-    found = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id))
+    found = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id), groups=federated.groups_of(client))
     posterior = found["posterior"]
     guess = posterior.argmax(1)
     issue = 1 - posterior[np.arange(len(labels)), labels]
@@ -218,7 +219,13 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
 
 
 def fit(
-    logits: np.ndarray, labels: np.ndarray, temper: float | None = None, *, prior: float = 1.0, rng: np.random.Generator
+    logits: np.ndarray,
+    labels: np.ndarray,
+    temper: float | None = None,
+    *,
+    prior: float = 1.0,
+    rng: np.random.Generator,
+    groups: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Return a client's noise level with a bootstrap interval, expected counts and posterior.
 
@@ -230,6 +237,8 @@ def fit(
         Factor on the logits. Default: `best_temper`.
     prior : float >= 0
     rng : numpy.random.Generator
+    groups : int (n,), optional
+        The bootstrap draws groups instead of samples.
 
     Returns
     -------
@@ -244,10 +253,12 @@ def fit(
     posterior = posterior_of(p, labels, T)
     draws = np.empty(DRAWS)
     # Few samples have few different draws: one sample has one, and three samples have ten.
-    drawn, place = np.unique(rng.multinomial(len(p), everyone / len(p), DRAWS), axis=0, return_inverse=True)
-    for i, weights in enumerate(drawn.astype(np.float64)):
+    group = np.arange(len(p)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(group.max()) + 1
+    drawn, place = np.unique(rng.multinomial(count, np.full(count, 1 / count), DRAWS), axis=0, return_inverse=True)
+    for i, weights in enumerate(drawn[:, group].astype(np.float64)):
         again = posterior_of(p, labels, _maximize(p, labels, one_hot, weights, T, prior, 15))
-        draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
+        draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / weights.sum()
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
     return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}

@@ -14,7 +14,6 @@ import torch
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, transitions
 from fnlkit.kernels.scores import transition
 from fnlkit.methods import energy_levels
@@ -73,7 +72,7 @@ def energy(
         "percentile of all energies, and clean labels have such energies too"
     )
     sizes, among = np.diff(offsets), np.sort(model.record("energy_global"))
-    interval = wilson(np.rint(level * sizes), sizes)
+    interval = evidence.interval(np.rint(level * sizes))
     if evidence.federated:
         session = federated.with_model(evidence, model.experiment)
         message = {"among": torch.from_numpy(among), "tau": torch.tensor(tau, dtype=torch.float64)}

@@ -138,6 +138,7 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
 
 def _members(evidence, samples, inputs, rows=None):
     places = np.arange(len(evidence.labels))
+    rows = (rows or {}) | ({} if evidence.groups is None else {"input/group": evidence.groups})
     return ClientList(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
 
 
@@ -176,6 +177,11 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str,
     logits = predict(model.network, model.weights, client.x[here], replace(client.inputs, **scale))
     known = client.rows.setdefault("estimate/probabilities", torch.zeros(len(client), client.classes, dtype=torch.float64))
     known[here] = torch.softmax(logits.double(), -1).cpu()
+
+
+def groups_of(client: "Client") -> np.ndarray | None:
+    """Return the group (n,) of each sample of a client, or None."""
+    return client.rows["input/group"].numpy() if "input/group" in client.rows else None
 
 
 def predictions(client: "Client") -> np.ndarray:

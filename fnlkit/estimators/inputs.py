@@ -1,5 +1,6 @@
 """Inputs of an estimator: labels, embeddings, predicted probabilities, model; computed on first use."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
+from fnlkit.datasets.groups import effective_size, of_federation
 from fnlkit.errors import InputError
+from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.options import EstimateOptions
 from fnlkit.estimators.warmup import fold_of
 from fnlkit.experiment.scale import scale_of, statistics_bytes
@@ -43,6 +46,8 @@ class EstimatorInputs:
     offsets : int64 (N + 1,)
     positions : int64 (m,)
         The samples' positions in the training set.
+    groups : int64 (m,) or None
+        Samples with equal numbers belong together (fnlkit.datasets.groups).
     classes, seed : int
     federated : bool
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
@@ -67,6 +72,8 @@ class EstimatorInputs:
         self.positions = np.asarray(federation.client_indices, np.int64)
         self.offsets = np.asarray(federation.client_offsets, np.int64)
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
+        groups = of_federation(federation)
+        self.groups = None if groups is None or options.sites is not None else groups[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run, self.warm_up, self.engine, self.device = options.run, options.warm_up, options.engine, options.device
         self.sites, self.checkpoints = options.sites, None
@@ -97,6 +104,19 @@ class EstimatorInputs:
     def given_probabilities(self) -> bool:
         """Whether a file provides predictions."""
         return self._probabilities is not None
+
+    @cached_property
+    def independence(self) -> np.ndarray:
+        """Number of independent observations per sample of each client (N,), above 0 to 1; below 1 with groups.
+
+        Real sites do not send their groups: their samples count as independent.
+        """
+        parts = np.split(np.arange(len(self.labels)) if self.groups is None else self.groups, self.offsets[1:-1])
+        return np.array([effective_size(part) / max(1, len(part)) for part in parts])
+
+    def interval(self, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return Wilson's interval of the shares of wrong labels of the clients, given their numbers (N,)."""
+        return wilson(wrong * self.independence, np.diff(self.offsets) * self.independence)
 
     def add_traffic(self, traffic: Traffic) -> None:
         """Add the traffic of a training or of a round."""
@@ -199,9 +219,9 @@ class EstimatorInputs:
         """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
         if self.has_probabilities:
             return None
-        fold = fold_of(self.offsets, folds, by, self.seed)
+        fold = fold_of(self.offsets, folds, by, self.seed, self.groups)
         if fold.max(initial=0) < 1:
-            raise InputError("cross-validation needs at least 2 samples; give `probabilities`")
+            raise InputError("cross-validation needs at least 2 samples or groups; give `probabilities`")
         return fold
 
     def _rows(self, values, name, maker):

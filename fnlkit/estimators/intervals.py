@@ -76,7 +76,13 @@ def clopper_pearson(count: ArrayLike, total: ArrayLike, confidence: float = CONF
 
 
 def bootstrap(
-    cells: np.ndarray, statistic: Callable[..., Any], *, seed: int, draws: int = 1000, confidence: float = CONFIDENCE
+    cells: np.ndarray,
+    statistic: Callable[..., Any],
+    *,
+    seed: int,
+    draws: int = 1000,
+    confidence: float = CONFIDENCE,
+    independence: ArrayLike = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
 
@@ -92,6 +98,8 @@ def bootstrap(
         Each client k draws from a separate stream.
     draws : int
     confidence : float in (0, 1)
+    independence : float or (N,), above 0 to 1
+        Independent observations per sample (fnlkit.datasets.groups.effective_size); this share of the samples is drawn.
 
     Notes
     -----
@@ -99,10 +107,11 @@ def bootstrap(
     """
     cells = np.asarray(cells)
     low, high = np.zeros(len(cells)), np.ones(len(cells))
-    tail = 100 * (1 - confidence) / 2
+    tail, share = 100 * (1 - confidence) / 2, np.broadcast_to(independence, len(cells))
     for k, counts in enumerate(cells):
         total = int(counts.sum())
         if total:
-            again = stream(seed, "bootstrap", client=k).multinomial(total, counts / total, draws)
+            size = max(1, round(total * share[k]))
+            again = stream(seed, "bootstrap", client=k).multinomial(size, counts / total, draws)
             low[k], high[k] = np.percentile(statistic(again), [tail, 100 - tail])
     return low, high

@@ -14,7 +14,6 @@ from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Automatic, Range, check_arguments
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.kernels.scores import transition
@@ -49,7 +48,8 @@ def knn(
     """Judge labels by the majority label of their nearest neighbors.
 
     The level is the share of samples with a vote that differs from the label (FedLN). The issue score is the share of
-    neighbors with another label, which ranks samples far better than the vote.  Wrong votes bias the level upward: on a
+    neighbors with another label, which ranks samples far better than the vote.  Neighbors of the same group (a patient) do not
+    vote.  Wrong votes bias the level upward: on a
     clean client, the level is the error rate of a k-nearest-neighbor classifier trained on that client alone.
 
     Parameters
@@ -89,13 +89,13 @@ def knn(
         )
     if evidence.federated:
         return by_clients(evidence, k, settings)
-    votes, share = vote_by_group(evidence.embed(), labels, groups, k, settings)
+    votes, share = vote_by_client(evidence.embed(), labels, groups, k, settings | {"groups": evidence.groups})
     evidence.weigh(votes, "neighbors' votes")
     flagged, sizes = votes != labels, np.diff(offsets)
     wrong = sums(flagged, offsets)
     T, client_T = transitions(votes, labels, offsets, classes)
     score = sums(share, offsets) / sizes
-    return Judgment(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
+    return Judgment(wrong / sizes, *evidence.interval(wrong), score, share, flagged, votes, T, client_T)
 
 
 def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:
@@ -113,7 +113,7 @@ def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) ->
     wrong = sizes - counts.trace(axis1=1, axis2=2)
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     T, client_T = transition(counts.sum(0)), transition(counts)
-    return Judgment(wrong / sizes, *wilson(wrong, sizes), share, issue, flagged, guess, T, client_T)
+    return Judgment(wrong / sizes, *evidence.interval(wrong), share, issue, flagged, guess, T, client_T)
 
 
 def vote_at_home(
@@ -124,7 +124,8 @@ def vote_at_home(
     draws: Any = np.random.default_rng(settings.pop("seed"))
     draws.bit_generator.advance(int(received["first"]))  # one draw a sample
     points = client.rows["input/embedding"].numpy()
-    votes, share = knn_vote(points, labels, k=int(received["k"]), seed=draws, **settings)
+    more: dict[str, Any] = {"groups": federated.groups_of(client), "seed": draws}
+    votes, share = knn_vote(points, labels, k=int(received["k"]), **more, **settings)
     counts = federated.keep_judgment(client, share, votes != labels, votes)["relabeled"]
     return {"votes": counts, "disagreement": torch.tensor(share.mean(), dtype=torch.float64)}
 
@@ -134,15 +135,18 @@ def _count_neighbors(sizes, k, classes):
     return np.full(len(sizes), k) if k > 0 else neighbors_for(sizes, classes)
 
 
-def vote_by_group(
+def vote_by_client(
     embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarray, k: int, settings: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (m,) and shares (m,) of k neighbors; if k is -1, the group's size determines k.
+    """Return votes (m,) and shares (m,) of k neighbors; if k is -1, the client's size determines k.
+
+    `settings` contains the seed, the groups (m,) of samples that do not vote for each other or None, and arguments of
+    fnlkit.kernels.knn_vote.
 
     At most 64 MiB of vectors are in memory at a time, or one group if a group is larger.
     """
     settings = dict(settings)
-    seed, sizes = settings.pop("seed"), np.diff(offsets)
+    seed, of, sizes = settings.pop("seed"), settings.pop("groups"), np.diff(offsets)
     wanted = _count_neighbors(sizes, k, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):
@@ -152,9 +156,8 @@ def vote_by_group(
             if rows.stop - rows.start > sizes[groups].sum():  # groups with another k are between them
                 rows = np.concatenate([np.arange(offsets[g], offsets[g + 1]) for g in groups])
             own = np.concatenate([[0], np.cumsum(sizes[groups])])
-            votes[rows], share[rows] = knn_vote(
-                embeddings[rows], labels[rows], k=int(each), client_offsets=own, seed=draws, **settings
-            )
+            more: dict[str, Any] = {"client_offsets": own, "groups": None if of is None else of[rows], "seed": draws}
+            votes[rows], share[rows] = knn_vote(embeddings[rows], labels[rows], k=int(each), **more, **settings)
     return votes, share
 
 

@@ -13,7 +13,6 @@ from fnlkit.components.declarations import declaration, declare
 from fnlkit.components.parameters import Count, NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
 from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
 from fnlkit.methods.fedcorr import fedcorr
@@ -86,7 +85,7 @@ def lid(
     evidence.weigh(guess, "predictions")
     wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
-    return Judgment(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)
+    return Judgment(wrong / sizes, *evidence.interval(wrong), scores, issue * sure[of], flagged, guess, T, client_T)
 
 
 def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:

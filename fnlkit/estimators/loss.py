@@ -12,7 +12,6 @@ import torch
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import check_arguments
 from fnlkit.estimators import federated
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import transition
@@ -69,7 +68,7 @@ def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "p
     wrong = sums(flagged, offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, offsets, evidence.classes)
     level = wrong / sizes
-    return Judgment(level, *wilson(wrong, sizes), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
+    return Judgment(level, *evidence.interval(wrong), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
 
 
 def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str) -> Judgment:
@@ -89,7 +88,7 @@ def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "R
     wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
-        wrong / sizes, *wilson(wrong, sizes), score, issue, flagged, guess, transition=transition(counts.sum(0)),
+        wrong / sizes, *evidence.interval(wrong), score, issue, flagged, guess, transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )  # fmt: skip
 

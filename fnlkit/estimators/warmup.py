@@ -162,15 +162,23 @@ def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndar
     return out
 
 
-def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int) -> np.ndarray:
-    """Return the fold (m,) of each sample: whole clients, or equal parts of every client's samples.
+def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return the fold (m,) of each sample: whole clients, or equal parts of every client's samples, or of its groups (m,).
 
-    A single client, or by="sample", is split by samples.  Every fold has at least one sample.
+    A single client, or by="sample", is split by samples or groups.  Every fold has at least one sample.  With by="client",
+    groups at several clients are divided.
     """
     sizes = np.diff(offsets)
     if by == "client" and len(sizes) > 1:
         order = stream(seed, "folds").permutation(len(sizes))
         return np.repeat(order % min(folds, len(sizes)), sizes)
+    if groups is not None:
+        _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+        owner = np.repeat(np.arange(len(sizes)), sizes)[first]  # a group at several clients counts for the first
+        ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(sizes)))])
+        fold = np.empty(len(first), np.int64)
+        fold[np.argsort(owner, kind="stable")] = fold_of(ends, folds, "sample", seed)
+        return fold[group]
     # The count continues from client to client, which spreads the samples of clients that are smaller than the number of folds.
     order = np.concatenate(
         [

@@ -23,6 +23,7 @@ from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
 from fnlkit.datasets.folds import assign_folds
+from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
@@ -97,6 +98,8 @@ def training_data(
         rows["input/embedding"] = vectors
         digest = digest_of_rows(vectors)
         notes.append(note)
+        if (groups := of_federation(federation)) is not None:
+            rows["input/group"] = groups
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
     if "samples" in method.needs:

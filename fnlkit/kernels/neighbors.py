@@ -100,6 +100,7 @@ def _whole_product(own, products):
 def vote_by_products(
     points: np.ndarray,
     labels: np.ndarray,
+    groups: np.ndarray,
     offsets: np.ndarray,
     classes: int,
     k: int,
@@ -107,7 +108,10 @@ def vote_by_products(
     draws: np.ndarray,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products."""
+    """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products.
+
+    `groups` (n,) or (0,): samples of the same group are no neighbors.
+    """
     multiply = _half_product(points.dtype)
     votes, shares = labels.copy(), np.zeros(len(labels))
     width = 64 // points.itemsize
@@ -142,7 +146,9 @@ def vote_by_products(
         squares[:members] = products.diagonal()[:members]
         here = slice(first, last)
         flat = products[:members].ravel()
-        vote.vote_products(flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here])
+        within = groups[here] if len(groups) else groups
+        more = classes, use, include_self, draws[here], 0, votes[here], shares[here]
+        vote.vote_products(flat, squares, labels[here], within, *more)
 
     with blas_threads(1):
         run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)
@@ -220,11 +226,21 @@ def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
 
 
 def vote_by_index(
-    points: np.ndarray, labels: np.ndarray, classes: int, k: int, include_self: bool, draws: np.ndarray, threads: int
+    points: np.ndarray,
+    labels: np.ndarray,
+    groups: np.ndarray,
+    classes: int,
+    k: int,
+    include_self: bool,
+    draws: np.ndarray,
+    threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (n,) int64 and shares (n,) for a large set."""
+    """Return votes (n,) int64 and shares (n,) for a large set; `groups` as for `vote_by_products`."""
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
-    found = nearest(points, min(k, len(points) - (not include_self)), include_self=include_self, threads=threads)
+    # All others of the largest group can be nearer than the first neighbor of another group.
+    largest = int(np.unique(groups, return_counts=True)[1].max()) - 1 if len(groups) else 0
+    wanted = min(k + largest, len(points) - (not include_self))
+    found = nearest(points, wanted, include_self=include_self, threads=threads)
     pieces = even(len(labels), threads)
-    run(lambda a, b: vote.vote_neighbors(found, labels, classes, draws, a, b, votes, shares), pieces, threads)
+    run(lambda a, b: vote.vote_neighbors(found, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
     return votes, shares

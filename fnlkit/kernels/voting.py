@@ -17,6 +17,7 @@ def knn_vote(
     *,
     k: int = 100,
     client_offsets: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     classes: int | None = None,
     seed: int | np.random.Generator = 0,
     include_self: bool = False,
@@ -35,6 +36,9 @@ def knn_vote(
         A client of m samples uses min(k, m - 1) neighbors, with `include_self` min(k, m).
     client_offsets : array (K + 1,) of int, optional
         Search neighbors within each client. Default: within the whole set.
+    groups : array (n,) of int, optional
+        Samples with equal numbers, such as the images of a patient, do not vote for each other. A sample then uses at most as
+        many neighbors as there are samples of other groups.
     classes : int, optional
         Default: the largest label + 1.
     seed : int or Generator
@@ -82,13 +86,14 @@ def knn_vote(
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
     checks.check_range(labels, "labels", classes)
     threads = checks.thread_count(threads)
+    of = np.zeros(0, np.int64) if groups is None else checks.integers(groups, "groups", len(embeddings), "row of `embeddings`")
     draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
     if np.diff(offsets).max() <= neighbors.LARGEST_PRODUCT:
-        return neighbors.vote_by_products(embeddings, labels, offsets, classes, k, include_self, draws, threads)
+        return neighbors.vote_by_products(embeddings, labels, of, offsets, classes, k, include_self, draws, threads)
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
     for first, last in zip(offsets[:-1], offsets[1:], strict=True):
         here = slice(int(first), int(last))
-        own = embeddings[here], labels[here]
+        own = embeddings[here], labels[here], of[here] if len(of) else of
         if last - first <= neighbors.LARGEST_PRODUCT:
             one = np.array([0, last - first])
             found = neighbors.vote_by_products(*own, one, classes, k, include_self, draws[here], threads)

@@ -74,7 +74,7 @@ def vote(
     correct: bool,
     least: float,
 ) -> "dict[str, torch.Tensor]":
-    """Reply the share of labels outvoted by k nearest neighbors (Section 4.2).
+    """Reply the share of labels outvoted by k nearest neighbors (Section 4.2); neighbors of the same group do not vote.
 
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
     score for each label, stays on the client as rows["neighbor_disagreement"].
@@ -84,7 +84,10 @@ def vote(
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
     seed = int(client.rng.integers(2**62))
     k = k or int(neighbors_for(len(labels), client.classes))
-    votes, share = knn_vote(points, labels, k=k, classes=client.classes, seed=seed, include_self=include_self, ties=ties)
+    groups = client.rows["input/group"].cpu().numpy() if "input/group" in client.rows else None
+    votes, share = knn_vote(
+        points, labels, k=k, groups=groups, classes=client.classes, seed=seed, include_self=include_self, ties=ties
+    )
     level = float(np.mean(votes != labels))
     client.rows["neighbor_disagreement"] = torch.from_numpy(share.astype(np.float32))
     if correct:

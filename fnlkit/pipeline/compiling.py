@@ -82,7 +82,7 @@ def _call_numerical(real):
     mixture.gaussians(probs)
     annotator.fit_annotator(probs, labels, np.eye(2), strength=1.0, steps=1)
     # `knn_vote` searches more than 4,096 samples with an index.
-    neighbors.vote_by_index(probs, labels, 2, 2, False, np.zeros(4), 1)
+    neighbors.vote_by_index(probs, labels, np.zeros(0, np.int64), 2, 2, False, np.zeros(4), 1)
 
 
 def _call_fused():

@@ -185,7 +185,7 @@ def audit(
     experiment = Experiment(whole, dataset, settings, **where)
     evidence.add_traffic(experiment.clients.traffic)
     session = ClientSession(evidence, experiment.clients.members, experiment.model)
-    for name, rows in (("embedding", points), ("probabilities", predicted)):
+    for name, rows in (("embedding", points), ("probabilities", predicted), ("group", known.groups)):
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))

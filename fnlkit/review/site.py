@@ -138,7 +138,8 @@ def judge_within(
 ) -> "dict[str, torch.Tensor]":
     """Compare the site's labels with a cross-validated model of the site itself, and with the model of the others."""
     labels = client.y.numpy()
-    p = within_probabilities(points_of(client), labels, client.classes, stream(seed, "within", client=client.id))
+    rng = stream(seed, "within", client=client.id)
+    p = within_probabilities(points_of(client), labels, client.classes, rng, federated.groups_of(client))
     client.rows["audit/within"] = torch.from_numpy(p)
     own, others = p.argmax(1), federated.predictions(client).argmax(1)
     ordered = np.sort(p, 1)
@@ -193,7 +194,7 @@ def detect(
     if needed and "input/embedding" not in client.rows:
         spread = points.std(0)
         points = (points - points.mean(0)) / np.where(spread > 1e-12, spread, 1.0)
-    flags = [client.rows["estimate/flagged"].numpy()]
+    flags, groups = [client.rows["estimate/flagged"].numpy()], federated.groups_of(client)
     for name in detectors:
         found = labels
         if name == "confident":
@@ -203,9 +204,9 @@ def detect(
         elif name == "knn" and len(labels) > 1:
             k = min(int(neighbors_for(np.array([len(labels)]), client.classes)[0]), len(labels) - 1)
             draws = stream(seed, "knn", client=client.id)
-            found, _ = knn_vote(points, labels, k=k, classes=client.classes, seed=draws)
+            found, _ = knn_vote(points, labels, k=k, groups=groups, classes=client.classes, seed=draws)
         elif name == "aum":
-            margin, guess = aum.margins(points, labels, client.classes, stream(seed, "aum", client=client.id))
+            margin, guess = aum.margins(points, labels, client.classes, stream(seed, "aum", client=client.id), groups=groups)
             found = np.where(margin < 0, guess, labels)
         flags.append(found != labels)
     flags = np.stack(flags)
@@ -230,8 +231,10 @@ def points_of(client: "Client") -> np.ndarray:
     return x.reshape(len(x), -1).numpy().astype(np.float64)
 
 
-def within_probabilities(points: np.ndarray, labels: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Return probabilities (n, C) of a model of these samples, each predicted without the sample itself.
+def within_probabilities(
+    points: np.ndarray, labels: np.ndarray, classes: int, rng: np.random.Generator, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """Return probabilities (n, C) of a model of these samples, each predicted without the sample itself or its group.
 
     The model is logistic regression or a vote of neighbors, whichever predicts more labels.
 
@@ -241,6 +244,7 @@ def within_probabilities(points: np.ndarray, labels: np.ndarray, classes: int, r
     labels : int (n,)
     classes : int
     rng : numpy.random.Generator
+    groups : int (n,), optional
     """
     from sklearn.decomposition import PCA
     from sklearn.exceptions import ConvergenceWarning
@@ -255,12 +259,13 @@ def within_probabilities(points: np.ndarray, labels: np.ndarray, classes: int, r
     if points.shape[1] > COMPONENTS:
         points = PCA(min(COMPONENTS, len(points) - 1), svd_solver="full").fit_transform(points)
         points /= np.maximum(points.std(0), 0.1 * points.std(0).max())
-    fold = rng.permutation(len(labels)) % FOLDS
+    group = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    fold = (rng.permutation(int(group.max()) + 1) % FOLDS)[group]
     out = np.tile(held, (2, len(labels), 1))
     for each in range(FOLDS):
         here, there = np.flatnonzero(fold == each), np.flatnonzero(fold != each)
         there = rng.permutation(there)[:MOST_SAMPLES]
-        if len(np.unique(labels[there])) < 2:
+        if not len(here) or len(np.unique(labels[there])) < 2:
             continue
         nearest = min(10, len(there))
         for i, made in enumerate((LogisticRegression(C=0.3, max_iter=200), KNeighborsClassifier(nearest, weights="distance"))):

@@ -264,7 +264,8 @@ def _estimate(client, seed):
     if len(labels) > MOST_JUDGED:
         used = np.sort(rng.permutation(len(labels))[:MOST_JUDGED])
     temper = em.best_temper(logits[used], labels[used])
-    found = em.fit(logits[used], labels[used], temper, rng=rng)
+    groups = federated.groups_of(client)
+    found = em.fit(logits[used], labels[used], temper, rng=rng, groups=None if groups is None else groups[used])
     T = transition(found["counts"] + np.eye(client.classes))
     posterior = found["posterior"] if len(used) == len(labels) else em.posterior_of(em.softmax(temper * logits), labels, T)
     counts = posterior.T @ np.eye(client.classes)[labels]

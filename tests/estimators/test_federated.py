@@ -13,7 +13,7 @@ from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, em, run_estimator, warmup
+from fnlkit.estimators import ESTIMATORS, em, intervals, run_estimator, warmup
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -96,6 +96,88 @@ def test_held_out_samples_are_judged_in_both_forms(spec):
     assert facts["level_true"] == pytest.approx((federation.given != federation.true).mean())  # of all, not of 70 %
     if spec.startswith("knn"):  # the neighbors know better than chance, of held-out samples too
         assert auc(out["estimate_issue_score"][apart], (federation.given != federation.true)[apart]) > 0.8
+
+
+def with_groups(size=7):
+    """Return (federation, digits) of `world` with groups of `size` samples of a client, the last one smaller."""
+    federation, data = world()
+    group = np.arange(len(data.y_train)) + 10_000
+    for k, part in enumerate(federation.clients):
+        group[part] = 100 * k + np.arange(len(part)) // size
+    return replace(federation, extra={**federation.extra, "group": group}), data
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [("knn", ""), ("confident(by=sample, folds=3)", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("aum", ""),
+     ("anchor", "probabilities"), ("loss", "probabilities")],
+)  # fmt: skip
+def test_groups_are_used_in_both_forms_and_widen_the_intervals(spec, given):
+    how = {"warm_up": WARM_UP, "engine": "sequential"} | ({given: rows(given)} if given else {})
+    pooled, asked = (run_estimator(*with_groups(), spec, form=form, **how)[0] for form in ("pooled", "federated"))
+    for name, values in pooled.items():
+        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
+    alone = found(spec, given, "pooled")[0]
+    width, before = (
+        np.mean(each["estimate_client_level_high"][3:] - each["estimate_client_level_low"][3:]) for each in (pooled, alone)
+    )
+    assert width > 1.3 * before or spec.startswith("em")  # seven samples count as one; `em` draws groups, which differ here
+
+
+def test_the_bootstrap_of_em_draws_groups():
+    """Wrong labels by group of ten: the level of 40 groups is ten times less certain than that of 400 samples."""
+    rng = np.random.default_rng(3)
+    wrong = np.repeat(rng.permutation(40) < 8, 10)
+    true = rng.integers(0, 2, 400)
+    scores, labels = np.log(np.where(np.eye(2)[true] == 1, 0.99, 0.01)), np.where(wrong, 1 - true, true)
+    alone, grouped = (
+        em.fit(scores, labels, 1.0, rng=np.random.default_rng(0), groups=groups)
+        for groups in (None, np.repeat(np.arange(40), 10))
+    )
+    assert alone["level"] == grouped["level"] == pytest.approx(0.2, abs=0.03)
+    assert grouped["draws"].std() == pytest.approx(np.sqrt(0.2 * 0.8 / 40), rel=0.25)
+    assert alone["draws"].std() == pytest.approx(np.sqrt(0.2 * 0.8 / 400), rel=0.25)
+
+
+def test_the_interval_is_that_of_the_groups_as_samples():
+    size = 7
+    evidence = EstimatorInputs(*with_groups(size))
+    sizes = np.diff(evidence.offsets)
+    whole, rest = np.divmod(sizes, size)
+    assert evidence.independence * sizes == pytest.approx(sizes**2 / (whole * size**2 + rest**2))
+    low, high = evidence.interval(np.round(sizes / 3))
+    share = np.round(sizes / 3) / sizes
+    expected = intervals.wilson(share[4] * evidence.independence[4] * 100, evidence.independence[4] * 100)
+    assert np.allclose((low[4], high[4]), expected)
+
+
+@pytest.mark.parametrize("spec", ["confident(by=sample, folds=3)", "em(by=sample, folds=2)", "confident(folds=3)"])
+def test_no_cross_validated_model_trains_on_a_group_that_it_judges(spec, monkeypatch):
+    federation, data = with_groups()
+    group, seen, original = federation.extra["group"], [], warmup.train_warmup
+    watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
+    monkeypatch.setattr(warmup, "train_warmup", watched)
+    run_estimator(federation, data, spec, warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
+    for part in seen:
+        judged = np.setdiff1d(federation.client_indices, part.client_indices)
+        assert len(judged) and not np.intersect1d(group[judged], group[part.client_indices]).size
+
+
+def test_the_votes_of_a_group_do_not_hide_its_wrong_labels():
+    """Four copies of each sample with equal labels: without groups, wrong labels confirm each other."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, 60)
+    given = np.where(rng.random(60) < 0.2, 1 - true, true)
+    points = np.repeat(np.stack([true + 0.4 * rng.normal(size=60), rng.normal(size=60)], 1), 4, 0)
+    points += 0.01 * rng.normal(size=points.shape)
+    labels, groups, every = np.repeat(given, 4), np.repeat(np.arange(60), 4), np.arange(240)
+    plain = Federation("x", 2, np.array([0, 240]), every, labels)
+    levels = []
+    for extra in ({}, {"group": groups}):
+        judged, _ = run_estimator(replace(plain, extra=extra), None, "knn(k=3)", embeddings=points)
+        levels.append(judged["estimate_client_level"][0])
+    wrong = np.mean(given != true)
+    assert levels[0] == 0 and abs(levels[1] - wrong) < 0.15
 
 
 def test_no_cross_validated_model_trains_on_samples_that_are_held_out(monkeypatch):

@@ -232,32 +232,37 @@ def test_projection_equals_naive(seed, kind, classes, scale):
     np.testing.assert_allclose(got.sum(1), 1, rtol=1e-3 if kind == np.float32 else 1e-12)
 
 
-@given(seeds, kinds, st.integers(1, 40), st.integers(1, 4), st.integers(1, 50), st.booleans(), st.booleans())
-def test_votes_equal_naive(seed, kind, n, d, k, include_self, random_ties):
+@given(seeds, kinds, st.integers(1, 40), st.integers(1, 4), st.integers(1, 50), st.booleans(), st.booleans(), st.integers(0, 9))
+def test_votes_equal_naive(seed, kind, n, d, k, include_self, random_ties, count):
     # Whole numbers: inner products are exact, so distances tie exactly and both ways see the same ties.
     rng = np.random.default_rng(seed)
     points, labels = rng.integers(-3, 4, (n, d)).astype(kind), rng.integers(0, 3, n)
     offsets = clients(rng, n)
     ties = "random" if random_ties else "lowest"
-    votes, share = kernels.knn_vote(
-        points, labels, k=k, client_offsets=offsets, classes=4, seed=seed, include_self=include_self, ties=ties
-    )
+    groups = rng.integers(0, count, n) if count else None
+    how = {"classes": 4, "seed": seed, "include_self": include_self, "ties": ties, "groups": groups}
+    votes, share = kernels.knn_vote(points, labels, k=k, client_offsets=offsets, **how)
     draws = np.random.default_rng(seed).random(n) if random_ties else np.full(n, -1.0)
     for a, b in zip(offsets[:-1], offsets[1:], strict=True):
-        expected = naive.knn(points[a:b].astype(float), labels[a:b], 4, k, include_self, draws[a:b])
+        of = None if groups is None else groups[a:b]
+        expected = naive.knn(points[a:b].astype(float), labels[a:b], 4, k, include_self, draws[a:b], of)
         np.testing.assert_array_equal(votes[a:b], expected[0])
         np.testing.assert_allclose(share[a:b], expected[1], atol=1e-12)
 
 
-def test_votes_of_a_large_set_equal_those_of_products(monkeypatch):
+@pytest.mark.parametrize("count", [0, 3, 60])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_votes_of_a_large_set_equal_those_of_products(monkeypatch, count, include_self):
     from fnlkit.kernels import neighbors
 
     rng = np.random.default_rng(0)
     points, labels = rng.standard_normal((400, 8)).astype(np.float32), rng.integers(0, 3, 400)
     offsets = np.array([0, 30, 400])
-    expected = kernels.knn_vote(points, labels, k=7, client_offsets=offsets)
+    groups = rng.integers(0, count, 400) if count else None
+    how = {"k": 7, "client_offsets": offsets, "groups": groups, "include_self": include_self}
+    expected = kernels.knn_vote(points, labels, **how)
     monkeypatch.setattr(neighbors, "LARGEST_PRODUCT", 100)
-    for found, correct in zip(kernels.knn_vote(points, labels, k=7, client_offsets=offsets), expected, strict=True):
+    for found, correct in zip(kernels.knn_vote(points, labels, **how), expected, strict=True):
         np.testing.assert_array_equal(found, correct)
 
 
