@@ -201,6 +201,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     speak_plainly()
     be_quiet(False)  # for a program that runs several commands
     later.postpone("torch")
+    # Idle threads of OpenMP (torch, FAISS, scikit-learn) and OpenBLAS (numpy) must sleep: beside a busy process on two cores,
+    # threads that wait actively take up to six times the CPU seconds of the work. Read when the libraries are loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     deep = _asks_for_tracebacks(arguments)
     try:
         os.getcwd()

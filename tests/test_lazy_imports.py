@@ -1,4 +1,4 @@
-"""The pipe runs without faiss and torchaudio; what needs them names the command that installs them."""
+"""The pipe runs without faiss; a missing library is named with the command that installs it."""
 
 import subprocess
 import sys
@@ -6,14 +6,14 @@ import sys
 from tests.commands import ENVIRONMENT, LIMIT
 from tests.test_versions import ROOT
 
-# The usual finder, which does not find both packages.
+# The usual finder, which does not find faiss and torchvision.
 CALL = """
 import sys
 from importlib.machinery import PathFinder
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in ("faiss", "torchaudio") else PathFinder.find_spec(name, path, target)
+        return None if name.partition(".")[0] in ("faiss", "torchvision") else PathFinder.find_spec(name, path, target)
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from fnlkit.cli import main
 for line in sys.argv[1:]:
@@ -32,7 +32,7 @@ def without(folder, *lines, after=""):
     )  # fmt: skip
 
 
-def test_the_pipe_needs_neither_faiss_nor_torchaudio_nor_the_compiler_of_torch(tmp_path):
+def test_the_pipe_needs_neither_faiss_nor_torchvision_nor_the_compiler_of_torch(tmp_path):
     done = without(
         tmp_path,
         "partition --clients 4 -o clean.npz",
@@ -49,8 +49,8 @@ MISSING = """
 import numpy
 from fnlkit.errors import InputError
 from fnlkit.kernels.neighbors import nearest
-from fnlkit.models.vision import torchaudio
-for need in (lambda: nearest(numpy.eye(4), 1), torchaudio):
+from fnlkit.models.vision import torchvision
+for need in (lambda: nearest(numpy.eye(4), 1), torchvision):
     try:
         need()
     except InputError as error:
@@ -64,5 +64,5 @@ def test_a_missing_library_is_named_with_its_command(tmp_path):
         [sys.executable, "-c", blocked], cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
-    faiss, torchaudio = done.stdout.splitlines()
-    assert "pip install faiss-cpu" in faiss and "pip install torchaudio" in torchaudio, done.stderr
+    faiss, torchvision = done.stdout.splitlines()
+    assert "pip install faiss-cpu" in faiss and "pip install torchvision" in torchvision, done.stderr

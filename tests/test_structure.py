@@ -27,7 +27,6 @@ HOMES = {
     "numba": ("fnlkit/_kernels/",),
     "faiss": ("fnlkit/kernels/neighbors.py",),
     "torchvision": ("fnlkit/models/vision.py",),
-    "torchaudio": ("fnlkit/models/vision.py",),
     "flwr": ("fnlkit/deploy/flower/api.py",),
     "nvflare": ("fnlkit/deploy/nvflare.py",),
     "ray": ("fnlkit/deploy/flower/",),
@@ -190,7 +189,7 @@ def test_every_required_package_is_imported():
     modules = {"scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow": "PIL"}
     names = [re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]]
     imported = {name.partition(".")[0] for path in FILES for name in imports(path)}
-    imported |= {"torchvision", "torchaudio"}  # imported by name, fnlkit/models/vision.py
+    imported |= {"torchvision"}  # imported by name, fnlkit/models/vision.py
     assert not {modules.get(name, name) for name in names} - imported
 
 

@@ -58,7 +58,7 @@ def test_all_files_name_the_same_version():
 
 
 INTERNAL = re.compile(
-    r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow)|torchaudio\._extension)"
+    r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow))"
 )
 
 

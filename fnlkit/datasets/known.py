@@ -7,6 +7,7 @@ import math
 import shlex
 import shutil
 import sys
+import tarfile
 import wave
 import zlib
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,12 @@ from fnlkit.datasets.decoding import progress
 from fnlkit.datasets.local import folder
 from fnlkit.errors import InputError
 from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
-from fnlkit.models.vision import torchaudio, torchvision
+from fnlkit.models.vision import torchvision
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 _CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 RATE = 16_000  # sample rate of Speech Commands in Hz
+SPEECH_SHA256 = "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58"
 # The ten commands of the task with 12 classes (Warden 2018, Section 6).
 COMMANDS = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go"]
 _MAX_IDX = 64 * 2**20
@@ -145,12 +147,23 @@ def _speech(name, where, download):
     place = places.first(name, where)
     if download and not places.find_path(name, where):
         with fetching(name, place):
-            where.mkdir(parents=True, exist_ok=True)
-            torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
+            _fetch_speech(place)
     if not places.find_path(name, where):
         raise missing_files(name, f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
     parts = ("testing", "validation")
     return place, {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in parts}
+
+
+def _fetch_speech(place):
+    """Download and unpack Speech Commands v0.02 (2.4 GB)."""
+    import torch
+
+    place.mkdir(parents=True, exist_ok=True)
+    archive = place.parent / "speech_commands_v0.02.tar.gz"
+    address = "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"
+    torch.hub.download_url_to_file(address, str(archive), hash_prefix=SPEECH_SHA256)
+    with tarfile.open(archive) as files:
+        files.extractall(place, filter="data")
 
 
 def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):

@@ -15,6 +15,7 @@ from fnlkit.estimators import checkpoints
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
+from fnlkit.experiment.output import torch_threads
 from fnlkit.kernels.streams import stream
 from fnlkit.models.devices import device_of
 
@@ -108,7 +109,8 @@ def train_warmup(
         experiment.model.weights = without_head(load_trained(evidence.run, evidence.dataset, device=network.device).network)
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
-    experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
+    with torch_threads():
+        experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
     evidence.add_traffic(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower `lr`")
@@ -202,7 +204,8 @@ def without(federation: Federation, left_out: np.ndarray) -> Federation:
 
 
 def _probabilities(network, weights, x, positions, inputs):
-    logits = in_blocks(lambda part: predict(network, weights, part, inputs), Chosen(x, positions))
+    with torch_threads():
+        logits = in_blocks(lambda part: predict(network, weights, part, inputs), Chosen(x, positions))
     if not logits.isfinite().all():
         raise InputError("the model's predictions are not finite: training diverged, or the weights are damaged")
     return torch.softmax(logits.double(), -1).cpu().numpy()

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.models.vision import torchaudio
 
 # Added to the energy of a Mel band before the logarithm, so that silence (zeros) stays finite.
 FLOOR = 1e-6
@@ -50,9 +49,7 @@ class LogMel:
         lowest = 700 * (10 ** (top / (bins + 1) / 2595) - 1)  # upper limit of the first band in Hz is twice this
         self.size = 2 ** math.ceil(math.log2(max(self.window, sample_rate / lowest)))
         self.hann = torch.hann_window(self.window, dtype=torch.float64)
-        self.filters = torchaudio().functional.melscale_fbanks(
-            self.size // 2 + 1, 0.0, sample_rate / 2, bins, sample_rate, norm=None, mel_scale="htk"
-        )
+        self.filters = mel_filters(self.size // 2 + 1, bins, sample_rate)
 
     def frames(self, samples: int) -> int:
         """Return T for waves of this many samples; 0 if they are shorter than the window."""
@@ -65,11 +62,38 @@ class LogMel:
         around = self.size - self.window
         waves = torch.nn.functional.pad(waves / self.full_scale, (around // 2, around - around // 2))
         # torch centers a window that is shorter than the transform, at the position that the padding gives each frame.
-        power = torchaudio().functional.spectrogram(
-            waves, 0, self.hann.to(waves), self.size, self.hop, self.window, power=2.0, normalized=False, center=False
+        spectrum = torch.stft(
+            waves.reshape(-1, waves.shape[-1]), self.size, self.hop, self.window, self.hann.to(waves), center=False, return_complex=True
         )
+        power = spectrum.abs().square().reshape(*waves.shape[:-1], *spectrum.shape[-2:])
         bands = power.transpose(-1, -2) @ self.filters.to(waves)
         return (bands + FLOOR).log().transpose(-1, -2)
+
+
+def mel_filters(frequencies: int, bins: int, sample_rate: int) -> Any:
+    """Return triangular filters (frequencies, bins) that are equally wide on the Mel scale, a float32 tensor.
+
+    Parameters
+    ----------
+    frequencies : int
+        Number of frequencies, evenly spaced from 0 to half the sample rate.
+    bins : int
+        Number of Mel bands.  Each rises from the center of the previous band to 1 and falls to the center of the next.
+    sample_rate : int
+        Hz.
+
+    Notes
+    -----
+    HTK's scale, mel = 2595 log10(1 + Hz / 700), without a normalization of the area.
+    """
+    import torch
+
+    top = 2595 * math.log10(1 + sample_rate / 2 / 700)
+    borders = 700 * (10 ** (torch.linspace(0, top, bins + 2) / 2595) - 1)
+    distances = borders - torch.linspace(0, sample_rate // 2, frequencies)[:, None]  # (frequencies, bins + 2)
+    width = borders.diff()
+    rise, fall = -distances[:, :-2] / width[:-1], distances[:, 2:] / width[1:]
+    return torch.minimum(rise, fall).clamp(min=0)
 
 
 def log_mel(

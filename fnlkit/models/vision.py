@@ -1,4 +1,4 @@
-"""Import torchvision and torchaudio, even if they were compiled for another version of torch."""
+"""Import torchvision, even if it was compiled for another version of torch."""
 
 import functools
 import importlib
@@ -6,8 +6,6 @@ import importlib.util
 import os
 import pathlib
 import sys
-import types
-from collections.abc import Callable
 from typing import Any
 
 from fnlkit.errors import InputError
@@ -59,47 +57,6 @@ def torchvision() -> Any:
                 library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
                 _declared.append(library)
     return importlib.import_module("torchvision")
-
-
-@functools.cache
-def torchaudio() -> Any:
-    """Return the module torchaudio, with working Python parts for any installed torch.
-
-    If the compiled library cannot be loaded, a replacement of ``torchaudio._extension`` reports that there is none:
-    spectrograms, filters and data sets work, forced alignment and the CTC decoder do not.  With a matching torch no change is
-    made.
-
-    Raises
-    ------
-    InputError
-        If torchaudio is not installed.
-    """
-    if "torchaudio" not in sys.modules:
-        folder = _folder("torchaudio") / "lib"
-        libraries = [*folder.glob("_torchaudio*.so"), *folder.glob("_torchaudio*.pyd")]
-        if not _loads(libraries):
-            sys.modules["torchaudio._extension"] = _no_extension()
-    return importlib.import_module("torchaudio")
-
-
-def _no_extension():
-    module = types.ModuleType("torchaudio._extension")
-    module.__path__ = []
-
-    def fail_if_no_align(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def missing(*args, **kwargs) -> None:
-            raise RuntimeError(f"{function.__name__} needs torchaudio's compiled library, built for this torch")
-
-        return missing
-
-    def _load_lib(name):
-        return False
-
-    module._IS_TORCHAUDIO_EXT_AVAILABLE = module._IS_ALIGN_AVAILABLE = False
-    module.fail_if_no_align, module._load_lib = fail_if_no_align, _load_lib
-    module._check_cuda_version = lambda: None
-    return module
 
 
 def weights_file(place: str) -> dict[str, Any]:

@@ -148,7 +148,12 @@ def test_a_parameter_that_is_passed_on_is_declared_once():
     def outer_part(clients, *, count: parameters.Count = 3, **passed):
         return clients, count, inner_part(**passed)
 
-    assert str(inspect.signature(outer_part)) == f"(clients, *, count: {parameters.Count} = 3, share: {parameters.Share} = 0.5)"
+    taken = inspect.signature(outer_part).parameters
+    assert [(name, one.kind.name) for name, one in taken.items()] == [
+        ("clients", "POSITIONAL_OR_KEYWORD"), ("count", "KEYWORD_ONLY"), ("share", "KEYWORD_ONLY")
+    ]  # fmt: skip
+    assert (taken["count"].annotation, taken["count"].default) == (parameters.Count, 3)
+    assert (taken["share"].annotation, taken["share"].default) == (parameters.Share, 0.5)
     assert outer_part("them") == ("them", 3, (0.5, "paper"))
     assert bind(Spec("outer", {"share": 1}), outer_part, "part")("them") == ("them", 3, (1.0, "paper"))
     with pytest.raises(InputError, match="outer-part: parameter 'share' is 2; write a number from 0 to 1"):

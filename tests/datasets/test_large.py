@@ -180,7 +180,7 @@ def test_images_are_decoded_lazily(tmp_path, monkeypatch):
 
 def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
     """Through the whole pipe nobody ever holds a third of the samples, nor all their embeddings, which are as much."""
-    rng, (n, side) = np.random.default_rng(0), (8000, 16)
+    rng, (n, side) = np.random.default_rng(0), (12_000, 16)
     for part, size in (("train", n), ("test", 50)):
         np.save(tmp_path / f"y_{part}.npy", rng.integers(0, 3, size))
         np.save(tmp_path / f"x_{part}.npy", rng.integers(0, 256, (size, side, side, 3), dtype=np.uint8))

@@ -1,4 +1,4 @@
-"""torchvision and torchaudio work beside the torch that is installed, matching or not."""
+"""torchvision works beside the torch that is installed, matching or not."""
 
 import subprocess
 import sys
@@ -22,15 +22,8 @@ def test_torchvision_networks_and_transforms_run():
         assert module.models.resnet18(weights=None).eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 1000)
 
 
-def test_torchaudio_functions_run():
-    functional = vision.torchaudio().functional
-    wave = torch.sin(torch.arange(8000) * 0.1)
-    assert functional.resample(wave, 16000, 8000).shape == (4000,)
-    assert functional.lowpass_biquad(wave, 16000, 100.0).abs().max() < 1
-
-
-def test_a_fresh_process_imports_both_without_a_warning():
-    done = fresh("from fnlkit.models import vision; vision.torchvision().__version__, vision.torchaudio().__version__")
+def test_a_fresh_process_imports_it_without_a_warning():
+    done = fresh("from fnlkit.models import vision; vision.torchvision().__version__")
     assert done.returncode == 0, done.stderr
 
 
@@ -39,27 +32,13 @@ def test_fnlkit_vision_itself_imports_no_torch():
 
 
 def test_loadable_libraries_are_not_replaced(monkeypatch):
-    """Beside a matching torch nothing is declared and no stand-in is made."""
+    """Beside a matching torch nothing is declared."""
     monkeypatch.setattr(vision, "_loads", lambda files: True)
     monkeypatch.setattr(vision.importlib, "import_module", lambda name: name)
-    for name in ("torchvision", "torchaudio", "torchaudio._extension"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setattr(vision, "_declared", declared := [])
     assert vision.torchvision.__wrapped__() == "torchvision"
-    assert vision.torchaudio.__wrapped__() == "torchaudio"
-    assert not declared and "torchaudio._extension" not in sys.modules
-
-
-def test_missing_compiled_operators_raise_a_clear_error():
-    stand_in = vision._no_extension()
-    assert not stand_in._load_lib("any")
-
-    @stand_in.fail_if_no_align
-    def forced_align():
-        return 1
-
-    with pytest.raises(RuntimeError, match="forced_align needs torchaudio's compiled library"):
-        forced_align()
+    assert not declared
 
 
 def test_a_missing_library_is_named(monkeypatch):
