@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from fnlkit import tested_versions
 from fnlkit.cli import later
 from fnlkit.cli.flags import FlagContext
 from fnlkit.cli.terminal import be_quiet, speak_plainly
@@ -217,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)
         sys.stdout.flush()
+        _note_untested_torch()
     except click.exceptions.Exit as done:
         code = done.exit_code
     except Terminated as error:
@@ -263,6 +265,16 @@ def _asks_for_tracebacks(arguments):
             break
         count += 1 if word == "--verbose" else len(word) - 1 if re.fullmatch("-v+", word) else 0
     return count > 1
+
+
+def _note_untested_torch():
+    if "torch._C" in sys.modules:  # loaded by the command
+        version = str(sys.modules["torch"].__version__)
+        if tested_versions.is_newer(version):
+            from fnlkit.datasets import cache_folder
+
+            if text := tested_versions.note_once(version, cache_folder()):
+                _say(text)
 
 
 def _say(text):

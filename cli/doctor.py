@@ -15,15 +15,16 @@ from fnlkit.pipeline.doctor import examine
 
 @click.command()
 @click.option("--test/--no-test", default=True, show_default=True,
-              help="Train two short rounds on every engine and compare the results.")  # fmt: skip
+              help="Compare kernels, files and two short rounds on every engine.")  # fmt: skip
 @click.option("--compile", "ahead", is_flag=True,
               help="Only compile all kernels into the cache (NUMBA_CACHE_DIR), for example in a container.")  # fmt: skip
 @json_option
 def command(test: bool, ahead: bool, as_json: bool) -> None:
     """Check versions, threads, caches, GPU and engines, with a self-test of a few seconds.
 
-    Each engine trains two short rounds on each device, and the results are compared with the sequential engine. The exit code
-    is 1 if anything is broken. The first call compiles kernels for up to a minute; --compile does this ahead of time.
+    Kernels are compared with numpy, files are written and read back, and each engine trains two short rounds on each device,
+    which are compared with the sequential engine. The exit code is 1 if anything is broken. The first call compiles kernels for
+    up to a minute; --compile does this ahead of time.
 
     \b
     Example:
@@ -34,7 +35,7 @@ def command(test: bool, ahead: bool, as_json: bool) -> None:
         return
 
     if test and not as_json:
-        console().print("training two short rounds on every engine", style="dim")
+        console().print("comparing kernels, files and two short rounds on every engine", style="dim")
     found = examine(test=test)
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
@@ -62,6 +63,7 @@ def _show(found):
     say = out_console()
     table = Table("", "", heads=False)
     table.add_row("packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in found["packages"].items()))
+    table.add_row("tested with", ", ".join(f"{name} {low} to {high}" for name, (low, high) in found["tested"].items()))
     for name, extra in found["extras"].items():
         there = ", ".join(f"{package} {version}" for package, version in extra["there"].items())
         missing = f"missing: {', '.join(extra['missing'])}" if extra["missing"] else ""
@@ -90,6 +92,8 @@ def _show(found):
                 one["engine"], one["device"], "yes" if one["runs"] else "no", seconds, off, printable(one["why"] or "")
             )
         say.print(table)
+        kernels, formats = ([row[key] for row in found[group]] for group, key in (("kernels", "kernel"), ("files", "file")))
+        say.print(f"compared with numpy: {', '.join(kernels)}; written and read: {', '.join(formats)}", soft_wrap=True)
     for text in found["advice"]:
         say.print(f"advice: {printable(text)}", soft_wrap=True)
     for text in found["broken"]:

@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from fnlkit import tested_versions
+
 ROOT = Path(__file__).parents[1]
 PINNED = dict(
     line.split("==")
@@ -47,9 +49,25 @@ def test_a_tested_version_satisfies_the_requirement(text):
     assert Version(PINNED[required.name.lower()]) in required.specifier
 
 
-def test_the_allowed_versions_of_python_are_the_classified_ones():
+def test_the_classified_versions_of_python_are_the_tested_ones():
+    first, last = (int(text.split(".")[1]) for text in tested_versions.PYTHON)
+    assert python_versions() == [f"3.{minor}" for minor in range(first, last + 1)]
     allowed = SpecifierSet(PROJECT["requires-python"])
-    assert python_versions() == [f"3.{minor}" for minor in range(9, 30) if f"3.{minor}.0" in allowed]
+    assert f"3.{first}.0" in allowed and f"3.{first - 1}.9" not in allowed
+
+
+def test_the_oldest_tested_torch_is_the_oldest_allowed_one():
+    torch = next(need for need in map(Requirement, PROJECT["dependencies"]) if need.name == "torch")
+    oldest, newest = (Version(f"{text}.0") for text in tested_versions.TORCH)
+    assert [str(limit) for limit in torch.specifier] == [f">={tested_versions.TORCH[0]}"]
+    assert oldest <= Version(PINNED["torch"]) < Version(f"{newest.major}.{newest.minor + 1}")
+
+
+def test_a_newer_torch_is_noted_once_per_version(tmp_path):
+    assert not any(map(tested_versions.is_newer, (tested_versions.TORCH[1] + ".3+cpu", "2.11.0", "2.9.1")))
+    assert all(map(tested_versions.is_newer, ("2.100.0", "3.0.1+cu140", "main")))
+    notes = [tested_versions.note_once(text, tmp_path) for text in ("2.99.0", "2.99.1+cpu", "3.0.0", "2.99.0")]
+    assert [note is not None for note in notes] == [True, False, True, False] and "2.99.0" in notes[0]
 
 
 def test_all_files_name_the_same_version():
@@ -57,9 +75,7 @@ def test_all_files_name_the_same_version():
     assert re.search(r"(?m)^version: (.*)$", citation)[1] == PROJECT["version"] == version("fnlkit")
 
 
-INTERNAL = re.compile(
-    r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow))"
-)
+INTERNAL = re.compile(r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow))")
 
 
 def test_files_with_internals_of_other_libraries_are_listed_with_the_tested_version():

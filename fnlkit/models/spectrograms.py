@@ -63,7 +63,13 @@ class LogMel:
         waves = torch.nn.functional.pad(waves / self.full_scale, (around // 2, around - around // 2))
         # torch centers a window that is shorter than the transform, at the position that the padding gives each frame.
         spectrum = torch.stft(
-            waves.reshape(-1, waves.shape[-1]), self.size, self.hop, self.window, self.hann.to(waves), center=False, return_complex=True
+            waves.reshape(-1, waves.shape[-1]),
+            self.size,
+            self.hop,
+            self.window,
+            self.hann.to(waves),
+            center=False,
+            return_complex=True,
         )
         power = spectrum.abs().square().reshape(*waves.shape[:-1], *spectrum.shape[-2:])
         bands = power.transpose(-1, -2) @ self.filters.to(waves)

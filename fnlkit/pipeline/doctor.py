@@ -1,6 +1,6 @@
-"""Check this machine: versions, threads, caches, GPU, and short runs on every engine.
+"""Check this machine: versions, threads, caches, GPU, kernels, files, and short runs on every engine.
 
-The result of each engine is compared with the result of the sequential engine.
+The result of each engine is compared with the result of the sequential engine, and that of each kernel with numpy.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fnlkit import tested_versions
 from fnlkit._kernels.threads import core_count
 from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
 from fnlkit.models import build
+from fnlkit.pipeline import agreement
 
 # Largest difference of two weights, relative to the largest weight, that rounding can cause in two short rounds.
 ROUNDING = 1e-3
@@ -37,28 +39,30 @@ def examine(*, test: bool = True) -> dict[str, object]:
     Parameters
     ----------
     test : bool
-        Train two short rounds on every engine and device and compare the results. This needs a few seconds, or up to a minute
-        if kernels must be compiled first.
+        Compare kernels with numpy, read back written files, and train two short rounds on every engine and device and compare
+        the results. This needs a few seconds, or up to a minute if kernels must be compiled first.
 
     Returns
     -------
     dict
-        Plain values: packages, extras, machine, caches, gpu, engines; ``advice``, possible improvements as sentences;
-        ``broken``, failures as sentences; ``fit``, True if ``broken`` is empty.
+        Plain values: packages, tested (ranges of versions), extras, machine, caches, gpu, engines, kernels, files; ``advice``,
+        possible improvements as sentences; ``broken``, failures as sentences; ``fit``, True if ``broken`` is empty.
     """
     advice: list[str] = []
     broken: list[str] = []
     out: dict[str, Any] = {
         "packages": packages(broken),
+        "tested": {"python": tested_versions.PYTHON, "torch": tested_versions.TORCH},
         "extras": extras(broken, test=test),
         "machine": machine(advice),
         "caches": caches(advice, broken),
         "gpu": gpu(advice),
     }
     if test and not broken:
+        out["kernels"], out["files"] = agreement.kernels(broken), agreement.files(broken)
         out["engines"] = engines([device for device in ("cpu", "cuda") if device == "cpu" or out["gpu"]["usable"]], broken)
     else:
-        out["engines"] = []
+        out["kernels"], out["files"], out["engines"] = [], [], []
     missing = [name for name, extra in out["extras"].items() if extra["missing"]]
     if missing:
         advice.append(f"optional libraries are missing; pip install 'fnlkit[{','.join(missing)}]' adds it")

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from importlib import metadata
 
+import numpy as np
 import pytest
 
 from fnlkit.engines import ENGINES
-from fnlkit.pipeline import doctor
+from fnlkit.pipeline import agreement, doctor
 from tests.commands import fnlkit, succeed
 
 
@@ -34,6 +35,24 @@ def test_every_engine_is_tried_and_agrees(found):
     assert {"sequential", "stacked", "workers", "fused"} <= set(ran) and found["fit"] and not found["broken"]
     assert ran["sequential"]["difference"] == 0 and ran["workers"]["difference"] == 0
     assert all(one["why"] for one in found["engines"] if not one["runs"])
+
+
+def test_kernels_and_files_agree(found):
+    assert {row["kernel"] for row in found["kernels"]} >= {"lid", "count_matrix", "invert_transition", "knn_vote"}
+    assert all(row["difference"] <= agreement.ROUNDING for row in found["kernels"])
+    assert [(row["file"], row["equal"]) for row in found["files"]] == [(".npz", True), (".pt", True)]
+
+
+def test_a_kernel_or_file_that_differs_is_broken(monkeypatch):
+    monkeypatch.setattr(agreement, "_lid", lambda: (np.array([1.0, 2.0]), np.array([1.0, 2.1])))
+    monkeypatch.setattr(agreement, "_votes", lambda: (np.array([np.nan]), np.array([1.0])))
+    monkeypatch.setattr(agreement, "_counts", lambda: 1 / 0)
+    monkeypatch.setattr(agreement, "_run_file", lambda: False)
+    broken = []
+    differences = {row["kernel"]: row["difference"] for row in agreement.kernels(broken)}
+    assert differences["lid"] > 0.04 and differences["knn_vote"] is differences["count_matrix"] is None
+    agreement.files(broken)
+    assert [text.split(":")[0] for text in broken] == ["kernel lid", "kernel count_matrix", "kernel knn_vote", ".pt files"]
 
 
 def test_versions_caches_and_gpu_are_named(found):
@@ -94,7 +113,9 @@ def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_
     monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
     done = fnlkit("fnlkit doctor --json", tmp_path)
     facts = json.loads(done.stdout)
-    assert done.returncode == 1 and not facts["fit"] and words in facts["broken"][0] and facts["engines"] == []
+    assert (
+        done.returncode == 1 and not facts["fit"] and words in facts["broken"][0] and facts["engines"] == facts["kernels"] == []
+    )
 
 
 def test_a_cache_that_cannot_be_written_and_a_busy_machine_are_advised_about(monkeypatch):
