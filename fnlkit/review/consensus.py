@@ -44,7 +44,8 @@ def consensus(
         does not change without votes, or after a decision in a review.
     method : str
         A name in METHODS: most votes, ties to the lower class; `dawid_skene` for each site separately; CROWDLAB (Goh 2022)
-        by cleanlab, which combines a classifier's probabilities with the votes.
+        by cleanlab, which combines a classifier's probabilities with the votes.  At a site where no sample has two votes,
+        CROWDLAB's label is the vote, and its confidence the classifier's probability of this vote.
     annotators : list of A str, optional
     probabilities : (n, C), optional
         For crowdlab: predictions of a model that did not train on the sample.
@@ -74,7 +75,10 @@ def consensus(
         here = part[(votes[part] >= 0).any(1)]
         row = {"site": federation.names[k], "samples": len(part), "voted": len(here), "changed": 0}
         if len(here):
-            posterior = _decide(votes[here], classes, method, None if probabilities is None else probabilities[here])
+            try:
+                posterior = _decide(votes[here], classes, method, None if probabilities is None else probabilities[here])
+            except _Unfit as error:
+                raise InputError(f"{federation.names[k]}: {error}") from error
             label = posterior.argmax(1)
             keep = find_reviewed(federation)[here]
             row["changed"] = int((label != given[here])[~keep].sum())
@@ -234,6 +238,10 @@ def dawid_skene(
     return posterior, error, share
 
 
+class _Unfit(ValueError):
+    """Votes of one site that cleanlab does not accept."""
+
+
 def _crowdlab(votes, classes, probabilities):
     try:
         import pandas
@@ -242,14 +250,18 @@ def _crowdlab(votes, classes, probabilities):
         raise InputError(
             "crowdlab requires cleanlab; run pip install 'fnlkit[consensus]', or use `method='dawid-skene'`"
         ) from error
-    table = pandas.DataFrame(np.where(votes >= 0, votes, np.nan))
-    table = table.loc[:, table.notna().any()]  # cleanlab rejects annotators without votes here
-    try:
-        found = get_label_quality_multiannotator(table, probabilities, verbose=False)["label_quality"]
-    except ValueError as error:  # cleanlab's own conditions, for example a sample with two votes
-        raise InputError(f"`method='crowdlab'` does not accept these votes: {error}; use `method='dawid-skene'`") from error
-    label, quality = found["consensus_label"].to_numpy(int), found["consensus_quality_score"].to_numpy(float)
-    out = np.repeat((1 - quality)[:, None] / (classes - 1), classes, 1)
-    # Use the most probable label even if cleanlab doubts it.
+    if (votes >= 0).sum(1).max() < 2:  # cleanlab compares votes on one sample
+        label = votes.max(1)
+        quality = np.asarray(probabilities, np.float64)[np.arange(len(votes)), label]
+    else:
+        table = pandas.DataFrame(np.where(votes >= 0, votes, np.nan))
+        table = table.loc[:, table.notna().any()]  # cleanlab rejects annotators without votes here
+        try:
+            found = get_label_quality_multiannotator(table, np.asarray(probabilities), verbose=False)["label_quality"]
+        except ValueError as error:
+            raise _Unfit(f"`method='crowdlab'` does not accept these votes: {error}; use `method='dawid-skene'`") from error
+        label, quality = found["consensus_label"].to_numpy(int), found["consensus_quality_score"].to_numpy(float)
+    out = np.repeat((1 - quality)[:, None] / max(1, classes - 1), classes, 1)
+    # Use the consensus label even if its quality is low.
     out[np.arange(len(out)), label] = np.maximum(quality, out.max(1) + 1e-9)
     return out / out.sum(1, keepdims=True)

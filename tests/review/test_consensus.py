@@ -179,9 +179,32 @@ def test_crowdlab_is_cleanlabs(world):
     probabilities[np.arange(1438), true] = 0.82
     out, _ = consensus(federation, votes, "crowdlab", probabilities=probabilities)
     assert (out.given == true).mean() > 0.95
-    alone = np.where(np.arange(votes.shape[1]) == 0, votes, -1)  # cleanlab compares annotators within a sample
-    with pytest.raises(InputError, match="crowdlab"):
-        consensus(federation, alone, "crowdlab", probabilities=probabilities)
+
+
+@pytest.mark.peers
+def test_crowdlab_at_a_site_with_one_vote_per_sample(world, tmp_path):
+    """The others get the consensus of cleanlab; this one keeps its votes with probabilities of the model; a line names it."""
+    pytest.importorskip("cleanlab.multiannotator", reason="needs cleanlab (extra `consensus`)")
+    federation, votes, true = world
+    site = federation.whole().clients[1]
+    some = votes.copy()
+    some[site] = np.where(np.arange(3) == site[:, None] % 3, votes[site], -1)
+    probabilities = np.full((1438, 10), 0.02)
+    probabilities[np.arange(1438), true] = 0.82
+    out, facts = consensus(federation, some, "crowdlab", probabilities=probabilities)
+    full, _ = consensus(federation, votes, "crowdlab", probabilities=probabilities)
+    others = np.concatenate([federation.whole().clients[k] for k in (0, 2)])
+    assert (out.given[others] == full.given[others]).all() and (out.given[site] == some[site].max(1)).all()
+    right = some[site].max(1) == true[site]
+    np.testing.assert_allclose(out.extra["consensus_confidence"][site][right], 0.82)
+    assert (out.extra["consensus_confidence"][site][~right] < 0.5).all() and [row["shared"] for row in facts] == [479, 0, 479]
+    federation.write(tmp_path / "fed.npz")
+    np.savez(tmp_path / "votes.npz", votes=some)
+    np.savez(tmp_path / "p.npz", probabilities=probabilities)
+    done = succeed("fnlkit consensus fed.npz votes.npz --method crowdlab --probs p.npz -o a.npz", tmp_path)
+    assert f"no sample has two votes at {federation.names[1]}:" in done.stdout
+    one, _ = consensus(federation, votes[:, :1], "crowdlab", probabilities=probabilities)
+    assert (one.given == votes[:, 0]).all()
 
 
 def test_votes_from_a_table(world, tmp_path):
