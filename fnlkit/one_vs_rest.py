@@ -29,24 +29,28 @@ def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.boo
     checks.finite(probs, "pred_probs")
     if probs.size and not (probs.min() >= 0 and probs.max() <= 1):
         raise InputError(f"`pred_probs` must lie in 0..1, found {probs.min():.4g} to {probs.max():.4g}; apply a sigmoid first")
+    has = class_table(labels, probs.shape[1])
+    if not len(has) or len(has) != len(probs):
+        raise InputError(f"`labels` has {len(has):,} lists, but `pred_probs` has {len(probs):,} rows")
+    return has, probs
+
+
+def class_table(labels: Any, classes: int) -> NDArray[np.bool_]:
+    """Return which classes each sample has (n, C), from lists of classes."""
     try:
-        lists = [list(classes) for classes in labels]
+        lists = [list(of_sample) for of_sample in labels]
     except TypeError as error:
-        raise InputError(
-            "`labels` must hold a list of classes per sample with `multi_label`, for example [[0, 2], []]"
-        ) from error
-    if not lists or len(lists) != len(probs):
-        raise InputError(f"`labels` has {len(lists):,} lists, but `pred_probs` has {len(probs):,} rows")
+        raise InputError("with `multi_label`, `labels` must hold a list of classes per sample, such as [[0, 2], []]") from error
     flat = np.array(list(chain.from_iterable(lists)))
     flat = checks.integers(flat, "labels", len(flat), "class of a sample")
-    checks.check_range(flat, "labels", probs.shape[1])
-    rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
-    has = np.zeros(probs.shape, bool)
-    has[rows, flat] = True
+    checks.check_range(flat, "labels", classes)
+    sizes = np.array([len(of_sample) for of_sample in lists], np.int64)
+    has = np.zeros((len(lists), classes), bool)
+    has[np.repeat(np.arange(len(lists)), sizes), flat] = True
     if has.sum() != len(flat):
-        row = int(np.argmax(has.sum(1) != list(map(len, lists))))
+        row = int(np.argmax(has.sum(1) != sizes))
         raise InputError(f"`labels`: sample {row} has a class twice; give lists of classes, not rows of 0 and 1")
-    return has, probs
+    return has
 
 
 def class_pairs(has: np.ndarray, probs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

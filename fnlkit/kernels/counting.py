@@ -210,7 +210,7 @@ def count_matrix(
     diagonal = np.einsum("kcc->kc", found)  # a view
     np.maximum(diagonal, int(least_diagonal), out=diagonal)
     if calibrate:
-        found = _calibrate(found, members)
+        found = calibrate_counts(found, members)
     if class_weights is not None:
         if isinstance(class_weights, str):
             if class_weights != "labels":
@@ -255,8 +255,8 @@ def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
     return found.reshape(clients, classes + 1, classes)[:, :classes]
 
 
-def _calibrate(found, members):
-    """Return counts whose columns (given labels) sum to the numbers of samples, by largest remainders."""
+def calibrate_counts(found: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Return counts (K, C, C) whose columns (given labels) sum to the numbers of samples (K, C), by largest remainders."""
     # The order of the operations is cleanlab's, so that equal rounding errors break ties between remainders.
     given = found.swapaxes(1, 2)
     scaled = (given.swapaxes(1, 2) / np.maximum(given.sum(2), 1e-100)[:, None] * members[:, None]).swapaxes(1, 2)
