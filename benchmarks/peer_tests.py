@@ -1,0 +1,165 @@
+"""Run cleanlab's own tests with fnlkit's functions in their place, and Flower Datasets' assertions on fnlkit's schemes.
+
+    python -m benchmarks.peer_tests --cleanlab CHECKOUT --label-errors CHECKOUT --flower CHECKOUT
+
+A checkout is a folder with the repository cleanlab/cleanlab, cleanlab/label-errors (data that test_dataset.py downloads
+otherwise) or adap/flower. Packages: cleanlab 2.9, pytest, hypothesis, 'datasets<4', 'pyarrow<21', matplotlib. The output has,
+for each test file, the tests that pass, those of them that call a function of fnlkit, and the failures by reason. Exit code 1:
+a failure without a reason.
+"""
+
+import argparse
+import functools
+import importlib
+import io
+import os
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+# Names of fnlkit that replace those of cleanlab.
+NAMES = {
+    "filter": ("find_label_issues",),
+    "rank": ("get_label_quality_scores",),
+    "count": (
+        "get_confident_thresholds",
+        "compute_confident_joint",
+        "calibrate_confident_joint",
+        "estimate_joint",
+        "num_label_issues",
+        "estimate_py_and_noise_matrices_from_probabilities",
+    ),
+    "dataset": (
+        "rank_classes_by_label_quality",
+        "find_overlapping_classes",
+        "overall_label_health_score",
+        "health_summary",
+    ),
+}
+FILES = (
+    "test_filter_count.py",
+    "test_rank.py",
+    "test_latent_algebra.py",
+    "test_dataset.py",
+)
+NO_DATA = "data of cleanlab/label-errors is not in the checkout"
+# Part of a test's name or message, and the reason for its failure.
+REASONS = ((NO_DATA, NO_DATA),)
+
+
+def replace_functions():
+    """Replace cleanlab's functions and return a counter of the calls of fnlkit's."""
+    calls = Counter()
+
+    def counted(name, function):
+        @functools.wraps(function)
+        def call(*args, **options):
+            calls[name] += 1
+            return function(*args, **options)
+
+        return call
+
+    for module, names in NAMES.items():
+        theirs, ours = (importlib.import_module(f"{package}.{module}") for package in ("cleanlab", "fnlkit"))
+        for name in names:
+            if not hasattr(theirs, name):
+                raise SystemExit(f"cleanlab.{module} has no {name}; install cleanlab 2.9")
+            setattr(theirs, name, counted(f"{module}.{name}", getattr(ours, name)))
+    return calls
+
+
+def read_downloads_from(folder):
+    """Let ``requests.get`` return files of a checkout of cleanlab/label-errors."""
+    import requests
+
+    def get(url):
+        path = Path(folder or "/nonexistent", *url.split("/")[7:])
+        if not path.is_file():
+            raise FileNotFoundError(f"{NO_DATA}: {path.name}")
+        return SimpleNamespace(content=path.read_bytes(), raise_for_status=lambda: None)
+
+    requests.get = get
+
+
+class Record:
+    """Pytest plugin with the outcome of each test.
+
+    Attributes
+    ----------
+    tests : dict of str to (bool, bool, str)
+        Whether the test passes, whether it calls a function of fnlkit, and the last line of its error.
+    """
+
+    def __init__(self, calls):
+        self.calls, self.tests, self.before = calls, {}, 0
+
+    def pytest_runtest_setup(self, item):
+        self.before = self.calls.total()
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or not report.passed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = "" if report.passed else str(getattr(crash, "message", report.longrepr)).replace("\n", " ")
+            self.tests[report.nodeid] = (report.passed, self.calls.total() > self.before, message)
+
+
+def run(folder, files, calls):
+    """Run test files of cleanlab and return a `Record`."""
+    import pytest
+
+    record = Record(calls)
+    options = ["-q", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-W", "ignore", "--tb=line"]
+    standard = sys.stdout
+    sys.stdout = io.StringIO()
+    try:
+        pytest.main([*options, *(str(folder / "tests" / name) for name in files)], plugins=[record])
+    finally:
+        sys.stdout = standard
+    return record
+
+
+def report(record, files):
+    """Print a table of the files and the failures by reason; return the number of failures without a reason."""
+    print(f"cleanlab's tests{'':<28}pass    of    call fnlkit")
+    failures = Counter()
+    for name in files:
+        of_file = [(test, *rest) for test, rest in record.tests.items() if test.partition("::")[0].endswith(name)]
+        passed = [called for _, ok, called, _ in of_file if ok]
+        print(f"  {name:<40}{len(passed):>6}{len(of_file):>6}{sum(passed):>8}")
+        for test, ok, _, message in of_file:
+            if not ok:
+                reason = next((reason for part, reason in REASONS if part in f"{test} {message}"), None)
+                failures[reason or f"WITHOUT A REASON: {test.partition('::')[2]}: {message[:160]}"] += 1
+    print("failures by reason")
+    for reason, number in sorted(failures.items(), key=lambda item: -item[1]):
+        print(f"  {number:>3}   {reason}")
+    return sum(number for reason, number in failures.items() if reason.startswith("WITHOUT"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cleanlab", type=Path, help="checkout of cleanlab/cleanlab")
+    parser.add_argument("--label-errors", type=Path, help="checkout of cleanlab/label-errors")
+    parser.add_argument("--flower", type=Path, help="checkout of adap/flower")
+    args = parser.parse_args()
+    if args.cleanlab is None and args.flower is None:
+        parser.error("give --cleanlab or --flower")
+    failures = 0
+    if args.cleanlab is not None:
+        if not (args.cleanlab / "tests" / FILES[0]).is_file():
+            parser.error(f"--cleanlab: {args.cleanlab} has no tests/{FILES[0]}")
+        warnings.simplefilter("ignore")
+        calls = replace_functions()
+        read_downloads_from(args.label_errors)
+        failures += report(run(args.cleanlab, FILES, calls), FILES)
+    if args.flower is not None:
+        from benchmarks import peer_partitions
+
+        failures += peer_partitions.report(args.flower)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
