@@ -52,7 +52,7 @@ def short(name: str) -> str:
 AGREED = {
     "fnlkit.methods.fedcorr:find_and_relabel": ("confidence", "ratio"),
     "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
-    "fnlkit.methods.fedcorr:score_locally": ("k",),
+    "fnlkit.methods.fedcorr:score_locally": ("k", "copies"),
     "fnlkit.methods.energy_levels:keep_scores": ("score",),
     "fnlkit.methods.energy_levels:estimate_own_level": ("percentile", "side", "score"),
     "fnlkit.methods.energy_levels:score_samples": ("score",),

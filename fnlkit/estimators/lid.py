@@ -32,6 +32,7 @@ def lid(
     beta: NotNegative = 5.0,
     mixup: NotNegative = 1.0,
     variant: Literal["paper", "fedcorr"] = "paper",
+    copies: Literal["once", "each"] = "once",
 ) -> Judgment:
     """Judge clients by the LID of their predictions (eq. 2), then the samples of noisy clients by their losses.
 
@@ -53,6 +54,9 @@ def lid(
         Of local training, as in fnlkit.methods.fedcorr.
     variant : "paper" or "fedcorr"
         As in fnlkit.lid.
+    copies : "once" or "each"
+        As in fnlkit.lid_score: "once" counts equal predictions of a client once, and a note has the number of predictions
+        left out; "each" is the paper's mean.
     """
     from fnlkit.estimators.warmup import settings_of, train_warmup
 
@@ -62,12 +66,14 @@ def lid(
     fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
     iterations = iterations or max(1, round(settings.rounds * fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
-    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, code=[{'lid' if variant == 'fedcorr' else ''}])"
+    code = "lid" if variant == "fedcorr" else ""
+    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, copies={copies}, code=[{code}])"
     count = len(evidence.offsets) - 1
     cohort = max(1, round(settings.fraction * count))
     model = train_warmup(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")
+    _note_left_out(evidence, model.record("left_out") if copies == "once" else np.zeros(count))
     names = ("lid_means", "lid_variances", "lid_shares")
     sure = upper_probability(scores, *(model.record(name) for name in names))
     if evidence.federated:
@@ -86,6 +92,15 @@ def lid(
     wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
     return Judgment(wrong / sizes, *evidence.interval(wrong), scores, issue * sure[of], flagged, guess, T, client_T)
+
+
+def _note_left_out(evidence, left_out):
+    """Print the number of predictions that the scores leave out."""
+    if left_out.any():
+        evidence.say(
+            f"lid: {int(left_out.sum()):,} predictions of {int((left_out > 0).sum()):,} clients equal another one, or are "
+            "equally far from all neighbors, and are left out of the scores"
+        )
 
 
 def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:

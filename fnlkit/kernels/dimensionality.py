@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,10 +41,10 @@ def lid(
     Returns
     -------
     ndarray (n,) float64
-        At least 0 and at most 1e6 (all k points equally far). 0 if one of the k nearest points is at distance 0 (the limit of
-        the formula), or if there are fewer than two neighbors. "fedcorr": finite, and 0 without a neighbor. If all distances
-        are nearly equal and about 1 or larger, the two terms of 1e-6 exceed the sum, and the estimate is huge or negative, as
-        in the authors' code.
+        At least 0 and at most 1e6 (all k points equally far, as copies of one point are). 0 if one of the k nearest points is
+        at distance 0 (the limit of the formula), or if there are fewer than two neighbors; `lid_score` counts copies once.
+        "fedcorr": finite, and 0 without a neighbor. If all distances are nearly equal and about 1 or larger, the two terms of
+        1e-6 exceed the sum, and the estimate is huge or negative, as in the authors' code.
 
     Raises
     ------
@@ -88,17 +89,83 @@ def lid(
     return out
 
 
+@dataclass(frozen=True)
+class LidScores:
+    """Mean local intrinsic dimensionality of clients.
+
+    Attributes
+    ----------
+    score : (K,) float64
+        At least 0; 0 for a client without points, or without a point that counts.
+    copies, equidistant : (K,) int64
+        Points that do not count: copies of another point, and points at the same distance from all k neighbors, whose
+        dimension is infinite.  0 with ``copies="each"``.
+    """
+
+    score: NDArray[np.float64]
+    copies: NDArray[np.int64]
+    equidistant: NDArray[np.int64]
+
+
+def lid_scores(
+    points: ArrayLike,
+    *,
+    k: int = 20,
+    client_offsets: ArrayLike | None = None,
+    variant: Literal["paper", "fedcorr"] = "paper",
+    copies: Literal["once", "each"] = "once",
+    threads: int | None = None,
+) -> LidScores:
+    """Return the LidScores of clients: FedCorr's LID score, in which equal points of a client count once.
+
+    In the formula, a point with a copy among its neighbors has dimension 0, and a point whose k nearest points are copies of
+    each other has dimension 1e6; a few copies decide the mean.
+
+    Parameters
+    ----------
+    points, k, client_offsets, variant, threads
+        As in `lid`.
+    copies : {"once", "each"}
+        "each" is the paper's mean over all points.
+
+    Raises
+    ------
+    InputError
+        As `lid`.
+    """
+    if copies not in ("once", "each"):
+        raise InputError(f'`copies` must be "once" or "each", found {copies!r}')
+    points = checks.real(points, "points", 2, "(n, d)")
+    offsets = checks.offsets(client_offsets, len(points))
+    each = lid(points, k=k, client_offsets=offsets, variant=variant, threads=threads)
+    sizes = np.diff(offsets)
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    score = np.bincount(client, each, len(sizes)) / np.maximum(sizes, 1)
+    left_out = np.zeros((2, len(sizes)), np.int64)
+    # Without a value at a limit, there are no copies among the neighbors.
+    limited = (each <= 0) | (each >= _lid.LARGEST)
+    for one in np.unique(client[limited]).tolist() if copies == "once" else []:
+        own = points[offsets[one] : offsets[one + 1]]
+        distinct = np.unique(own, axis=0)
+        found = lid(distinct, k=k, variant=variant, threads=threads)
+        counts = found[found < _lid.LARGEST]
+        left_out[:, one] = len(own) - len(distinct), len(found) - len(counts)
+        score[one] = counts.mean() if len(counts) else 0.0
+    return LidScores(score, left_out[0], left_out[1])
+
+
 def lid_score(
     points: ArrayLike,
     *,
     k: int = 20,
     client_offsets: ArrayLike | None = None,
     variant: Literal["paper", "fedcorr"] = "paper",
+    copies: Literal["once", "each"] = "once",
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean local intrinsic dimensionality of each client: FedCorr's LID score.
+    """Return the mean local intrinsic dimensionality of each client, the score of `lid_scores`.
 
-    Parameters and errors as in `lid`.
+    Parameters and errors as in `lid_scores`.
 
     Returns
     -------
@@ -109,9 +176,14 @@ def lid_score(
     --------
     >>> lid_score([[0.0], [1.0], [3.0], [7.0], [5.0]], k=2, client_offsets=[0, 4, 5]).round(4)
     array([3.6428, 0.    ])
+    >>> lid_score([[0.0], [1.0], [3.0], [7.0], [7.0]], k=2).round(4)
+    array([3.6428])
     """
-    each = lid(points, k=k, client_offsets=client_offsets, variant=variant, threads=threads)
-    offsets = checks.offsets(client_offsets, len(each))
-    sizes = np.diff(offsets)
-    client = np.repeat(np.arange(len(sizes)), sizes)
-    return np.bincount(client, each, len(sizes)) / np.maximum(sizes, 1)
+    options: dict[str, Any] = {
+        "k": k,
+        "client_offsets": client_offsets,
+        "variant": variant,
+        "copies": copies,
+        "threads": threads,
+    }
+    return lid_scores(points, **options).score

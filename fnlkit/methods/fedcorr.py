@@ -16,7 +16,7 @@ from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_
 from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, check_arguments, passes_on, select_accepted
 from fnlkit.errors import InputError, nearest
-from fnlkit.kernels import lid
+from fnlkit.kernels.dimensionality import lid, lid_scores
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Choices in which the public code differs from the paper.
 CODE = ("mixup", "proximal", "ranking", "lid", "losses", "relabeled", "strict")
 # Parameters of a single stage, which the stage declares.
-SCORES, CLEAN = ("beta", "k", "ratio"), ("clean_level",)
+SCORES, CLEAN = ("beta", "k", "ratio", "copies"), ("clean_level",)
 USUAL = ("usual", "usual_optimizer", "usual_aggregator", "usual_selector", "usual_lr", "usual_decay")
 
 
@@ -70,11 +70,20 @@ def score_locally(
     k: int,
     variant: Literal["paper", "fedcorr"],
     losses: str = "cross-entropy",
+    copies: Literal["once", "each"] = "each",
 ) -> "dict[str, torch.Tensor]":
-    """Reply the mean LID of the local predictions (eq. 2); store the losses."""
+    """Reply the mean LID of the local predictions (eq. 2); store the losses.
+
+    With ``copies="once"``, also reply the number of predictions that the mean leaves out.
+    """
     logits = model(client.x)
     client.rows["loss"] = LOSSES[losses](logits, client.y.to(logits.device)).cpu()
-    return {"lid": torch.tensor(lid(softmax_numpy(logits), k=k, variant=variant).mean(), dtype=torch.float64)}
+    predictions = softmax_numpy(logits)
+    if copies == "each":
+        return {"lid": torch.tensor(lid(predictions, k=k, variant=variant).mean(), dtype=torch.float64)}
+    found = lid_scores(predictions, k=k, variant=variant)
+    left_out = int(found.copies[0] + found.equidistant[0])
+    return {"lid": torch.tensor(found.score[0], dtype=torch.float64), "left_out": torch.tensor(left_out)}
 
 
 def find_and_relabel(
@@ -207,13 +216,14 @@ def pre_processing(
     beta: NotNegative = 5.0,
     k: Count = 20,
     ratio: Share = 0.5,
+    copies: Literal["once", "each"] = "each",
 ) -> "Generator[Round, None, tuple[Model, Findings]]":
     """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
     `code` contains the choices of `choices_of`, and `schedule` is that of `fedavg`.  Other parameters as in `fedcorr`.
     """
     losses = "double-softmax" if "losses" in code else "cross-entropy"
-    score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses)
+    score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses, copies=copies)
     seek = partial(
         find_and_relabel,
         ratio=ratio if correct else 0.0,
@@ -227,6 +237,7 @@ def pre_processing(
     count, rounds_done = len(clients), 0
     level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy, silent = np.zeros(count, bool), np.zeros(count, bool)
+    left_out = np.zeros(count, np.int64)
     for iteration in range(iterations):
         order = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
         cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
@@ -245,6 +256,8 @@ def pre_processing(
             )
             rounds_done += 1
             cumulative[replies.ids] += replies["lid"].numpy()
+            if copies == "once":
+                left_out[replies.ids] = replies["left_out"].numpy()
             visited[replies.ids] += 1
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", replies, scheduled)
@@ -266,6 +279,7 @@ def pre_processing(
             "noise_level": level,
             "noisy_clients": noisy,
         }
+        report |= {"left_out": left_out.copy()} if copies == "once" else {}
         yield Round(model, "pre-processing", replies, report | scheduled)
     return model, Findings(level, noisy, silent)
 
@@ -346,6 +360,9 @@ def usual_training(
 @method(
     sends={
         "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
+        "left_out": Sent(
+            "number of predictions that the mean leaves out", "each visit of stage 1, with copies=once", (), low=0, high="n"
+        ),
         "noise_level": Sent.share(
             "share of samples in the upper component of the losses", "noisy clients, after each iteration"
         ),
@@ -394,6 +411,9 @@ def fedcorr(
         Beta parameter of mixup in stage 1; 0 disables mixup.
     k : int >= 1
         Neighbors of the LID score.
+    copies : "each" or "once"
+        "each" is the paper's mean over all predictions.  "once" counts equal predictions of a client once (`fnlkit.lid_score`):
+        a few equal samples otherwise hide or invent noise.
     ratio, confidence : float in [0, 1]
         pi and theta of relabeling (eqs. 6, 7); 0.5 and 0.5, on Clothing1M 0.8 and 0.9.
     correct : bool
@@ -439,7 +459,8 @@ def fedcorr(
 
     Reports
     -------
-    cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
+    cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration; with
+    ``copies="once"``, left_out (N,) of the last visits.
     """
     fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)  # after rounding to whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)

@@ -85,7 +85,7 @@ def test_nested_methods_and_components_in_parameters_compose():
     ]
     assert registry.needs("fedcorr(usual=nnc(usual=feddpcont))") == {"embedding", "secret"}
     assert set(registry.sends("oracle(usual=fedcorr(usual_selector=power-of-choice(d=9)))")) == {
-        "lid", "noise_level", "local_loss",
+        "lid", "left_out", "noise_level", "local_loss",
     }  # fmt: skip
     outer, nested = (registry.method(name).func.declaration.sends["noise_level"] for name in ("nnc", "fedcorr"))
     assert registry.sends("nnc(usual=fedcorr)")["noise_level"] == outer != nested

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fnlkit
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
@@ -376,3 +377,19 @@ def test_another_data_set_is_refused():
         found(small, "knn")
     with pytest.raises(InputError, match="no clients yet"):
         found(partitioning.empty(digits()), "knn")
+
+
+@pytest.mark.parametrize("form", ["pooled", "federated"])
+def test_copies_of_samples_decide_no_lid_score(form, tmp_path):
+    """30 of 120 samples of the first client are equal, with random labels; they decide the paper's mean over all samples."""
+    rng = np.random.default_rng(1)
+    x, y = np.array(digits().x_train)[:1200], np.array(digits().y_train)[:1200]
+    x[:30], y[:30] = x[0], rng.integers(0, 10, 30)
+    site = np.repeat([f"s{i}" for i in range(10)], 120)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=digits().x_test, y_test=digits().y_test, site_train=site)
+    federation = fnlkit.partition(str(tmp_path / "d.npz"), "sites", labels="observed", holdout=0, say=None)
+    notes, options = [], {"seed": 1, "rounds": 5, "model": "mlp(hidden=[64])", "form": form}
+    once = fnlkit.estimate_noise(federation, "lid", say=notes.append, **options).extra["estimate_client_score"]
+    each = fnlkit.estimate_noise(federation, "lid(copies=each)", say=None, **options).extra["estimate_client_score"]
+    assert each[0] > 1000 * each[1:].max() and once[0] < 3 * once[1:].max() and np.allclose(once[1:], each[1:], rtol=1e-9)
+    assert any("lid: 29 predictions of 1 clients" in note for note in notes)

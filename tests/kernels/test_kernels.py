@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fnlkit import kernels
 from fnlkit.errors import InputError
+from fnlkit.kernels.dimensionality import lid_scores
 from tests import naive
 
 seeds = st.integers(0, 2**32 - 1)
@@ -111,7 +112,8 @@ def test_lid_equals_naive(seed, kind, n, d, k, grid):
     points = (rng.integers(0, 4, (n, d)) if grid else rng.standard_normal((n, d))).astype(kind)
     offsets = clients(rng, n)
     got = {v: kernels.lid(points, k=k, client_offsets=offsets, variant=v) for v in ("paper", "fedcorr")}
-    score = kernels.lid_score(points, k=k, client_offsets=offsets)
+    score = kernels.lid_score(points, k=k, client_offsets=offsets, copies="each")
+    once = kernels.lid_score(points, k=k, client_offsets=offsets)
     for i, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
         own = points[a:b].astype(np.float64)
         expected = naive.lid(own, k)
@@ -125,6 +127,10 @@ def test_lid_equals_naive(seed, kind, n, d, k, grid):
         np.testing.assert_allclose(got["fedcorr"][a:b][calm], expected[calm], rtol=1e-7)
         assert (np.abs(got["fedcorr"][a:b][~calm]) > 1e3).all()
         np.testing.assert_allclose(score[i], got["paper"][a:b].mean() if b > a else 0, rtol=1e-12)
+        distinct = kernels.lid(np.unique(points[a:b], axis=0), k=k) if b > a else np.zeros(1)
+        counts = distinct[distinct < 1e6]
+        if not len(counts) or counts.max() < 100:
+            np.testing.assert_allclose(once[i], counts.mean() if len(counts) else 0, rtol=rtol)
     assert np.isfinite(got["paper"]).all() and np.isfinite(got["fedcorr"]).all()
 
 
@@ -499,3 +505,30 @@ def test_labels_that_a_small_type_cannot_hold_are_widened(kind, classes):
         small = call(labels.astype(kind))
         np.testing.assert_array_equal(small, call(labels))
         assert small.max() > 100 and small.dtype == (np.int64 if classes - 1 > np.iinfo(kind).max else kind)
+
+
+@pytest.mark.parametrize("variant", ["paper", "fedcorr"])
+def test_copies_of_points_count_once_in_a_score(variant):
+    """525 points, 25 of them copies of one: the mean of the formula is decided by the limits 0 and 1e6."""
+    points = np.random.default_rng(2).normal(size=(500, 6))
+    plain = kernels.lid_score(points, variant=variant)
+    with_copies = np.concatenate([points, np.repeat(points[:1], 25, 0)])
+    offsets = [0, 500, 1025, 1026]
+    found = lid_scores(np.concatenate([points, with_copies, points[:1]]), client_offsets=offsets, variant=variant)
+    np.testing.assert_allclose(found.score, [plain[0], plain[0], 0], rtol=1e-12)
+    assert found.copies.tolist() == [0, 25, 0] and found.equidistant.tolist() == [0, 0, 0]
+    each = kernels.lid_score(with_copies, variant=variant, copies="each")
+    np.testing.assert_allclose(each, kernels.lid(with_copies, variant=variant).mean(), rtol=1e-12)
+    assert abs(each[0] - plain[0]) > 0.1
+
+
+def test_points_at_equal_distances_count_in_no_score():
+    """The corners of a simplex are equally far from each other: their dimension is infinite."""
+    corners = np.eye(6)
+    found = lid_scores(np.concatenate([corners, corners]), k=3)
+    assert found.score.tolist() == [0] and found.copies.tolist() == [6] and found.equidistant.tolist() == [6]
+    mixed = np.concatenate([corners, np.random.default_rng(0).random((40, 6))])
+    values = kernels.lid(mixed, k=3)
+    np.testing.assert_allclose(lid_scores(mixed, k=3).score, values[values < 1e6].mean())
+    with pytest.raises(InputError, match="`copies` must be"):
+        kernels.lid_score(mixed, copies="none")
