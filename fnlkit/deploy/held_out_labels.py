@@ -45,6 +45,7 @@ def held_out_part(data: "Dataset") -> "Dataset":
         ids=None,
         paths=None,
         fields={},
+        groups=None,
         shown=None,
         votes=None,
         unlabeled=None,

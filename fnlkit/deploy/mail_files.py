@@ -123,7 +123,8 @@ def open_site(text: str, project: str, *, name: str = "", scaled: str | None = N
     given = torch.from_numpy(np.asarray(federation.given, np.int64)[held])
     number = task.names.index(name)
     x = torch.from_numpy(np.ascontiguousarray(x[held]))
-    client = Client(number, x, given.clone(), given, len(task.classes), Inputs(image))
+    rows = {} if data.groups is None else {"input/group": torch.from_numpy(data.groups[held])}
+    client = Client(number, x, given.clone(), given, len(task.classes), Inputs(image), rows=rows)
     column = task.kind == "vector" and not task.backbone and len(task.mean) > 0
     rounded = summaries.scale_of(task.mean, task.std) if column else (np.zeros(0), np.zeros(0))
     fixed = {key: config[key] for key in sorted(config) if key not in (*FREE, "keys")}

@@ -72,12 +72,15 @@ def open_site(config: dict[str, Any], node: dict[str, Any]) -> tuple[NodeObjects
     train, test, shape, image = intake(data)
     held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
     tested, test_labels = held_out_labels(node["memory"], data, task.names[number])
+    groups = data.groups
     if task.name == "evaluate" and len(tested):  # held-out samples, which no model was trained on
-        train, held, labels, reviewed = test, tested, test_labels, None
+        train, held, labels, reviewed, groups = test, tested, test_labels, None, None
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
     inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
     network = network_of(plan, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
+    if groups is not None:
+        client.parts["input/group"] = Part(groups, held)
     if task.name == "train" and len(tested):
         # No more than training samples, whose number the server knows and limits.
         places = tested[: len(given)]

@@ -15,6 +15,7 @@ from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.scaling import Moments, pool_moments, reply_moments
 from fnlkit.components.declarations import Sent
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
@@ -120,7 +121,9 @@ def quick_audit(
     must_be(dataset, federation.meta, len(federation.given), what="the federation")
     whole = federation.whole()
     x, _, shape, image = intake(dataset)
-    rows = None if embeddings is None else {"input/embedding": np.asarray(embeddings, np.float32)[whole.client_indices]}
+    rows = {} if embeddings is None else {"input/embedding": np.asarray(embeddings, np.float32)[whole.client_indices]}
+    if (groups := of_federation(whole)) is not None:
+        rows["input/group"] = groups[whole.client_indices]
     members = ClientList(x, whole.client_offsets, whole.client_indices, whole.given, whole.classes, Inputs(image), rows=rows)
     clients = [take(members, k) for k in range(len(members))]
     moments: list[dict[str, np.ndarray]] = []

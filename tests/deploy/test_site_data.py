@@ -10,7 +10,7 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.datasets.partitioning import federation
-from fnlkit.deploy import opening, terms
+from fnlkit.deploy import mail_files, opening, terms
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
@@ -187,6 +187,39 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
         opening.open_site(project.config, project.nodes[100])
+
+
+def test_a_site_uses_the_groups_of_its_data(tables):
+    """Of a table by the name of the column, and of an npz: the classes that are left out and missing labels leave no gap."""
+    rows = [f"{row},p{i // 3}" for i, row in enumerate(patients(60, 3))]
+    write(tables / "site-2.csv", rows, f"{HEAD},patient_id")
+    found = deployed(tables)
+    desk, _, _ = opening.open_site(found.config, found.nodes[102])
+    client = desk.clients[2]
+    client.arrive()
+    assert client.rows["input/group"].tolist() == [i // 3 for i in range(60)]
+    desk, _, _ = opening.open_site(found.config, found.nodes[100])
+    desk.clients[0].arrive()
+    assert "input/group" not in desk.clients[0].rows
+    mailed = mail_files.open_site(
+        str(tables / "site-2.csv"), str(found.agreed), name=terms.read_config(found.config)[1].names[2]
+    )
+    assert mailed.client.rows["input/group"].tolist() == client.rows["input/group"].tolist()
+    assert mailed.federation.extra["group"].tolist() == client.rows["input/group"].tolist()
+
+
+def test_groups_of_an_npz_without_some_labels_are_those_of_the_samples(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 5)).astype(np.float32)
+    np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
+    groups = np.arange(40) // 5
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "odd"] * 10), groups=groups)
+    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
+    project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
+    project.nodes[100]["leave_out"] = "odd"
+    desk, _, _ = opening.open_site(project.config, project.nodes[100])
+    desk.clients[0].arrive()
+    assert desk.clients[0].rows["input/group"].tolist() == groups[np.arange(40) % 4 < 2].tolist()
 
 
 def test_a_project_records_the_columns_of_a_table(tables):
