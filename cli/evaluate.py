@@ -221,7 +221,8 @@ def _show_measured(say, found, classes):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
     table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
-        table.add_row(_CALLED.get(part["measures"], part["measures"]), _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
+        count = f"{part['samples']:,}" + (f" of {part['groups']:,} groups" if "groups" in part else "")
+        table.add_row(_CALLED.get(part["measures"], part["measures"]), _SAMPLES[name], count, *_shares(part))
     if found:
         say.print(table)
     for name, part in found.items():
@@ -232,8 +233,10 @@ def _show_measured(say, found, classes):
             say.print(
                 "Agreement is the share of predictions equal to the given labels, which are not verified.", soft_wrap=True
             )
-        if name == "gold":
+        if name == "gold" and "groups" not in part:
             say.print("The interval on verified samples is exact (Clopper-Pearson).", soft_wrap=True)
+    if any("groups" in part for part in found.values()):
+        say.print("In intervals, all samples of a group count as one observation.", soft_wrap=True)
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
     sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}

@@ -36,7 +36,7 @@ _FEW_CLASSES = 300
 TASKS = ("classification", "ordinal", "multilabel", "regression", "tokens")
 PLAIN = ("classification", "ordinal")
 # Arrays of single samples that a run keeps.
-OF_RUNS = ("holdout_client", "gold_label", "received", "review_part")
+OF_RUNS = ("holdout_client", "gold_label", "received", "review_part", "group")
 # Arrays of `estimate-noise`: shape (N clients, n samples, C classes) and dtype kinds.
 ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),

@@ -41,7 +41,7 @@ class Run:
         The global model: of the last round, or of the round that `--select` chose.
     labels : dict of int64 (n,)
         ``given``, ``corrected`` and, if known, ``true``, by position in the training set; ``holdout_client``,
-        ``gold_label``, ``received`` and ``review_part`` as in a federation.
+        ``gold_label``, ``received``, ``review_part`` and ``group`` as in a federation.
     client_offsets (N + 1,), client_indices (m,) : int64
     history : list of dict
         The rows of metrics.jsonl.

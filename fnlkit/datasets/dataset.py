@@ -86,8 +86,8 @@ class Dataset:
     annotators : list of A str
     sample_of : (n,) int64 or None
         If a row is a vote: number of the sample; rows with equal numbers are the same sample (fnlkit.datasets.votes).
-    groups : (n,) int64 or None
-        Number of each training sample's group, such as the patient; samples of one group are never divided
+    groups, groups_test : (n,), (n_test,) int64 or None
+        Number of the group of each training and test sample, such as the patient; samples of one group are never divided
         (fnlkit.datasets.groups).
     notes : list of str
         Assumptions that the user should check, such as the role of each column.
@@ -130,6 +130,7 @@ class Dataset:
     annotators: list[str] = field(default_factory=list)
     sample_of: np.ndarray | None = None
     groups: np.ndarray | None = None
+    groups_test: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     in_files: bool = False
     no_class: np.ndarray | None = None

@@ -56,17 +56,45 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     return out if len(place) < len(out) else None
 
 
-def note_groups(groups: np.ndarray | None, both: int = 0) -> list[str]:
-    """Return notes on the groups (n,) of the training samples; `both` is the number of groups that also have test samples."""
-    out = []
-    if groups is not None:
-        out.append(f"{len(groups):,} training samples belong to {len(np.unique(groups)):,} groups, which are never divided")
-    if both:
-        out.append(
-            f"{both:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
+def of_parts(
+    train: Sequence[Any] | np.ndarray,
+    test: Sequence[Any] | np.ndarray,
+    sites: Sequence[Any] | np.ndarray | None = None,
+    test_sites: Sequence[Any] | np.ndarray | None = None,
+) -> tuple[np.ndarray | None, np.ndarray | None, list[str]]:
+    """Return the groups (n,) of training and (n_test,) of test samples, and notes; None, None, [] if no group has two samples.
+
+    Parameters
+    ----------
+    train, test : (n,), (n_test,) texts or numbers
+        As for `number_groups`.
+    sites, test_sites : (n,), (n_test,) texts, optional
+        Sites within which the names are unique.
+    """
+    names = [*map(str, train), *map(str, test)]
+    places = None if sites is None else [*map(str, sites), *map(str, [""] * len(test) if test_sites is None else test_sites)]
+    groups = number_groups(names, places)
+    if groups is None:
+        return None, None, []
+    both = set(zip(names[: len(train)], (places or names)[: len(train)], strict=True)) & set(
+        zip(names[len(train) :], (places or names)[len(train) :], strict=True)
+    )
+    notes = note_groups(groups[: len(train)])
+    if count := len([pair for pair in both if pair[0].strip()]):
+        notes.append(
+            f"{count:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
             "whole groups"
         )
-    return out
+    if single := sum(not name.strip() for name in names):
+        notes.append(f"{single:,} samples without a group are groups of their own")
+    return groups[: len(train)], groups[len(train) :], notes
+
+
+def note_groups(groups: np.ndarray | None) -> list[str]:
+    """Return a note on the groups (n,) of the training samples."""
+    if groups is None:
+        return []
+    return [f"{len(groups):,} training samples belong to {len(np.unique(groups)):,} groups, which are never divided"]
 
 
 def find_names(names: Collection[str], texts_of: Callable[[str], list[str]]) -> list[str]:

@@ -20,7 +20,7 @@ from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, kind_of, load_small, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
-from fnlkit.datasets.groups import class_of_groups, find_names, note_groups, number_groups
+from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.labels import doubts, must_repeat
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.manifest import manifest
@@ -73,7 +73,8 @@ def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     ``y_test_true`` the true labels of the test samples.  A missing label is -1 in ``y_train``.  Optional arrays are
     ``class_names`` (C,) texts, ``sample_rate`` (for waves), ``layout`` of images ("channels-first" or "channels-last"), and
     ``NAME_train`` (n,) for a field NAME: ``site_train`` is used by ``--scheme sites``, and ``ids_train`` contains the sample
-    ids.  ``groups_train`` (n,) contains the group of each sample, such as the patient (fnlkit.datasets.groups).
+    ids.  ``groups_train`` (n,) and ``groups_test`` contain the group of each sample, such as the patient
+    (fnlkit.datasets.groups).
     ``votes_train`` (n, A) contains the labels of A annotators, -1 for no vote, and ``annotators`` (A,) their names.
     Without ``y_train`` the label of a sample is the majority vote, and ties go to the lower class.  Samples above 64 MiB stay
     on disk; if they are compressed, they are decompressed into the cache folder once.  The files of MedMNIST can be read too.
@@ -187,7 +188,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         for key, value in arrays.items()
         if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
     }
-    ids, groups = fields.pop("ids", None), _groups_in(fields)
+    ids, groups = fields.pop("ids", None), _groups_in(fields, arrays)
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
@@ -206,8 +207,14 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         test_true=tested == "y_test_true",
         votes=votes[0],
         annotators=votes[1],
-        groups=groups,
-        notes=[*([note] if note else []), *_note_empty_classes(names, labels, true, named), *doubts(names, labels[0])],
+        groups=groups[0],
+        groups_test=groups[1],
+        notes=[
+            *([note] if note else []),
+            *groups[2],
+            *_note_empty_classes(names, labels, true, named),
+            *doubts(names, labels[0]),
+        ],
         layout=LAYOUTS[0],
     )
     return split_unlabeled(out)
@@ -231,13 +238,18 @@ def _note_empty_classes(names, labels, true, named):
     ]
 
 
-def _groups_in(fields):
-    """Return the groups (n,) of the field with such a name, or None: `groups_train`, `patient_id_train`, ..."""
+def _groups_in(fields, arrays):
+    """Return the groups of training and test samples and notes, from `groups_train`, `patient_id_train`, ... and *_test."""
     found = find_names(fields, lambda name: fields[name].astype(str).tolist())
     if len(found) > 1:
         both = " or ".join(f"`{name}_train`" for name in found)
         raise InputError(f"the groups of samples can be in {both}; keep one of these names")
-    return number_groups(fields[found[0]], fields.get("site")) if found else None
+    if not found:
+        return None, None, []
+    test = arrays.get(f"{found[0]}_test", np.zeros(len(arrays["y_test"]), "U1"))
+    if test.shape != (len(arrays["y_test"]),):
+        raise InputError(f"`{found[0]}_test` has the shape {test.shape}, and there are {len(arrays['y_test']):,} test samples")
+    return of_parts(fields[found[0]], test, fields.get("site"))
 
 
 def _votes(values):
@@ -394,8 +406,8 @@ def folder(
         level = [_group_names([file for file, _ in half], parts, label, group) for half in (train, test)]
         if not any(level[0]):
             raise InputError(f"{paths.display_path(path)}: no file is in a folder of level {group}, which `group` names")
-        out.groups = number_groups(level[0])
-        out.notes += note_groups(out.groups, len(set(level[0]) & set(level[1]) - {""}))
+        out.groups, out.groups_test, more = of_parts(*level)
+        out.notes += more
     if label == 2 and group != 1:
         out.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
         known = {_site_of(file, parts) for file in (*dict(train), *dict(test), *spare)}

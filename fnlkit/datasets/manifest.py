@@ -367,7 +367,9 @@ class Manifest:
             notes=[*self._notes(learned), *moved, *found.notes],
         )
         if "group" in self.roles:
-            out.groups, more = self._groups(train, test, sites)
+            columns_of = [values for values in (self.texts("group"), sites) if values is not None]
+            cells = [[values[row] for row in part] for values in columns_of for part in (train, test)]
+            out.groups, out.groups_test, more = groups.of_parts(*cells)
             out.notes += more
         if self.cast:
             out.votes, out.annotators = as_matrix([self.cast[row] for row in train], names)
@@ -380,16 +382,6 @@ class Manifest:
         if "path" in self.roles:
             self._of_files(out, train, test, where)
         return out
-
-    def _groups(self, train, test, sites):
-        """Return the group of each training row, and notes; None if no group has two rows."""
-        number = groups.number_groups(self.texts("group"), sites)
-        if number is None:
-            return None, []
-        single = self.texts("group").count("")
-        notes = groups.note_groups(number[train], len(np.intersect1d(number[train], number[test])))
-        notes += [f"{single:,} rows without {self.roles['group']} are groups of their own"] if single else []
-        return number[train], notes
 
     def _of_files(self, out, train, test, where):
         """Add the paths, sample rate and checksum of samples in files."""

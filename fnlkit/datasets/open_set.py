@@ -108,6 +108,7 @@ def hold_out(dataset: Dataset, classes: list[str | int]) -> Dataset:
         "",
         y_train=code[dataset.y_train],
         y_test=code[dataset.y_test[tested]],
+        groups_test=None if dataset.groups_test is None else dataset.groups_test[tested],
         class_names=[name for name, out in zip(dataset.class_names, held, strict=True) if not out],
         superclass=None if dataset.superclass is None else dataset.superclass[~held],
         samples=lambda: (dataset.x_train, rows_at(dataset.x_test, tested)),

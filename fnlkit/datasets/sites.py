@@ -12,7 +12,7 @@ from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.facts import cache_json
-from fnlkit.datasets.groups import note_groups, number_groups
+from fnlkit.datasets.groups import of_parts
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.errors import InputError
@@ -139,9 +139,8 @@ def _join(path, parts, of_site):
     if not (labels[train] >= 0).any():
         raise InputError(f"{paths.display_path(path)}: no training sample has a label")
     sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
-    group, both = number_groups(sum((part.groups for part in parts), []), sites), 0
-    if group is not None:
-        both, group = len(np.intersect1d(group[train], group[test])), group[train]
+    group = np.array(sum((part.groups for part in parts), []))
+    groups, groups_test, notes = of_parts(group[train], group[test], sites[train], sites[test])
     return Dataset(
         name=str(path),
         kind=parts[0].kind,
@@ -154,11 +153,12 @@ def _join(path, parts, of_site):
         observed=not parts[0].with_truth,
         y_train_true=true[train] if parts[0].with_truth else None,
         ids=np.array(sum((part.ids for part in parts), []))[train],
-        groups=group,
+        groups=groups,
+        groups_test=groups_test,
         notes=[
             *(f"{part.file.name}: {part.note}" for part in parts if part.note),
             *doubts(names, labels),
-            *note_groups(group, both),
+            *notes,
         ],
         layout=LAYOUTS[0],
     )

@@ -271,6 +271,7 @@ def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> 
         paths=None if data.paths is None else np.asarray(data.paths)[kept],
         fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
         groups=None if data.groups is None else data.groups[kept],
+        groups_test=None if data.groups_test is None else data.groups_test[kept_test],
         y_train_true=None,
         observed=True,
         remember=lambda name, compute: compute(),

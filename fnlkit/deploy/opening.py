@@ -74,7 +74,7 @@ def open_site(config: dict[str, Any], node: dict[str, Any]) -> tuple[NodeObjects
     tested, test_labels = held_out_labels(node["memory"], data, task.names[number])
     groups = data.groups
     if task.name == "evaluate" and len(tested):  # held-out samples, which no model was trained on
-        train, held, labels, reviewed, groups = test, tested, test_labels, None, None
+        train, held, labels, reviewed, groups = test, tested, test_labels, None, data.groups_test
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
     inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
     network = network_of(plan, task, shape)

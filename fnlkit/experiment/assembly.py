@@ -170,7 +170,7 @@ def digest_of_federation(federation: Federation) -> str:
     """Return a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
     total = hashlib.sha256(str(federation.classes).encode())
     arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
-    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label")}
+    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label", "group")}
     for name, values in arrays.items():
         if values is not None:
             values = np.ascontiguousarray(values).astype(np.int64)

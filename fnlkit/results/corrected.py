@@ -26,7 +26,15 @@ LEAST = 0.5
 
 
 def correct_scores(
-    counts: np.ndarray, T: np.ndarray, level: ArrayLike, low: ArrayLike, high: ArrayLike, *, seed: int = 0
+    counts: np.ndarray,
+    T: np.ndarray,
+    level: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    seed: int = 0,
+    independence: ArrayLike = 1.0,
+    together: float = 1.0,
 ) -> dict[str, Any] | None:
     """Return estimated scores of a model's predictions on true labels, over all sites and by site.
 
@@ -45,6 +53,10 @@ def correct_scores(
     level, low, high : (N,)
         Share of wrong labels, with an interval.
     seed : int
+    independence : float or (N,)
+        Independent observations per sample of each site (fnlkit.datasets.groups.effective_size); the bootstrap draws as many.
+    together : float
+        The same of all samples together, for the exact interval.
 
     Returns
     -------
@@ -55,7 +67,7 @@ def correct_scores(
     """
     counts, T = np.asarray(counts, np.float64), np.asarray(T, np.float64)
     level, low, high = (np.asarray(v, np.float64) for v in (level, low, high))
-    sizes = counts.sum((1, 2))
+    sizes, per = counts.sum((1, 2)), np.broadcast_to(independence, len(counts))
     if not sizes.sum() or np.diagonal(T, axis1=1, axis2=2)[sizes > 0].min() < 1 - MOST:
         return None
     rng, N, C = stream(seed, "corrected"), len(counts), counts.shape[1]
@@ -64,12 +76,13 @@ def correct_scores(
     point = np.zeros((N, C, C))
     for k in np.flatnonzero(sizes):
         point[k] = undone(counts[k], T[k])
-        drawn = rng.multinomial(int(sizes[k]), (counts[k] / sizes[k]).ravel(), DRAWS).reshape(DRAWS, C, C)
+        number = max(1, round(sizes[k] * per[k]))
+        drawn = rng.multinomial(number, (counts[k] / sizes[k]).ravel(), DRAWS).reshape(DRAWS, C, C) * (sizes[k] / number)
         step = np.where(z < 0, level[k] - low[k], high[k] - level[k]) / 1.96
         again[:, k] = undone(drawn, scale_matrix(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
     value, spread = figures(point.sum(0)), figures(again.sum(1))
-    rows = np.maximum(point.sum(0).sum(1), 0)
-    out = {"share": _range(value["share"], spread["share"], sizes.sum())}
+    rows = np.maximum(point.sum(0).sum(1), 0) * together
+    out = {"share": _range(value["share"], spread["share"], sizes.sum() * together)}
     out["per_class"] = [_range(*one) for one in zip(value["per_class"], spread["per_class"].T, rows, strict=True)]
     known = [one for one in out["per_class"] if one]
     for name in ("macro_f1", "balanced"):
@@ -78,7 +91,7 @@ def correct_scores(
             _, low, high = np.mean(known, 0)
             out[name] = out[name][0], float(min(low, out[name][1])), float(max(high, out[name][2]))
     shares = [(figures(point[k])["share"], figures(again[:, k])["share"]) if sizes[k] else None for k in range(N)]
-    out["sites"] = [one and _range(*one, sizes[k]) for k, one in enumerate(shares)]
+    out["sites"] = [one and _range(*one, sizes[k] * per[k]) for k, one in enumerate(shares)]
     return out
 
 

@@ -7,6 +7,7 @@ labels: a data set's declared truth, simulated noise, or gold samples.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,16 @@ import torch
 
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import Trained, load_trained
 from fnlkit.kernels.scores import confusion
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures
+
+# End of the name of an interval of samples with groups.
+COUNTED = ", a group counts as one observation"
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -51,35 +56,75 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     trained = load_trained(run, dataset)
     federation, classes, out = run.federation(), int(run.meta["classes"]), {}
+    groups = federation.extra.get("group")
     names = federation.names
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
-        out["test"] = {"measures": "accuracy" if verified else "agreement", **summarize_counts(counts[None], wilson, "Wilson")}
+        share = Independence.of(dataset.groups_test)
+        scores = summarize_counts(counts[None], wilson, "Wilson", independence=share)
+        out["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
     positions = held_out_positions(federation)
     if len(positions):
         predicted = predictions(trained, positions)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
-        out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names)}
-        if (found := estimate_agreement(run, counts, names)) is not None:
+        share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
+        out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names, share)}
+        if (found := estimate_agreement(run, counts, names, share)) is not None:
             out["estimated"] = found
         if (found := by_reviews(federation, positions, predicted, owner)) is not None:
             out["reviewed"] = found
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
-            out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names)}
+            out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names, share)}
     gold = federation.extra.get("gold_label", np.zeros(0))
     if (gold >= 0).any():
         positions = np.flatnonzero(gold >= 0)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(gold[positions], predictions(trained, positions), owner, len(federation), classes)
-        out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
+        share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
+        called = "Clopper-Pearson, exact" if groups is None else "Clopper-Pearson"
+        out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, called, names, share)}
     return out
 
 
+@dataclass(frozen=True)
+class Independence:
+    """Independent observations per sample, above 0 to 1: all samples of a group, such as a patient, count as one.
+
+    Attributes
+    ----------
+    total : float
+    sites : float (N,)
+    groups : int or None
+        Number of groups; None if no samples belong together.
+    """
+
+    total: float = 1.0
+    sites: np.ndarray | None = None
+    groups: int | None = None
+
+    @classmethod
+    def of(cls, groups: np.ndarray | None, owner: np.ndarray | None = None, clients: int = 1) -> "Independence":
+        """Return the Independence of samples by their groups (n,) and sites (n,)."""
+        if groups is None:
+            return cls()
+        parts = [groups if owner is None else groups[owner == k] for k in range(clients)]
+        sites = np.array([effective_size(part) / max(1, len(part)) for part in parts])
+        return cls(effective_size(groups) / max(1, len(groups)), np.where(sites > 0, sites, 1.0), len(np.unique(groups)))
+
+    def of_site(self, k: int) -> float:
+        """Return the observations per sample of a site."""
+        return 1.0 if self.sites is None else float(self.sites[k])
+
+
 def summarize_counts(
-    counts: np.ndarray, interval: Callable[..., Any], called: str, names: list[str] | None = None
+    counts: np.ndarray,
+    interval: Callable[..., Any],
+    called: str,
+    names: list[str] | None = None,
+    independence: Independence | None = None,
 ) -> dict[str, Any]:
     """Return shares of counts (N, C, C) by label and prediction, as plain values.
 
@@ -91,41 +136,51 @@ def summarize_counts(
         The interval's name.
     names : list of str, optional
         Names of the sites. Default: no results by site.
+    independence : Independence, optional
+        Default: samples are independent.
     """
-    total = counts.sum(0)
+    total, per = counts.sum(0), independence or Independence()
     found, hits = figures(total), np.trace(counts, axis1=1, axis2=2)
-    low, high = interval(hits.sum(), counts.sum())
+    low, high = interval(hits.sum() * per.total, counts.sum() * per.total)
     sites = []
     for k, each in enumerate(counts if names else []):
         if names and each.sum():
-            a, b = interval(hits[k], each.sum())
+            a, b = interval(hits[k] * per.of_site(k), each.sum() * per.of_site(k))
             own = figures(each)
             sites.append({
                 "site": names[k], "samples": int(each.sum()), "share": float(own["share"]),
                 "low": float(a), "high": float(b), "macro_f1": float(own["macro_f1"]), "balanced": float(own["balanced"]),
             })  # fmt: skip
+    grouped = {} if per.groups is None else {"groups": per.groups}
     return {
-        "samples": int(total.sum()), "share": float(found["share"]), "low": float(low), "high": float(high),
-        "interval": f"95 %, {called}", "macro_f1": float(found["macro_f1"]), "balanced": float(found["balanced"]),
-        "per_class": [None if np.isnan(v) else float(v) for v in found["per_class"]], "sites": sites, "confusion": total,
+        "samples": int(total.sum()), **grouped, "share": float(found["share"]), "low": float(low), "high": float(high),
+        "interval": f"95 %, {called}{per.groups and COUNTED or ''}", "macro_f1": float(found["macro_f1"]),
+        "balanced": float(found["balanced"]), "per_class": [None if np.isnan(v) else float(v) for v in found["per_class"]],
+        "sites": sites, "confusion": total,
     }  # fmt: skip
 
 
-def estimate_agreement(run: "Run", counts: np.ndarray, names: Sequence[str]) -> dict[str, Any] | None:
+def estimate_agreement(
+    run: "Run", counts: np.ndarray, names: Sequence[str], independence: Independence | None = None
+) -> dict[str, Any] | None:
     """Return the agreement with the other sites' labels, estimated from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
     if not all(name in run.truth for name in needed):
         return None
-    found = correct_scores(counts, *(run.truth[name] for name in needed), seed=run.settings["seed"])
+    per = independence or Independence()
+    shares = np.array([per.of_site(k) for k in range(len(counts))])
+    evidence = [run.truth[name] for name in needed]
+    found = correct_scores(counts, *evidence, seed=run.settings["seed"], independence=shares, together=per.total)
     if found is None:
         return None
     sites = [{"site": name, **_to_range(one)} for name, one in zip(names, found["sites"], strict=True) if one]
-    out = {"measures": MEASURES, "samples": int(counts.sum()), **_to_range(found["share"])}
+    grouped = {} if per.groups is None else {"groups": per.groups}
+    out = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(found["share"])}
     for name in ("macro_f1", "balanced"):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
     out["per_class"] = [one and _to_range(one) for one in found["per_class"]]
     return out | {
-        "interval": "95 %, bootstrap over samples and noise levels, not below Clopper-Pearson",
+        "interval": f"95 %, bootstrap over samples and noise levels, not below Clopper-Pearson{per.groups and COUNTED or ''}",
         "sites": sites,
         "assumes": list(ASSUMES),
     }

@@ -126,6 +126,24 @@ def test_npz_npy_and_an_npz_per_site_have_groups(tmp_path):
     assert len(np.unique(data.groups)) == 2 * 20 and divided(data.groups, np.arange(n // 2), np.arange(n // 2, n)) == 0
 
 
+def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
+    rows = "".join(f"p{i // 4},{i},{'ab'[i % 2]},{'test' if i < 12 else 'train'}\n" for i in range(40))
+    (tmp_path / "a.csv").write_text("patient,age,label,split\n" + rows)
+    table = datasets.load(tmp_path / "a.csv")
+    arrays = {"x": np.zeros((40, 2), np.float32), "y": np.arange(40) % 2, "groups": np.arange(40) // 4}
+    parts = {f"{name}_{part}": values[rows] for name, values in arrays.items()
+             for part, rows in (("train", slice(12, None)), ("test", slice(12)))}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **parts)
+    for data in (table, datasets.load(tmp_path / "a.npz")):
+        assert [len(np.unique(groups)) for groups in (data.groups, data.groups_test)] == [7, 3]
+        assert not np.intersect1d(data.groups, data.groups_test).size and not any("too good" in note for note in data.notes)
+    np.savez(tmp_path / "b.npz", **parts | {"groups_test": np.arange(12)})
+    assert any("7 groups have" in note and "too good" in note for note in datasets.load(tmp_path / "b.npz").notes)
+    np.savez(tmp_path / "b.npz", **parts | {"groups_test": np.arange(11)})
+    with pytest.raises(InputError, match="`groups_test`"):
+        datasets.load(tmp_path / "b.npz")
+
+
 def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
     y = LABELS.copy()
     y[::3] = -1

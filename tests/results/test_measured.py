@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+import fnlkit
 from benchmarks.agreement import coverage, matrix
-from fnlkit.estimators.intervals import clopper_pearson
+from fnlkit import datasets
+from fnlkit.artifacts.run import Run
+from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
+from fnlkit.results.measured import Independence, measure_run, summarize_counts
 
 
 def test_figures_by_hand():
@@ -74,3 +78,49 @@ def test_an_estimate_that_shared_errors_mislead_is_not_called_accuracy():
     assert found["share"][1] > 0.95 > (labels == true).mean() + 0.3
     assert "accuracy" not in MEASURES and "other sites" in MEASURES
     assert ASSUMES[0].startswith("most sites are nearly clean")
+
+
+def test_a_group_counts_as_one_observation():
+    """Ten groups of five and ten of one: 60 samples are 60^2 / (10 * 25 + 10) = 13.85 observations."""
+    groups = np.concatenate([np.repeat(np.arange(10), 5), np.arange(10, 20)])
+    owner = np.repeat([0, 1], [50, 10])
+    share = Independence.of(groups, owner, 2)
+    assert share.groups == 20 and share.total * 60 == pytest.approx(3600 / 260)
+    assert share.sites.tolist() == [pytest.approx(0.2), 1.0]
+    counts = np.array([[[30, 10], [0, 10]], [[5, 5], [0, 0]]])
+    found = summarize_counts(counts, wilson, "Wilson", ["a", "b"], share)
+    assert np.allclose((found["low"], found["high"]), wilson(45 * share.total, 60 * share.total))
+    assert np.allclose([found["sites"][0][name] for name in ("low", "high")], wilson(8, 10))
+    assert found["groups"] == 20 and "group" in found["interval"] and found["share"] == 0.75
+    alone = summarize_counts(counts, wilson, "Wilson", ["a", "b"])
+    assert "groups" not in alone and alone["interval"] == "95 %, Wilson" and alone["high"] < found["high"]
+
+
+def test_the_estimated_agreement_with_groups_has_a_wider_interval():
+    counts, T = np.array([[[400.0, 60], [40, 500]]]), matrix(0.1, 2)[None]
+    plain, grouped = (
+        correct_scores(counts, T, [0.1], [0.1], [0.1], independence=share, together=share)["share"] for share in (1.0, 0.1)
+    )
+    width = [high - low for _, low, high in (plain, grouped)]
+    assert plain[0] == grouped[0] and 2.5 < width[1] / width[0] < 4  # sqrt(10) = 3.2
+
+
+def test_the_evaluation_of_a_run_states_the_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 9, 120)
+    y = rng.integers(0, 2, 120).repeat(sizes)
+    x = (y[:, None] + rng.normal(size=(120, 3)).repeat(sizes, 0) + 0.1 * rng.normal(size=(len(y), 3))).astype(np.float32)
+    groups = np.arange(120).repeat(sizes)
+    test = groups >= 100
+    np.savez(tmp_path / "a.npz", x_train=x[~test], y_train=y[~test], groups_train=groups[~test], x_test=x[test],
+             y_test=y[test], groups_test=groups[test])  # fmt: skip
+    fed = fnlkit.partition(tmp_path / "a.npz", clients=4, holdout=0.3, say=None)
+    run = fnlkit.train(fed, rounds=1, fraction=1.0, model="mlp(hidden=4)", say=None, engine="sequential")
+    run.write(tmp_path / "run.pt")
+    found = measure_run(Run.read(tmp_path / "run.pt"), datasets.load(tmp_path / "a.npz"))
+    held = np.concatenate(fed.held_out)
+    assert found["held_out"]["groups"] == len(np.unique(groups[held])) and found["test"]["groups"] == 20
+    n = np.unique(groups[held], return_counts=True)[1]
+    hits = found["held_out"]["share"] * n.sum()
+    scale = n.sum() / (n**2).sum()
+    assert np.allclose([found["held_out"][name] for name in ("low", "high")], wilson(hits * scale, n.sum() * scale))
