@@ -1,15 +1,21 @@
 """CPU and wall seconds of short commands, of compiling and loading kernels, and the heavy libraries that each imports.
 
-    python -m benchmarks.startup [--repeats 5] [--only TEXT ...] [--python OTHER/bin/python]
+    python -m benchmarks.startup [--repeats 5] [--only TEXT ...] [--against COMMIT] [--busy]
+    python -m benchmarks.startup --all
     python -m benchmarks.startup --readme
+
+Without --all, only the commands of README's pipe and audit, report and plot run.
 
 Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  The
 first use of a method runs with an empty cache of compiled kernels.  CPU seconds are user plus system time with quartiles,
-wall seconds the median.  With --python an older installation runs in turn with this one.  --readme runs the first command of
-README.md in a clone of the repository and a new virtual environment, and prints its parts.
+wall seconds the median.  With --against an older commit of the repository runs in turn with this one, with the same installed
+packages, and the ratio of the medians is printed.  --busy runs each command alone and beside a busy process on one of two
+cores, and prints the ratio.  --readme runs the first command of README.md in a clone of the repository and a new virtual
+environment, and prints its parts.  Bytecode is written and read as users do, whatever PYTHONDONTWRITEBYTECODE is here.
 """
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -22,22 +28,31 @@ from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).parent.parent
+PIPE = [
+    "partition -o clean.npz",
+    "inject-noise clean.npz -o noisy3.npz",
+    "estimate-noise noisy.npz -o judged3.npz",
+    "estimate-noise noisy.npz --estimator confident -o judged4.npz",
+    "train noisy.npz -o run4.pt",
+    "evaluate run.pt",
+    "audit noisy.npz -o audited.npz",
+    "report run.pt -o report.html",
+    "plot accuracy run.pt -o curves.svg",
+]
 WORK = [
     "partition --clients 4 -o fed2.npz",
     "inject-noise fed.npz -o noisy2.npz",
     "estimate-noise fed.npz --embeddings emb.npz -o judged2.npz",
     "train fed.npz --rounds 2 -o run2.pt",
     "train fed.npz --rounds 2 --engine workers --workers 4 --fraction 1 -o run3.pt",
-    "evaluate run.pt",
     "review suspects judged.npz -o suspects.csv",
     "review export judged.npz --client 1 --budget 5 -o review",
     "review import judged.npz decisions.csv -o reviewed.npz",
     "correct judged.npz -o corrected.npz",
     "consensus fed.npz people.csv -o agreed.npz",
-    "report run.pt -o report.html",
     "plot partition fed.npz -o partition.svg",
     "plot noise judged.npz -o noise.svg",
-    "plot accuracy run.pt -o curves.svg",
     "watch run.metrics.jsonl --once",
     "reproduce",
     "reproduce regimes --dry-run",
@@ -131,6 +146,8 @@ def prepare(folder):
 
     noisy = fnlkit.inject_noise(fnlkit.partition("digits", clients=4, say=None), say=None)
     fnlkit.save(noisy, folder / "fed.npz")
+    fnlkit.save(fnlkit.inject_noise(fnlkit.partition("digits", say=None), say=None), folder / "noisy.npz")
+    fnlkit.save(fnlkit.partition("digits", say=None), folder / "clean.npz")
     vectors = np.random.default_rng(0).random((len(noisy.given), 8), np.float32)
     fnlkit.save(fnlkit.estimate_noise(noisy, "knn", embeddings=vectors, say=None), folder / "judged.npz")
     fnlkit.export_review(fnlkit.load(folder / "judged.npz"), 1, folder / "page", budget=5, say=None)
@@ -140,12 +157,13 @@ def prepare(folder):
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
     np.save(folder / "samples.npy", np.zeros((3, 8, 8, 1), np.uint8))
     for line in ("embed fed.npz --backbone pca(dim=8) -o emb.npz", "train fed.npz --rounds 2 -o run.pt"):
-        once(sys.executable, RUN, line.split(), folder)
+        once(None, RUN, line.split(), folder)
 
 
-def once(python, code, arguments, folder):
-    """Return (CPU seconds, wall seconds, imported libraries) of a process."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"}
+def once(root, code, arguments, folder):
+    """Return (CPU seconds, wall seconds, imported libraries) of a process with the fnlkit of a folder, or the installed one."""
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | ({"PYTHONPATH": root} if root else {})
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in ("review", "demo", "runs", "no-kernels"):
         shutil.rmtree(folder / name, ignore_errors=True)  # commands that write a folder require a new one
     if arguments[-1:] == ["first.pt"]:
@@ -153,7 +171,7 @@ def once(python, code, arguments, folder):
     with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [python, "-c", code, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+            [sys.executable, "-c", code, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode, wall = os.waitstatus_to_exitcode(status), time.perf_counter() - began
@@ -169,10 +187,9 @@ def once(python, code, arguments, folder):
 
 def readme():
     """Print the CPU and wall seconds of the parts of README's first command in a new environment."""
-    root = Path(__file__).parent.parent
-    line = next(line for line in (root / "README.md").read_text().splitlines() if line.startswith("pip install "))
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("pip install "))
     with tempfile.TemporaryDirectory() as name:
-        subprocess.run(["git", "clone", "-q", str(root), f"{name}/fnlkit"], check=True)
+        subprocess.run(["git", "clone", "-q", str(ROOT), f"{name}/fnlkit"], check=True)
         subprocess.run([sys.executable, "-m", "venv", f"{name}/venv"], check=True)
         environment = os.environ | {"PATH": f"{name}/venv/bin{os.pathsep}{os.environ['PATH']}"}
         environment.pop("NUMBA_CACHE_DIR", None)
@@ -187,20 +204,41 @@ def readme():
             )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
-    parser.add_argument("--readme", action="store_true", help="run only the first command of README.md, installation included")
-    parser.add_argument("--python", help="interpreter of an older installation, for further columns")
-    options = parser.parse_args()
-    if options.readme:
-        readme()
-        return
-    pythons = [*([options.python] if options.python else []), sys.executable]
-    print(f"median of {options.repeats} processes (quartiles)" + (": older, this" if options.python else ""))
-    print(f"{'':52}" + f"{'CPU s':21}{'wall s':8}{'imports':28}" * len(pythons))
-    rows = [(f"kernels of {name}, from the cache", LOAD.replace("{STEPS}", code), []) for name, code in STEPS.items()]
+@contextlib.contextmanager
+def older(commit):
+    """Unpack a commit of this repository so that PYTHONPATH makes it importable, and yield the folder."""
+    with tempfile.TemporaryDirectory() as name:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", name], input=archive, check=True)
+        for inner in ("cli", "data"):  # as setup.py maps them
+            os.symlink(f"../{inner}", f"{name}/fnlkit/{inner}")
+        yield name
+
+
+@contextlib.contextmanager
+def busy():
+    """Keep the first of the allowed cores busy with another process."""
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure(root, code, arguments, folder, beside=contextlib.nullcontext):
+    with beside():
+        return once(root, code, arguments, folder)
+
+
+def listed(everything):
+    """Return the rows (label, code, arguments)."""
+    rows = [(f"fnlkit {line}", RUN, line.split()) for line in PIPE]
+    if not everything:
+        return rows
+    rows += [(f"kernels of {name}, from the cache", LOAD.replace("{STEPS}", code), []) for name, code in STEPS.items()]
     rows += [("kernels of both networks, from the cache", LOAD.replace("{STEPS}", "\n".join(STEPS.values())), [])]
     rows += [
         ("import fnlkit", "import sys, fnlkit\nprint('imports:', *{'torch', 'numba'} & {*sys.modules}, file=sys.stderr)", [])
@@ -208,19 +246,51 @@ def main():
     rows += [(f"first use: fnlkit {line}", RUN, line.split()) for line in FIRST]
     rows += [(f"fnlkit {line}", RUN, line.split()) for line in WORK]
     rows += [(label, code, ["reproduce", "short.toml", "-o", "runs"] if code is RUN else []) for label, code in LOOPS.items()]
-    rows += [(f"fnlkit {' '.join(words)} --help", RUN, [*words, "--help"]) for words in commands_with_help()]
-    with tempfile.TemporaryDirectory() as name:
-        prepare(Path(name))
-        for label, code, arguments in rows:
+    return rows + [(f"fnlkit {' '.join(words)} --help", RUN, [*words, "--help"]) for words in commands_with_help()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
+    parser.add_argument("--all", action="store_true", help="run every command, the help pages, and loading of kernels")
+    parser.add_argument("--readme", action="store_true", help="run only the first command of README.md, installation included")
+    parser.add_argument("--against", metavar="COMMIT", help="commit that runs in turn with this one, for a ratio")
+    parser.add_argument("--busy", action="store_true", help="run each command also beside a busy process, for a ratio")
+    options = parser.parse_args()
+    if options.readme:
+        readme()
+        return
+    if options.against and options.busy:
+        parser.error("--against and --busy are two measurements; write one of them")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        columns = {"this": (None, contextlib.nullcontext)}
+        if options.against:
+            columns = {options.against: (stack.enter_context(older(options.against)), contextlib.nullcontext)} | columns
+        if options.busy:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+            columns = {"alone": columns["this"], "beside a busy process": (None, busy)}
+        print(f"median of {options.repeats} processes (quartiles): {', then '.join(columns)}")
+        print(f"{'':52}" + f"{'CPU s':21}{'wall s':8}{'imports':28}" * len(columns) + ("ratio" if len(columns) > 1 else ""))
+        prepare(folder)
+        for label, code, arguments in listed(options.all or options.only != [""]):
             if not any(text in label for text in options.only):
                 continue
-            found = [[once(python, code, arguments, Path(name)) for python in pythons] for _ in range(options.repeats)]
-            cells = []
-            for column in zip(*found, strict=True):
+            for root, _ in columns.values():  # bytecode and kernels are compiled by an earlier use
+                once(root, code, arguments, folder)
+            samples = [
+                [measure(root, code, arguments, folder, beside) for root, beside in columns.values()]
+                for _ in range(options.repeats)
+            ]
+            cells, medians = [], []
+            for column in zip(*samples, strict=True):
                 low, middle, high = statistics.quantiles([cpu for cpu, _, _ in column], n=4)
                 wall = statistics.median(wall for _, wall, _ in column)
                 cells.append(f"{f'{middle:5.2f} ({low:.2f}-{high:.2f})':21}{wall:5.2f}   {column[0][2]:28}")
-            print(f"{label:52}" + "".join(cells).rstrip(), flush=True)
+                medians.append(middle)
+            ratio = f"{medians[1] / medians[0]:5.2f}" if len(medians) > 1 else ""
+            print(f"{label:52}" + "".join(cells) + ratio, flush=True)
 
 
 if __name__ == "__main__":

@@ -386,6 +386,13 @@ def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None
     return where / f"{spec.name}{suffix}"
 
 
+def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os.PathLike[str] | None:
+    """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
+    if chosen is not None:
+        return None if chosen == "none" else chosen
+    return sibling_path(dataset, ".ledger")
+
+
 def new_samples(like: Any, source: str, *, unlabeled: bool = False) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data

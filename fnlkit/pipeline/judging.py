@@ -16,7 +16,7 @@ from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.artifacts.shown import Facts, frame, html_table, plain
-from fnlkit.datasets.loading import to_dataset
+from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
 from fnlkit.pipeline.types import FilePath, Model, Samples, Say
@@ -208,7 +208,6 @@ def evaluate(
     np.int64(359)
     """
     from fnlkit.experiment.network import needs_of
-    from fnlkit.pipeline.training import ledger_path
     from fnlkit.results.cross_site import cross_site as sites_beside
     from fnlkit.results.measured import measure_run
 

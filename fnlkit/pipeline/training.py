@@ -11,9 +11,8 @@ from typing import Any
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components import presets
 from fnlkit.components.options import keywords_of, pick
-from fnlkit.datasets import sibling_path
 from fnlkit.datasets.features import open_embeddings, with_features
-from fnlkit.datasets.loading import to_dataset
+from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.experiment.crossfit import make_experiment
@@ -162,13 +161,6 @@ class _PrintedNotes:
         self.notes.update()
         if self.on_round:
             self.on_round(row)
-
-
-def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os.PathLike[str] | None:
-    """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
-    if chosen is not None:
-        return None if chosen == "none" else chosen
-    return sibling_path(dataset, ".ledger")
 
 
 def _preset(name, given, say):
