@@ -122,3 +122,25 @@ def respond(labels, keep, uniforms, classes):
         others = [c for c in range(classes) if c != y]
         out.append(y if first < keep else others[int(second * len(others))])
     return np.array(out, int)
+
+
+def dawid_skene(votes, classes, rounds, prior):
+    """Expectation maximization by its formulas (Dawid and Skene 1979), from the shares of votes."""
+    m, people = votes.shape
+    cast = [[(a, int(votes[i, a])) for a in range(people) if votes[i, a] >= 0] for i in range(m)]
+    q = np.array([[sum(label == t for _, label in row) / len(row) for t in range(classes)] for row in cast])
+    for _ in range(rounds):
+        counts = np.zeros((people, classes, classes)) + prior * np.eye(classes)
+        for i, row in enumerate(cast):
+            for a, label in row:
+                counts[a, :, label] += q[i]
+        total = counts.sum(2, keepdims=True)
+        error = np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / classes)
+        share = q.mean(0)
+        before, q = q, np.empty_like(q)
+        for i, row in enumerate(cast):
+            likely = [share[t] * math.prod(error[a, t, label] for a, label in row) for t in range(classes)]
+            q[i] = np.array(likely) / sum(likely)
+        if np.abs(q - before).max() < 1e-6:
+            break
+    return q, error, share

@@ -35,7 +35,7 @@ def _power_of_two(typingctx, exponent):
 
 
 @inline
-def _exp(x):
+def exp_negative(x):
     """Return exp(x) for x <= 0, with vector instructions in a loop; calls of `math.exp` would take most of the time."""
     x = max(x, -700.0)
     whole = np.floor(x / math.log(2) + 0.5)
@@ -59,7 +59,7 @@ def _layer_slope(p, labels, weights, out, slope):
             high[i] = max(high[i], out[k, i])
     for k in range(classes):
         for i in range(n):
-            out[k, i] = _exp(out[k, i] - high[i])
+            out[k, i] = exp_negative(out[k, i] - high[i])
             total[i] += out[k, i]
     for i in range(n):
         total[i] = 1 / (total[i] * n)

@@ -13,7 +13,7 @@ import numpy as np
 from fnlkit import kernels
 from fnlkit._kernels._compile import cache_folders
 from fnlkit.errors import WorkStopped
-from fnlkit.kernels import annotator, fused, learning, mixture, neighbors
+from fnlkit.kernels import annotator, dawid_skene, fused, learning, mixture, neighbors
 
 
 def compile_kernels() -> dict[str, object]:
@@ -81,6 +81,7 @@ def _call_numerical(real):
     learning.learn_matrix("layer", np.eye(2), probs, labels, rate=0.1, steps=1)
     mixture.gaussians(probs)
     annotator.fit_annotator(probs, labels, np.eye(2), strength=1.0, steps=1)
+    dawid_skene.dawid_skene([0, 0, 1, 1], [0, 1, 0, 1], labels, size=2, people=2, classes=2, rounds=1)
     # `knn_vote` searches more than 4,096 samples with an index.
     neighbors.vote_by_index(probs, labels, np.zeros(0, np.int64), 2, 2, False, np.zeros(4), 1)
 

@@ -1,7 +1,4 @@
-"""Combine several annotators' votes into a label per sample, and measure their agreement.
-
-Dawid, Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm. Applied Statistics 1979.
-"""
+"""Combine several annotators' votes into a label per sample, and measure their agreement."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError
-from fnlkit.review.rater_agreement import fleiss, krippendorff
+from fnlkit.kernels.dawid_skene import DawidSkene, dawid_skene
+from fnlkit.review.rater_agreement import count_votes, fleiss, krippendorff
 from fnlkit.review.suspects import find_reviewed
 from fnlkit.review.votes import to_votes
 
@@ -150,7 +148,7 @@ def _decide(votes, classes, method, probabilities):
     if method == "majority":
         return shares(votes, classes)
     if method == "dawid-skene":
-        return dawid_skene(votes, classes)[0]
+        return infer(votes, classes).posterior
     if probabilities is None:
         raise InputError(
             "crowdlab combines votes with a model's probabilities; write `probabilities=FILE`, or `method='dawid-skene'`"
@@ -198,44 +196,17 @@ def expected_shares(votes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
     return np.where(number > 0, right / np.maximum(number, 1), np.nan)
 
 
+def infer(votes: np.ndarray, classes: int) -> DawidSkene:
+    """Return the DawidSkene of votes (m, A), -1 for no vote; each sample needs a vote."""
+    sample, annotator = np.nonzero(votes >= 0)
+    sizes = {"size": len(votes), "people": votes.shape[1], "classes": classes}
+    return dawid_skene(sample, annotator, votes[sample, annotator], **sizes)
+
+
 def shares(votes: np.ndarray, classes: int) -> np.ndarray:
     """Return the share of each class (m, C) among the votes (m, A) of a sample; each sample needs a vote."""
-    counts = (votes[:, :, None] == np.arange(classes)).sum(1)
+    counts = count_votes(votes, classes)
     return counts / counts.sum(1, keepdims=True)
-
-
-def dawid_skene(
-    votes: np.ndarray, classes: int, *, rounds: int = 200, prior: float = 0.1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (posterior (m, C), error rates (A, C, C), class shares (C,)) by expectation maximization.
-
-    Annotator a gives label l to a sample of class t with probability error[a, t, l], independently of the others.  The
-    iteration starts from the shares of votes. Each row of error rates receives `prior` additional right labels, so that an
-    annotator with few votes is assumed to be reliable.
-
-    Parameters
-    ----------
-    votes : int (m, A)
-        -1 for no vote; at least one vote per sample.
-    classes : int
-    rounds : int
-        Ends earlier when no value changes by 1e-6.
-    prior : float >= 0
-    """
-    cast = (votes[:, :, None] == np.arange(classes)).astype(np.float64)
-    posterior = shares(votes, classes)
-    for _ in range(rounds):
-        error = np.einsum("mt,mal->atl", posterior, cast) + prior * np.eye(classes)
-        total = error.sum(2, keepdims=True)
-        error = np.where(total > 0, error / np.where(total > 0, total, 1), 1 / classes)
-        share = posterior.mean(0)
-        log = np.log(np.maximum(share, 1e-300)) + np.einsum("mal,atl->mt", cast, np.log(np.maximum(error, 1e-300)))
-        new = np.exp(log - log.max(1, keepdims=True))
-        new /= new.sum(1, keepdims=True)
-        moved, posterior = np.abs(new - posterior).max(), new
-        if moved < 1e-6:
-            break
-    return posterior, error, share
 
 
 class _Unfit(ValueError):

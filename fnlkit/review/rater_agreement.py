@@ -20,7 +20,7 @@ def krippendorff(votes: np.ndarray, classes: int) -> float | None:
     Krippendorff 2011, Computing Krippendorff's alpha-reliability, section C.  The result does not depend on the order of
     samples and annotators.
     """
-    counts = _count(votes, classes)
+    counts = count_votes(votes, classes)
     counts = counts[counts.sum(1) > 1]
     many = counts.sum(1)
     total = int(many.sum())
@@ -39,7 +39,7 @@ def fleiss(votes: np.ndarray, classes: int) -> float | None:
 
     It requires the same number of votes for each sample, two or more, and votes of two classes.
     """
-    counts = _count(votes, classes)
+    counts = count_votes(votes, classes)
     many = counts.sum(1)
     if not len(many) or many.min() != many.max() or many[0] < 2 or (counts.sum(0) > 0).sum() < 2:
         return None
@@ -48,8 +48,15 @@ def fleiss(votes: np.ndarray, classes: int) -> float | None:
     return float((seen - chance) / (1 - chance))
 
 
-def _count(votes, classes):
-    """Return the numbers of votes (m, C) by sample and class."""
+def count_votes(votes: np.ndarray, classes: int) -> np.ndarray:
+    """Return the numbers of votes (m, C) int64 by sample and class.
+
+    Parameters
+    ----------
+    votes : int (m, A)
+        -1 for no vote.
+    classes : int
+    """
     counts = np.zeros((len(votes), classes), np.int64)
     sample, annotator = np.nonzero(votes >= 0)
     np.add.at(counts, (sample, votes[sample, annotator]), 1)
