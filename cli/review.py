@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import TASKS, Federation
@@ -136,16 +137,17 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
         decisions = f"{printable(out.names[last.client])}: {decisions}" if len(new) > 1 else decisions
         console().print(f"{decisions}; share of labels that people would change: {_interval(last.level)} before the "
                         f"review, {_interval(last.after)} after it", soft_wrap=True)  # fmt: skip
-        for line in describe_list(last):
+        for line in describe_list(last, out):
             console().print(line, soft_wrap=True)
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)
 
 
-def describe_list(review: Review, command: str = "fnlkit correct --list") -> Iterator[str]:
+def describe_list(review: Review, federation: Federation, command: str = "fnlkit correct --list") -> Iterator[str]:
     """Yield lines about the list of a review with a guarantee."""
-    from fnlkit.review.designs import statement
+    from fnlkit.datasets.groups import count_groups
+    from fnlkit.review.designs import statement, statement_on_groups
 
     found = review.guarantee
     if found is None:
@@ -155,6 +157,9 @@ def describe_list(review: Review, command: str = "fnlkit correct --list") -> Ite
         yield f"no list: no prefix of the candidates has few enough right labels ({how}); review more, or allow a larger share"
         return
     yield f"list of {statement(len(found.listed), found.q, found.confidence)} ({how}); `{command}` applies it"
+    if "group" in federation.extra:
+        count = count_groups(federation, np.array(found.listed, np.int64))
+        yield statement_on_groups(len(found.listed), count, found.q, found.confidence)
     if found.together.labels > len(found.listed):
         together = found.together
         yield f"all lists of this site together: {statement(together.labels, together.q, together.confidence)}"

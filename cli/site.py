@@ -218,7 +218,7 @@ def review(
 
     found = labels.review_imported(memory, federation, change)
     last = read_reviews(found)[-1]
-    for line in describe_list(last, "fnlkit site review --list"):
+    for line in describe_list(last, found, "fnlkit site review --list"):
         console().print(line, soft_wrap=True)
     if listed:
         facts = found.meta["corrections"][-1]

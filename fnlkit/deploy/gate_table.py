@@ -148,7 +148,7 @@ def _of_audit(plan, task):
     visits = RUNS * task.judging.folds * task.judging.audit_rounds
     yield _training(task, ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
     yield from (Row("audit", name, (), visits) for name in sorted(_losses()))
-    yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
+    yield row("review.site:describe", "class_counts", "observations", "review_counts", "review_terms")
     yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
     whole = Limit("a whole number from 4", lambda v: type(v) is int and v >= 4)
     yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST, different=DIFFERENT,

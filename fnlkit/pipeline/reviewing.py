@@ -12,6 +12,7 @@ from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
+from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
@@ -174,6 +175,12 @@ def export_review(
         given = None if of_class is None else class_of(federation, of_class)
         options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates, "given": given}
         chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
+        if say and "group" in federation.extra and chosen.candidates is not None:
+            count = count_groups(federation, chosen.candidates)
+            say(
+                f"the {len(chosen.candidates):,} candidates belong to {count:,} groups; the guarantee is about labels, "
+                "and holds whatever the labels of a group have in common"
+            )
     vectors, _ = rows_of(embeddings, "embeddings", federation)
     data = data_of(federation, dataset, say)
     held = np.sort(federation.whole().clients[client])

@@ -217,7 +217,10 @@ def audit(
     replies = session.ask(partial(site.judge_within, seed=seed))
     own = OwnPredictions(*(replies[name].numpy() for name in ("within", "doubted", "supported", "certain")))
     counts = described["class_counts"].numpy()
-    expected, assessed, judgment = _estimate(session, counts, inputs, tables, own, _Terms(prior, seed, apart, joined))
+    independence = np.minimum(1, described["observations"].numpy() / np.maximum(1, counts.sum(1)))
+    expected, assessed, judgment = _estimate(
+        session, counts, inputs, tables, own, _Terms(prior, seed, apart, joined, independence)
+    )
     reviews = zip(described["review_counts"], described["review_terms"], strict=True)
     searched = Searched(
         **{name: copied[name].tolist() for name in ("copies", "near_copies", "far")},
@@ -236,8 +239,18 @@ def audit(
         judgment=judgment,
         **kept,
         traffic=evidence.traffic,
-        notes=list(experiment.clients.notes),
+        notes=[*experiment.clients.notes, *_note_groups(whole.names, counts.sum(1), described["observations"].numpy())],
     )
+
+
+def _note_groups(names, sizes, observations):
+    """Return a note on the sites with groups, whose ranges and tests count fewer observations than samples."""
+    ids = np.flatnonzero(observations < sizes)
+    if not len(ids):
+        return []
+    some = [f"{names[k]} {observations[k]:,} of {sizes[k]:,} samples" for k in ids[:5]]
+    more = f" and {len(ids) - 5:,} more sites" if len(ids) > 5 else ""
+    return [f"ranges and tests count a group of samples, such as a patient, as one observation: {', '.join(some)}{more}"]
 
 
 def _keep_results(members, evidence, whole, detectors):
@@ -382,18 +395,22 @@ class _Terms:
         Sites share samples.
     joined : bool (N,)
         Sites that judge themselves, because a copy of each of their samples is in the training data of every model.
+    independence : (N,)
+        Independent observations per sample, above 0 to 1.
     """
 
     prior: float
     seed: int
     shared: bool
     joined: np.ndarray
+    independence: np.ndarray
 
 
 def _estimate(session, counts, inputs, others, own, terms):
     """Return (expected counts (N, C, C), list of Assessment, Judgment)."""
     sites, prior, seed = len(others.chosen), terms.prior, terms.seed
-    judge = judges(np.where(terms.joined, 1.0, inputs.after(others.chosen)), others.predicted, own.within, others.known)
+    fewer = others.scaled(terms.independence), own.scaled(terms.independence)  # for tests, which need independent samples
+    judge = judges(np.where(terms.joined, 1.0, inputs.after(others.chosen)), fewer[0].predicted, fewer[1].within, others.known)
     groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
     if len(groups["own"]):
         session.ask(site.use_own_model, ids=groups["own"])
@@ -407,7 +424,8 @@ def _estimate(session, counts, inputs, others, own, terms):
     estimates = em.estimates_of(**judged)
     if len(groups[None]):
         session.ask(site.withhold, ids=groups[None])
-    assessed = assess(judge, estimates, counts, others, own, shared=terms.shared)
+    tested = estimates | {"counts": estimates["counts"] * terms.independence[:, None, None]}
+    assessed = assess(judge, tested, counts, *fewer, shared=terms.shared)
     low, high = np.array([one.low for one in assessed]), np.array([one.high for one in assessed])
     level = np.clip(estimates["level"], low, high)
     judgment = Judgment(

@@ -277,3 +277,22 @@ def statement(labels: int, q: float, confidence: float | None) -> str:
     """
     how = "on average" if confidence is None else f"with a probability of {100 * confidence:g} %"
     return f"{labels:,} labels, of which {how} at most {100 * q:g} % are right"
+
+
+def statement_on_groups(labels: int, groups: int, q: float, confidence: float | None) -> str:
+    """Return what the guarantee of a list means for the groups of its labels, such as patients, as a sentence.
+
+    The guarantee holds for labels, whatever the labels of a group have in common, because only the draw of the reviews is
+    random.  A list with at most a number of right labels has at most as many groups with a right label.
+
+    Parameters
+    ----------
+    labels, groups : int
+        Number of listed labels, and of groups to which they belong.
+    q, confidence
+        As for `statement`.
+    """
+    most, how = int(q * labels + 1e-9), "on average" if confidence is None else f"with a probability of {100 * confidence:g} %"
+    if most >= groups:
+        return f"they belong to {groups:,} groups, each of which can have a right label in the list"
+    return f"they belong to {groups:,} groups, of which {how} at most {most:,} have a right label in the list"

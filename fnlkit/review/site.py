@@ -11,6 +11,7 @@ import torch
 
 from fnlkit.client.network import predict
 from fnlkit.components.declarations import Sent
+from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import aum, em, federated
 from fnlkit.kernels import class_thresholds, knn_vote
 from fnlkit.kernels.counting import confident_class
@@ -33,6 +34,7 @@ FOLDS = 5
 CERTAIN = 1 / 3
 SENDS = {
     "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",), total="n"),
+    "observations": Sent.counts("number of independent samples: a group, such as a patient, counts as one", "once"),
     "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of 5 ranks "
                                  "or more", "once", (GROUPS, 4)),
     "review_terms": Sent.share("last review with a guarantee: its share and its confidence", "once", (2,)),
@@ -57,10 +59,14 @@ SENDS = {
 
 
 def describe(client: "Client", model: "LocalModel", received: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Reply the number of samples of each given label (C,), and the counts of the last review with a guarantee."""
+    """Reply the number of samples of each given label (C,), of independent samples, and the counts of the last review with a
+    guarantee.
+    """
     counts, terms = client.last_review or (torch.zeros((GROUPS, 4), dtype=torch.int64), torch.zeros(2, dtype=torch.float64))
     labels = torch.bincount(client.y, minlength=client.classes)
-    return {"class_counts": labels, "review_counts": counts, "review_terms": terms}
+    groups = federated.groups_of(client)
+    number = len(client) if groups is None else max(1, round(effective_size(groups)))
+    return {"class_counts": labels, "observations": torch.tensor(number), "review_counts": counts, "review_terms": terms}
 
 
 def try_changes(

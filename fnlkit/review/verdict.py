@@ -4,7 +4,7 @@ Wrong labels are reported only if the models of the other sites have skill and t
 the others, or if a cross-validated model of the site itself is certain and still contradicts the labels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,12 @@ class Predictions:
     known: np.ndarray
     shares_differ: np.ndarray
 
+    def scaled(self, independence: np.ndarray) -> "Predictions":
+        """Return the predictions with the counts of as many samples as are independent; `independence` (N,) is their share."""
+        if (independence == 1).all():
+            return self
+        return replace(self, predicted=_scale(self.predicted, independence))
+
 
 @dataclass(frozen=True, slots=True)
 class OwnPredictions:
@@ -81,6 +87,18 @@ class OwnPredictions:
     doubted: np.ndarray
     supported: np.ndarray
     certain: np.ndarray
+
+    def scaled(self, independence: np.ndarray) -> "OwnPredictions":
+        """Return the predictions as `Predictions.scaled` does."""
+        if (independence == 1).all():
+            return self
+        names = ("within", "doubted", "supported", "certain")
+        return replace(self, **{name: _scale(getattr(self, name), independence) for name in names})
+
+
+def _scale(counts, independence):
+    """Return counts (N, ...) times the share of each site, rounded."""
+    return np.rint(counts * independence.reshape(-1, *[1] * (counts.ndim - 1))).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,13 @@ import pytest
 
 from benchmarks.audit import world
 from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
+from fnlkit.datasets.local import from_arrays
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
 from fnlkit.estimators.apply import add_judgment
+from fnlkit.estimators.intervals import wilson
 from fnlkit.review import report
 from fnlkit.review.audit import audit
 from fnlkit.review.confusions import confusions_of_mistakes, find_confusions, mark_supported
@@ -229,3 +232,27 @@ def test_em_interval_covers():
         found = em.fit(scores, given, 1.0, rng=rng)
         inside += found["low"] <= (given != true).mean() <= found["high"]
     assert inside >= 18
+
+
+def test_an_audit_counts_a_group_as_one_observation():
+    """Six copies of 40 samples at each site: a clean site has 40 observations without an error, not 240."""
+    rng, sites, patients, copies = np.random.default_rng(0), 5, 40, 6
+    true = rng.integers(0, 2, sites * patients)
+    given = np.where(np.arange(len(true)) < 6, 1 - true, true)
+    x = np.stack([3 * true + rng.normal(size=len(true)), rng.normal(size=len(true))], 1)
+    x = np.repeat(x, copies, 0) + 0.05 * rng.normal(size=(len(x) * copies, 2))
+    y, groups = np.repeat(given, copies), np.repeat(np.arange(len(true)), copies)
+    p = 1 / (1 + np.exp(-3 * (x[:, 0] - 1.5)))
+    data = from_arrays("toy", {"x_train": x.astype(np.float32), "y_train": y})
+    plain = Federation("toy", 2, np.arange(sites + 1) * patients * copies, np.arange(len(y)), y,
+                       meta={"dataset_checksum": data.checksum})  # fmt: skip
+    found = [
+        audit(replace(plain, extra=extra), data, probabilities=np.stack([1 - p, p], 1)) for extra in ({}, {"group": groups})
+    ]
+    rows = [{row.client: row for row in each.sites} for each in found]
+    for k in (2, 4):
+        assert rows[0][k].high == pytest.approx(float(wilson(0, 240)[1]))
+        assert rows[1][k].high == pytest.approx(float(wilson(0, 40)[1]))
+    assert rows[0][0].p < 1e-4 < 0.05 < rows[1][0].p
+    assert rows[0][0].level == rows[1][0].level and rows[1][0].high > rows[0][0].high
+    assert any("40 of 240 samples" in note for note in found[1].notes) and not any("group" in note for note in found[0].notes)

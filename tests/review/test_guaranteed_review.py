@@ -7,9 +7,10 @@ import pytest
 
 import fnlkit
 from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.review import decisions, designs
+from fnlkit.review import decisions, designs, reviews
 from fnlkit.review.designs import Design, rank_samples
 from fnlkit.review.reviews import Guarantee, ListTerms, Review
 from fnlkit.review.suspects import choose_guaranteed
@@ -263,3 +264,24 @@ def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeyp
     assert counts.shape == (designs.GROUPS, 4) and ((sizes == 0) | (sizes >= 5)).all()
     assert counts.sum(0).tolist() == (np.sum(groups, 0).tolist() if candidates >= 5 else [0] * 4)
     assert (sizes > 0).sum() == min(designs.GROUPS, candidates // 5) or candidates in (7, 23, 49)  # here some sizes are 3 and 4
+
+
+def test_a_list_states_its_groups(world, tmp_path):
+    federation, data = world
+    federation = replace(federation, extra={**federation.extra, "group": np.arange(len(federation.given)) // 4})
+    federation.write(tmp_path / "judged.npz")
+    notes = []
+    exported = fnlkit.export_review(federation, 1, tmp_path / "review", guarantee=0.2, budget=60, say=notes.append)
+    count = len(np.unique(exported.candidates // 4))
+    assert any(f"{len(exported.candidates):,} candidates belong to {count:,} groups" in note for note in notes)
+    _, text = review(federation, data, budget=60, seed=0)
+    (tmp_path / "decisions.csv").write_text(text)
+    done = succeed("fnlkit review import judged.npz decisions.csv -o out.npz", tmp_path)
+    listed = np.array(reviews.read_reviews(Federation.read(tmp_path / "out.npz"))[-1].guarantee.listed)
+    assert len(listed) and f"they belong to {len(np.unique(listed // 4))} groups" in done.stderr + done.stdout
+
+
+def test_groups_with_a_right_label_are_at_most_as_many_as_right_labels():
+    assert "of which on average at most 8 have" in designs.statement_on_groups(40, 20, 0.2, None)
+    assert "each of which can" in designs.statement_on_groups(40, 8, 0.2, None)
+    assert "with a probability of 95 % at most 3 have" in designs.statement_on_groups(30, 20, 0.1, 0.95)

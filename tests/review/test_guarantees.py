@@ -115,3 +115,16 @@ def test_degenerate_reviews():
     for options in ({"q": 0.0}, {"q": 1.0}, {"errors": 1.0}, {"confidence": 1.5}, {"confidence": 0.9, "errors": 0.1}):
         with pytest.raises(InputError, match="expected"):
             find_guaranteed_list(np.arange(5), ones, ones, **options)
+
+
+def test_the_guarantee_holds_for_labels_that_groups_have_in_common():
+    """All labels of a group are right or all wrong, and so are similar scores: the mean share of right labels is at most q."""
+    rng, shares = np.random.default_rng(5), []
+    groups = np.arange(200) // 10
+    wrong = (np.random.default_rng(6).random(20) < 0.6)[groups]
+    scores = wrong + np.random.default_rng(7).normal(size=20)[groups] + 0.01 * np.arange(200)
+    for _ in range(400):
+        reviewed = draw_reviews(200, 60, rng)
+        listed = find_guaranteed_list(scores, reviewed, wrong, q=0.3).listed
+        shares.append((~wrong[listed]).mean() if listed.any() else 0.0)
+    assert 0 < np.mean(shares) < 0.3 + 2 * np.std(shares) / 20
