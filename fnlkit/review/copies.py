@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.review.nearby import exact, nearest, sample_positions
+from fnlkit.kernels.nearby import exact, far_out, near_and_typical, nearest, sample_positions
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client, LocalModel
@@ -31,38 +31,8 @@ SENDS = {
     "near_distance": Sent("distances below which samples are near copies: by embedding, by values", "once", (2,), low=0),
     "typical_distance": Sent("typical distances of nearest neighbors: by embedding, by values", "once", (2,), low=0),
 }
-# Probability that the nearest two samples of a data set without near copies are called near copies.
-CHANCE = 0.05
 # Sites that share more of their samples than this are judged by models that were trained on none of them.
 SHARED = 0.02
-
-
-def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:
-    """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
-
-    In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
-    the quartiles of the logarithm. The threshold is the distance at which such a pair occurs by chance with probability
-    `CHANCE` among all samples.
-
-    Parameters
-    ----------
-    away : (n,)
-        Distance of n distinct samples to the nearest other sample.
-    samples : int, optional
-        Number of distinct samples, of which the n are a part. Default: n.
-    among : int, optional
-        Number of samples of all sites. The distances then refer to the union of the sites, in which samples are denser.
-    """
-    samples = samples or len(away)
-    among = among or samples
-    if len(away) < 8:
-        return 0.0, 0.0
-    low, median, high = np.percentile(away, [25, 50, 75])
-    if not 0 < low < high:
-        return 0.0, 0.0
-    dimension = np.log(np.log(4) / np.log(4 / 3)) / np.log(high / low)
-    typical = median * (samples / among) ** (1 / dimension)
-    return float(typical * (CHANCE / among / np.log(2)) ** (1 / dimension)), float(typical)
 
 
 # ---- at the site
@@ -116,7 +86,7 @@ def find_copies(
     if k >= 1:
         points, held = spaces[0][distinct], max(len(prints), int(received["samples"]))
         away, found, rows = nearest(points, k)
-        far[distinct] = _far(points, away, rows, k)
+        far[distinct] = far_out(points, away, rows, k)
         far = far[first[inverse]]
         limit, limits[0] = near_and_typical(away[rows, 0], len(points))[0], near_and_typical(away[rows, 0], len(points), held)
         close = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(points)))
@@ -136,17 +106,6 @@ def find_copies(
         "near_distance": torch.from_numpy(limits[:, 0].copy()),
         "typical_distance": torch.from_numpy(limits[:, 1].copy()),
     }
-
-
-def _far(points, away, rows, k):
-    """Return whether the k-th of the nearest neighbors of each point is far out (n,)."""
-    low, high = np.percentile(away[rows, -1], [25, 75])
-    limit = high + 3 * (high - low)
-    far = np.flatnonzero(away[:, -1] > limit)
-    out = np.zeros(len(points), bool)
-    if len(far):
-        out[far] = exact(points, far, k)[0][:, -1] > limit
-    return out
 
 
 def _verification_distances(client, values, held):

@@ -10,7 +10,8 @@ from PIL import Image
 from fnlkit import datasets
 from fnlkit.client.inputs import Inputs
 from fnlkit.errors import InputError
-from fnlkit.review import cells, copies, nearby
+from fnlkit.kernels import nearby
+from fnlkit.review import cells, copies
 
 SITES = 4
 SALT = {"salt": torch.tensor([3, 5]), "samples": torch.tensor(0)}
@@ -160,10 +161,10 @@ def test_the_distance_of_near_copies_leaves_a_small_chance_of_one():
         for seed in range(40):
             points = np.random.default_rng(seed).random((200, dimensions))
             away = NearestNeighbors(n_neighbors=1).fit(points).kneighbors()[0][:, 0]
-            found += away.min() < copies.near_and_typical(away)[0]
+            found += away.min() < nearby.near_and_typical(away)[0]
         assert found <= 5, dimensions
     for unknown in (np.arange(7.0), np.ones(50), np.zeros(50)):
-        assert copies.near_and_typical(unknown) == (0, 0)
+        assert nearby.near_and_typical(unknown) == (0, 0)
     assert not cells.cells_of(np.zeros((3, 2)), np.zeros((3, 2)), 30)[0].any()
 
 

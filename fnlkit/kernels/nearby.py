@@ -8,6 +8,8 @@ import numpy as np
 EXACT, COLUMNS = 10_000, 15
 # Number of samples of a larger site whose neighbors are searched for exactly, to estimate quantiles.
 SAMPLED = 2_000
+# Probability that the nearest two samples of a data set without near copies are called near copies.
+CHANCE = 0.05
 
 
 def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
@@ -55,3 +57,51 @@ def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.
     others = found != rows[:, None]
     others[others.all(1), -1] = False  # copies displaced the sample from its own list
     return away[others].reshape(-1, k), found[others].reshape(-1, k)
+
+
+def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:
+    """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
+
+    In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
+    the quartiles of the logarithm. The threshold is the distance at which such a pair occurs by chance with probability
+    `CHANCE` among all samples.
+
+    Parameters
+    ----------
+    away : (n,)
+        Distance of n distinct samples to the nearest other sample.
+    samples : int, optional
+        Number of distinct samples, of which the n are a part. Default: n.
+    among : int, optional
+        Number of samples of all sites. The distances then refer to the union of the sites, in which samples are denser.
+    """
+    samples = samples or len(away)
+    among = among or samples
+    if len(away) < 8:
+        return 0.0, 0.0
+    low, median, high = np.percentile(away, [25, 50, 75])
+    if not 0 < low < high:
+        return 0.0, 0.0
+    dimension = np.log(np.log(4) / np.log(4 / 3)) / np.log(high / low)
+    typical = median * (samples / among) ** (1 / dimension)
+    return float(typical * (CHANCE / among / np.log(2)) ** (1 / dimension)), float(typical)
+
+
+def far_out(points: np.ndarray, away: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """Return whether the k-th neighbor of each point (n,) is far out: Tukey's third quartile plus three interquartile ranges.
+
+    Parameters
+    ----------
+    points : float (n, D)
+    away : (n, k)
+        Distances of `nearest`, exact in the rows `rows`.
+    rows : int (m,)
+    k : int
+    """
+    low, high = np.percentile(away[rows, -1], [25, 75])
+    limit = high + 3 * (high - low)
+    far = np.flatnonzero(away[:, -1] > limit)
+    out = np.zeros(len(points), bool)
+    if len(far):
+        out[far] = exact(points, far, k)[0][:, -1] > limit
+    return out
