@@ -43,10 +43,35 @@ FILES = (
     "test_rank.py",
     "test_latent_algebra.py",
     "test_dataset.py",
+    "datalab/datalab/test_datalab.py",
 )
 NO_DATA = "data of cleanlab/label-errors is not in the checkout"
-# Part of a test's name or message, and the reason for its failure.
-REASONS = ((NO_DATA, NO_DATA),)
+# Part of a test's name and message, and the reason for its failure.
+REASONS = (
+    (NO_DATA, NO_DATA),
+    (
+        "is not searched; kinds: null",
+        "kinds that fnlkit does not search: data valuation, groups of low accuracy, a user's own kinds",
+    ),
+    ("has no attribute 'info'", "the dictionary `info`; results are in tables"),
+    ("has no attribute 'get_info'", "the dictionary `info`; results are in tables"),
+    ("has no attribute 'data", "attributes of cleanlab's class"),
+    ("Missing attribute data", "attributes of cleanlab's class"),
+    ("has no attribute 'list_default", "attributes of cleanlab's class"),
+    ("has no attribute 'save'", "files of a Datalab"),
+    ("has no setter", "tests that replace a table of the class by a mock"),
+    ("has no options here", "options of a kind, such as k and metric"),
+    ("needs `features`", "outliers and other kinds from `pred_probs` alone"),
+    ("`features` must have shape (3, D)", "features with another number of samples than `data`, which fnlkit refuses"),
+    ("`pred_probs` and `features` are missing", "calls without input, which fnlkit refuses"),
+    ("`task` must be 'classification'", "regression and several classes in Datalab; see docs/other-labels.md"),
+    ("test_print", "sentences of cleanlab's report and messages"),
+    ("Report should contain", "sentences of cleanlab's report and messages"),
+    ("Invalid issue type", "sentences of cleanlab's report and messages"),
+    ("without_values_in_issue_types", "sentences of cleanlab's report and messages"),
+    ("TestDatalabFindOutlierIssues::test_incremental", "other limits of outliers and near copies (those of the audit)"),
+    ("test_fixed_embeddings_outputs", "other limits of outliers and near copies (those of the audit)"),
+)
 
 
 def replace_functions():
@@ -67,6 +92,12 @@ def replace_functions():
             if not hasattr(theirs, name):
                 raise SystemExit(f"cleanlab.{module} has no {name}; install cleanlab 2.9")
             setattr(theirs, name, counted(f"{module}.{name}", getattr(ours, name)))
+    import cleanlab.datalab.datalab
+
+    import fnlkit
+
+    fnlkit.Datalab.find_issues = counted("Datalab.find_issues", fnlkit.Datalab.find_issues)
+    cleanlab.Datalab = cleanlab.datalab.datalab.Datalab = fnlkit.Datalab
     return calls
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -25,7 +26,7 @@ Filter = Literal[
     "low_self_confidence",
 ]
 _FILTERS = get_args(Filter)
-_PRUNING = _FILTERS[:3]
+PRUNING = _FILTERS[:3]
 # Filters that return the lowest scores, and the score.
 _LOWEST: dict[str, Method] = {"low_normalized_margin": "normalized_margin", "low_self_confidence": "self_confidence"}
 # A sample is no issue if its label is the predicted class after this addition to the probability of the label.
@@ -130,9 +131,9 @@ def find_label_issues(
         labels, probs = read_labels(labels, pred_probs)
         order, offsets = group_by_site(sites, len(labels))
         found = _issues(labels[order], probs[order], offsets, options)
-        sizes = _sizes(labels[order], probs.shape[1], offsets)
+        sizes = class_sizes(labels[order], probs.shape[1], offsets)
     if filter_by != "predicted_neq_given":  # does not depend on other labels
-        _warn_of_small_classes(sizes, sites, 0 if multi_label or filter_by not in _PRUNING else min_examples_per_class)
+        warn_of_small_classes(sizes, sites, 0 if multi_label or filter_by not in PRUNING else min_examples_per_class)
     mask = np.zeros(len(probs), bool)
     mask[order] = found
     if verbose:
@@ -162,7 +163,7 @@ class _Options:
 def _issues(labels, probs, offsets, options):
     """Return the issues (n,) of samples that are sorted by site."""
     classes = probs.shape[1]
-    if options.filter_by in _PRUNING:
+    if options.filter_by in PRUNING:
         if options.joint is None:
             counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=options.threads)
         else:
@@ -170,7 +171,7 @@ def _issues(labels, probs, offsets, options):
         removed = None if options.removed is None else _numbers(options.removed, classes)
         counts = _pruning_counts(counts, options.least, options.frac_noise)
         if removed is not None:
-            counts = _scale_counts(counts, _sizes(labels, classes, offsets), removed)
+            counts = _scale_counts(counts, class_sizes(labels, classes, offsets), removed)
         return _prune_labels(labels, probs, offsets, counts, options, removed) & ~_agree(labels, probs)
     if options.filter_by == "confident_learning":
         return _confident_issues(labels, probs, offsets, options.threads)
@@ -206,18 +207,21 @@ def _issues_of_lists(has, probs, offsets, options):
     return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class, offsets)
 
 
-def _sizes(labels, classes, offsets):
-    """Return the number of labels (S, C) of each class at each site."""
+def class_sizes(labels: np.ndarray, classes: int, offsets: np.ndarray) -> NDArray[np.int64]:
+    """Return the number of labels (S, C) of each class at each site, for labels sorted by site."""
     return np.bincount(owners(offsets) * classes + labels, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
 
 
-def _warn_of_small_classes(sizes, sites, least):
-    """Warn once of all classes with at most `least` labels."""
+def warn_of_small_classes(
+    sizes: np.ndarray, sites: ArrayLike | None, least: int, class_names: Sequence[Any] | None = None
+) -> None:
+    """Warn once of all classes with at most `least` of `sizes` (S, C) labels."""
     small = sizes <= least
     if not small.any():
         return
-    names = [""] if sites is None else [f"{name}: " for name in np.unique(np.asarray(sites))]
-    parts = [name + ", ".join(map(str, np.flatnonzero(row))) for name, row in zip(names, small, strict=True) if row.any()]
+    classes = np.arange(sizes.shape[1]) if class_names is None else np.array([*class_names, None], object)[:-1]
+    sites = [""] if sites is None else [f"{site}: " for site in np.unique(np.asarray(sites))]
+    parts = [site + ", ".join(map(str, classes[row])) for site, row in zip(sites, small, strict=True) if row.any()]
     more = f"; and {len(parts) - 10:,} more sites" if len(parts) > 10 else ""
     few = f"no issues in classes with at most {least} labels (`min_examples_per_class`)" if least else "classes without labels"
     warnings.warn(f"{few}: {'; '.join(parts[:10])}{more}", stacklevel=3)
@@ -231,9 +235,9 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
         raise InputError(f"`frac_noise` must lie in 0..1, found {frac_noise!r}")
     if joint is not None and sites is not None:
         raise InputError("`confident_joint` cannot be combined with `sites`, which have a matrix each; omit one of them")
-    if filter_by not in _PRUNING:
+    if filter_by not in PRUNING:
         if removed is not None:
-            raise InputError(f"`num_to_remove_per_class` is not supported for `filter_by` {filter_by!r}; use {_PRUNING[1]!r}")
+            raise InputError(f"`num_to_remove_per_class` is not supported for `filter_by` {filter_by!r}; use {PRUNING[1]!r}")
         for name, ignored in (("frac_noise", frac_noise != 1), ("confident_joint", joint is not None)):
             if ignored:
                 warnings.warn(f"`{name}` is ignored for `filter_by` {filter_by!r}", stacklevel=3)

@@ -7,7 +7,7 @@ import pytest
 
 from fnlkit import count_matrix
 from fnlkit.errors import InputError
-from fnlkit.filter import _FILTERS, _PRUNING, find_label_issues
+from fnlkit.filter import _FILTERS, PRUNING, find_label_issues
 from fnlkit.rank import _SCORES, get_label_quality_scores
 
 RECORD = np.load(Path(__file__).parent / "golden/cleanlab_filter.npz", allow_pickle=False)
@@ -39,7 +39,7 @@ def test_filters_equal_recorded_results(name, filter_by):
     np.testing.assert_array_equal(found, expected)
     by_site = find_label_issues(labels.tolist(), probs, sites=sites, filter_by=filter_by)
     np.testing.assert_array_equal(by_site, RECORD[f"{name}_{filter_by}_by_site"])
-    if filter_by in _PRUNING:
+    if filter_by in PRUNING:
         fewer = find_label_issues(labels, probs, filter_by=filter_by, frac_noise=0.5, min_examples_per_class=5)
         np.testing.assert_array_equal(fewer, RECORD[f"{name}_{filter_by}_half"])
 
@@ -102,7 +102,7 @@ def test_of_equal_scores_the_first_samples_are_issues():
     # Four samples with label 0 and equal margins; the joint moves two of them to class 1.
     probs = [[0.25, 0.75]] * 4 + [[0.2, 0.8]] * 2
     joint = [[2, 2], [0, 2]]
-    for filter_by in _PRUNING:
+    for filter_by in PRUNING:
         found = find_label_issues([0, 0, 0, 0, 1, 1], probs, filter_by=filter_by, confident_joint=joint)
         assert found.tolist() == [True, True, False, False, False, False]
 
@@ -305,8 +305,8 @@ def test_results_are_cleanlabs(seed, n, classes):
     for filter_by in _FILTERS:
         expected = theirs.find_label_issues(labels, probs, filter_by=filter_by, n_jobs=1)
         found = find_label_issues(labels, probs, filter_by=filter_by)
-        assert (found != expected).sum() <= (different if filter_by in _PRUNING else 0)
-        if filter_by in _PRUNING:
+        assert (found != expected).sum() <= (different if filter_by in PRUNING else 0)
+        if filter_by in PRUNING:
             np.testing.assert_array_equal(
                 find_label_issues(labels, probs, filter_by=filter_by, confident_joint=joint), expected
             )
