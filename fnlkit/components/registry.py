@@ -108,7 +108,7 @@ PROTECTIONS = {
     "secagg": "fnlkit.server.protection:secagg",
 }
 # Arguments that a round passes to an aggregator with these parameters.
-AGGREGATED = ("start", "slots", "ids", "memory")
+AGGREGATED = ("start", "slots", "trainable", "ids", "memory")
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
 # Parameters of a method that are lists of methods: of=[fedem, rofl].

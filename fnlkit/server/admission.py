@@ -124,7 +124,7 @@ def examine(
     reasons : list of (str or None)
         None for a usable reply.
     norms : dict of int to float
-        L2 norms of updates by position in `replies`.
+        L2 norms of the trainable entries of updates, by position in `replies`.
     """
     reasons, norms = [], {}
     for j, reply in enumerate(replies):
@@ -133,7 +133,7 @@ def examine(
             if reason is None:
                 replies[j] = admit(reply, names, sends, network, samples=samples[j], **sides)
                 if "weights" in names:
-                    norms[j] = _finite_norm(replies[j]["weights"], start)
+                    norms[j] = _finite_norm(replies[j]["weights"], start, network.parameters_count)
         except Malformed as error:
             reason = str(error)
         reasons.append(reason)
@@ -145,11 +145,10 @@ def examine(
     return reasons, norms
 
 
-def _finite_norm(weights, start):
-    """Return the L2 norm of an update in one pass over the weights; it is finite only if the weights are."""
-    norm = l2_norm(weights.detach() - start)
-    if not math.isfinite(norm):
-        must_be_finite("weights", weights)
+def _finite_norm(weights, start, trainable):
+    """Return the L2 norm of the trainable entries of an update; it is finite only if these are."""
+    norm = l2_norm(weights[:trainable].detach() - start[:trainable])
+    must_be_finite("weights", weights[trainable:] if math.isfinite(norm) else weights)
     return norm
 
 
@@ -169,8 +168,8 @@ def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tenso
         L2 norms of updates by position.
     log : list of Exchange
         Earlier rounds.
-    start : Tensor (P + Q,)
-        Weights that the clients received. An update shorter than these is never too long.
+    start : Tensor
+        The same entries of the weights that the clients received. An update shorter than these is never too long.
     max_update_ratio : float >= 0
         Largest allowed ratio to the median update; 0 allows every update.
     """

@@ -1,8 +1,10 @@
 """Aggregators: functions from stacked weights (K, P) and client weights (K,) to one vector (P,).
 
 An aggregator can have further keyword-only arguments, which are passed by name: `start` (P,), the model that the clients
-received; `slots`, the tensors of a vector as (name, start, end, shape); `ids` (K,), the clients; and `memory`, the state of
-the server that is saved with a run.
+received; `slots`, the tensors of a vector as (name, start, end, shape); `trainable`, the number of trainable entries, which
+come before the buffers of batch norm; `ids` (K,), the clients; and `memory`, the state of the server that is saved with a run.
+
+Sums are computed in float64.  Results have the number type of floating-point vectors, and are float64 for others.
 """
 
 from collections.abc import Callable
@@ -34,7 +36,18 @@ def mean(stacked: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
     total = torch.zeros(stacked.shape[1], dtype=torch.float64, device=stacked.device)
     for vector, share in zip(stacked, shares, strict=True):
         total.add_(vector, alpha=share)  # in float64
-    return total.to(stacked.dtype)
+    return as_result(total, stacked)
+
+
+def as_result(values: "torch.Tensor", stacked: "torch.Tensor") -> "torch.Tensor":
+    """Return values in the number type of the aggregated vectors, or unchanged if these are not floating-point numbers."""
+    return values.to(stacked.dtype) if stacked.is_floating_point() else values
+
+
+def finite_rows(stacked: "torch.Tensor") -> "torch.Tensor":
+    """Return a mask (K,) of vectors without NaN and infinity; all True if no vector is finite."""
+    mask = stacked.isfinite().all(1)
+    return mask if mask.any() else torch.ones_like(mask)
 
 
 @declare(cohort=(1, 3), cite="Yin 2018")
@@ -42,7 +55,7 @@ def mean(stacked: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
 def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["mean", "lower"] = "mean") -> "torch.Tensor":
     """Take the median of each coordinate, which fewer than half of the clients cannot move far (Yin 2018).
 
-    Return the coordinate-wise median (P,); client weights are not used (Yin 2018).
+    Return the coordinate-wise median (P,); client weights are not used (Yin 2018).  NaN counts as the largest value.
 
     Parameters
     ----------
@@ -51,8 +64,8 @@ def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["m
     """
     ordered = stacked.sort(0).values
     k = len(stacked)
-    low = ordered[(k - 1) // 2]
-    return low if even == "lower" else (low + ordered[k // 2]) / 2
+    low = ordered[(k - 1) // 2].double()
+    return as_result(low if even == "lower" else (low + ordered[k // 2].double()) / 2, stacked)
 
 
 def trimming_cohort(share: float) -> tuple[int, Any]:
@@ -71,7 +84,8 @@ def trimmed_mean(
 ) -> "torch.Tensor":
     """Average each coordinate without its smallest and largest values.
 
-    Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
+    Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).  NaN counts as the
+    largest value.
 
     Parameters
     ----------
@@ -87,7 +101,7 @@ def trimmed_mean(
         sums = squared_distances(stacked).sum(1)
         near = (sums - sums.sort().values[(k - 1) // 2]).abs().argsort(stable=True)[: k - 2 * cut]
         return mean(stacked[near.sort().values], torch.ones(len(near)))
-    return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)
+    return as_result(stacked.sort(0).values[cut : k - cut].double().mean(0), stacked)
 
 
 def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
@@ -95,7 +109,7 @@ def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
     out = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
     for i in range(len(stacked)):
         for j in range(i):
-            out[i, j] = out[j, i] = (stacked[i] - stacked[j]).double().square().sum()
+            out[i, j] = out[j, i] = (stacked[i].double() - stacked[j].double()).square().sum()
     return out
 
 

@@ -276,7 +276,11 @@ class Clients(Transactional):
         for j, reason in (compare(fitting) if compare else {}).items():
             reasons[j] = reason
             norms.pop(j, None)
-        long = admission.too_long(norms, self.log, start, self.max_update_ratio)
+        # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
+        count = self.network.parameters_count
+        buffers = {j: admission.l2_norm((replies[j]["weights"] - start)[count:]) for j in norms if count < self.network.size}
+        long = admission.too_long(buffers, [], start[count:], self.max_update_ratio)
+        long |= admission.too_long(norms, self.log, start[:count], self.max_update_ratio)
         if long:
             self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
         for j, reason in long.items():

@@ -41,10 +41,11 @@ def cohort(seed=0, bad=0):
     return torch.from_numpy(vectors), torch.from_numpy(rng.integers(5, 40, K).astype(np.float64))
 
 
-def aggregated(spec, stacked, weights, start=None):
+def aggregated(spec, stacked, weights, start=None, trainable=None):
     part = registry.aggregator(spec)
     start = torch.ones(stacked.shape[1], dtype=stacked.dtype) if start is None else start
-    return part(stacked, weights, **select_accepted(part, {"start": start, "slots": SLOTS, "ids": np.arange(len(stacked))}))
+    context = {"start": start, "slots": SLOTS, "trainable": trainable, "ids": np.arange(len(stacked))}
+    return part(stacked, weights, **select_accepted(part, context))
 
 
 def scores(vectors, f):
@@ -176,3 +177,68 @@ def test_rounds_too_small_for_an_aggregator_are_refused_before_training():
     assert "rounds of 7 or more clients, found 6" in outvotes_nobody(krum, 6) and outvotes_nobody(krum, 7) is None
     for spec, count in itertools.product(("rfa", "arfl"), (2, 3)):
         assert (outvotes_nobody(registry.aggregator(spec), count) is None) == (count == 3)
+
+
+def with_buffers(seed, scale=1000.0):
+    """Return vectors (7, P) whose last 5 entries are buffers with a large spread; the parameters of client 0 are far away."""
+    stacked, weights = cohort(seed)
+    stacked, weights = stacked[:7].clone(), weights[:7]
+    stacked[0, :8] -= 3
+    rng = np.random.default_rng(seed)
+    stacked[:, 8:] += torch.from_numpy(scale * rng.normal(size=(7, 5)))
+    stacked[0, 8:] = stacked[1:, 8:].mean(0)  # its buffers are nearest to those of the others
+    return stacked, weights
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_buffers_do_not_decide_which_client_is_far_away(seed):
+    stacked, weights = with_buffers(seed)
+    for spec in ("krum(f=1)", "krum(f=1, nearest=all)"):
+        assert torch.equal(aggregated(spec, stacked, weights), stacked[0])  # without the number of trainable entries
+        chosen = aggregated(spec, stacked, weights, trainable=8)
+        assert not torch.equal(chosen, stacked[0]) and (stacked == chosen).all(1).any()
+    several = aggregated("multi-krum(f=1, m=6)", stacked, weights, trainable=8)
+    torch.testing.assert_close(several, stacked[1:].mean(0))
+    near = aggregated("rfa(iterations=50)", stacked, weights, trainable=8)
+    assert (near[:8] - 1).abs().max() < 0.3
+
+
+def test_updates_are_clipped_by_their_trainable_entries():
+    stacked, weights = with_buffers(0)
+    start = torch.ones(P, dtype=torch.float64)
+    away = stacked - start
+    length = away[:, :8].norm(dim=1)
+    factor = torch.minimum(torch.ones(7), 0.5 / length)
+    wanted = start + ((weights / weights.sum() * factor)[:, None] * away).sum(0)
+    torch.testing.assert_close(aggregated("norm-clipping(bound=0.5)", stacked, weights, trainable=8), wanted)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("spec", ["krum(f=1)", "krum(f=1, nearest=all)", "multi-krum(f=1)", "multi-krum(f=1, m=9)", "rfa",
+                                  "rfa(variant=public)", "norm-clipping", "median", "trimmed-mean(share=0.2)"])  # fmt: skip
+def test_a_vector_that_is_not_finite_does_not_reach_the_result(spec, bad):
+    stacked, weights = cohort(4)
+    stacked = stacked.float()
+    for position in (0, 4, 8):
+        damaged = stacked.clone()
+        damaged[position, 2] = bad
+        result = aggregated(spec, damaged, weights)
+        assert result.isfinite().all() and (result - 1).abs().max() < 0.5, (spec, position)
+    if "krum" in spec or "norm" in spec or spec == "rfa":  # as if this client had not replied
+        rest = torch.arange(K) != 8
+        known = aggregated(spec, damaged[rest], weights[rest]) if "m=9" in spec or "krum" not in spec else None
+        assert known is None or torch.allclose(result, known)
+
+
+def test_results_are_floats_computed_in_float64():
+    even = torch.tensor([[50_000.0], [60_000.0], [60_000.0], [60_000.0]], dtype=torch.float16)
+    weights = torch.ones(4)
+    for spec, wanted in (("median", 60_000), ("trimmed-mean(share=0.25)", 60_000), ("mean", 57_500)):
+        result = aggregated(spec, even, weights)
+        assert result.dtype == torch.float16 and abs(float(result) - wanted) <= 32
+    whole = torch.tensor([[0], [1], [1], [5]])
+    for spec, wanted in (("median", 1), ("trimmed-mean(share=0.1)", 1.75), ("mean", 1.75), ("norm-clipping(bound=9)", 1.75)):
+        result = aggregated(spec, whole, weights, start=torch.zeros(1))
+        assert result.dtype == torch.float64 and float(result) == wanted
+    for spec in ("krum(f=0)", "multi-krum(f=0)", "rfa"):
+        assert aggregated(spec, whole, weights).is_floating_point()

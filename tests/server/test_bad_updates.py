@@ -214,6 +214,38 @@ def test_the_first_update_of_a_run_is_compared_with_the_model():
     assert fed.round([BAD], model, FIT).ids.tolist() == [BAD]
 
 
+class Normed(toy.Net):
+    """With batch norm after features of a large scale, so that the buffers move more than the parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(self.width)
+
+    def features(self, x):
+        return self.norm(1000 * self.hidden(x)).relu()
+
+
+def grow_part(client, model, received, *, factor, buffers):
+    update, count = model.weights - model.start, model.network.parameters_count
+    part = slice(count, None) if buffers else slice(count)
+    update[part] *= factor if client.id == BAD else 1
+    return {"weights": model.start + update}
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_parameters_and_buffers_are_each_compared_with_their_own_length(buffers):
+    fed, model = toy.toy(network=Normed, count=6)
+    replies = fed.round(COHORT, model, FIT)
+    count = model.network.parameters_count
+    parameters, statistics = (
+        (replies["weights"] - model.weights)[:, part].norm(dim=1) for part in (slice(count), slice(count, None))
+    )
+    assert statistics.min() > 1000 * parameters.max()
+    assert fed.log[-1].norms == pytest.approx(parameters.tolist())
+    grown = partial(grow_part, factor=1e4, buffers=buffers)
+    assert fed.round(COHORT, model, FIT, grown).ids.tolist() == [0, 1, 4]
+
+
 def test_the_lengths_of_updates_are_part_of_a_run():
     fed, model = toy.toy(network=mlp, count=6)
     fed.round(COHORT, model, FIT)

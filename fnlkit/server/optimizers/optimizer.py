@@ -306,7 +306,8 @@ class FedOpt:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
         if text := outvotes_nobody(self.aggregate, len(stacked)):
             clients.note(text)
-        context = {"start": model.weights, "slots": model.network.slots, "ids": updates.ids, "memory": clients.memory}
+        context = {"start": model.weights, "slots": model.network.slots, "trainable": p, "ids": updates.ids}
+        context["memory"] = clients.memory
         merged = self.aggregate(stacked, weights, **select_accepted(self.aggregate, context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
