@@ -12,6 +12,10 @@ if importlib.util.find_spec("flwr"):
     pytest.importorskip("flwr.supercore.logger")  # which imports it without the warnings of its own imports
 
 
+# The children compute alone. Python 3.15 sees the threads of libraries, which are idle, and warns.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")

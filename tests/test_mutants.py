@@ -8,6 +8,9 @@ import pytest
 
 from benchmarks import mutants
 
+# The children compute alone. Python 3.15 sees the threads of libraries, which are idle, and warns.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 def test_a_copy_imports_its_own_packages(tmp_path):
     mutants.prepare(tmp_path / "copy", None)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import zipfile
 from email.parser import Parser
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,8 @@ def test_the_image_is_built_from_the_locked_versions_and_the_files_of_the_packag
 
 def test_the_lock_has_a_version_of_every_installed_requirement():
     """Follow the requirements of the required packages, as pip does in the image."""
+    if version("torch") != PINNED["torch"]:
+        pytest.skip("another version of torch has other requirements: pip install -c .ci/constraints.txt")
     left, seen = list(PROJECT["dependencies"]), set()
     while left:
         wanted = Requirement(left.pop())

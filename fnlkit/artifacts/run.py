@@ -20,6 +20,7 @@ from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
+    from torch import Tensor  # Python 3.15 reads `torch.Tensor` in the annotation of a dataclass, which would load torch
 
     from fnlkit.artifacts.files import Artifact
 
@@ -65,7 +66,7 @@ class Run:
     """
 
     settings: dict[str, Any]
-    weights: torch.Tensor
+    weights: Tensor
     labels: dict[str, Any]
     client_offsets: np.ndarray
     client_indices: np.ndarray
@@ -79,7 +80,7 @@ class Run:
     finished: bool
     meta: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    selection: dict[str, torch.Tensor] = field(default_factory=dict)
+    selection: dict[str, Tensor] = field(default_factory=dict)
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)

@@ -131,6 +131,7 @@ def test_closures_are_refused_by_workers(staffed):
         fed.round([0], model, FIT)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path):
     fed, model = staffed
     fed.rejected.clear()

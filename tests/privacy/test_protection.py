@@ -29,6 +29,8 @@ from fnlkit.server.protection import Protection, clip_update
 from tests import toy
 from tests.commands import fnlkit, refuse, succeed
 
+pytest.importorskip("dp_accounting", reason="extra `privacy`")
+
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
           "feddiv", "fedreda", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
