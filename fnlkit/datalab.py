@@ -62,10 +62,10 @@ class Datalab:
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]]
-    >>> lab = Datalab({"finding": ["no", "no", "no", "yes", "yes"], "ward": list("aaabb")}, "finding", sites="ward")
+    >>> lab = Datalab({"finding": ["no", "no", "no", "yes", "yes"], "ward": list("aabab")}, "finding", sites="ward")
     >>> lab.find_issues(pred_probs=probs, filter_by="predicted_neq_given", issue_types={"label": {}})
     >>> lab.get_site_summary().values.tolist()
-    [['a', 3, 1, 1.0], ['b', 2, 0, 1.0]]
+    [['b', 2, 1, 0.5], ['a', 3, 0, 1.0]]
     """
 
     def __init__(
