@@ -234,7 +234,8 @@ class Datalab:
             )  # fmt: skip
             confident = find_label_issues(self.labels, probs, sites=self.sites, filter_by="confident_learning")
         sizes = class_sizes(self.labels[order], len(self.class_names), offsets)
-        warn_of_small_classes(sizes, self.sites, least if filter_by in PRUNING else 0, self.class_names)
+        if filter_by != "predicted_neq_given":  # does not depend on other labels
+            warn_of_small_classes(sizes, self.sites, least if filter_by in PRUNING else 0, self.class_names)
         scores = get_label_quality_scores(self.labels, probs)
         right = 1 - np.add.reduceat(confident[order], offsets[:-1], dtype=np.float64) / np.diff(offsets)
         return _Result(issues, scores, right, {"predicted_label": probs.argmax(1)})
