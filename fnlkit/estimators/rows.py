@@ -1,6 +1,6 @@
 """Read embeddings or probabilities of the training samples from a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +13,7 @@ from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_o
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
+from fnlkit.estimators.absent_classes import class_texts, drop_absent
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 
 
-def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
+def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str], object] | None = None) -> np.ndarray:
     """Return an array (n, d) with a row for each training sample; arrays above 64 MiB stay on disk.
 
     Parameters
@@ -33,6 +34,8 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
         columns of probabilities.
     name : "embeddings" or "probabilities"
     federation : fnlkit.artifacts.federation.Federation
+    say : callable(str), optional
+        Called once with the classes that have a column and no label (`fnlkit.estimators.absent_classes`).
 
     Raises
     ------
@@ -43,7 +46,7 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
         raise InputError(f"{name} cannot come from the pipe, which carries the federation; name a file")
     if name == "probabilities" and str(path).lower().endswith((".csv", ".tsv", ".parquet")):
         table = read_table(path)
-        return of_table({column: table.texts(column) for column in table.columns}, federation, paths.display_path(path))
+        return of_table({column: table.texts(column) for column in table.columns}, federation, paths.display_path(path), say)
     where = cache_folder()
     arrays = large.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
@@ -66,7 +69,8 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     if name == "probabilities" and "class_names" in arrays and values.ndim == 2:
         names = np.asarray(arrays["class_names"]).astype(str).tolist()
         if len(names) == values.shape[1]:
-            values = np.asarray(values)[:, _columns(names, federation, paths.display_path(path))]
+            places, absent = _columns(names, federation, paths.display_path(path))
+            values = drop_absent(values, places, absent, paths.display_path(path), say)
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
@@ -87,11 +91,13 @@ def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     return out
 
 
-def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> np.ndarray:
+def of_table(
+    columns: dict[str, Any], federation: "Federation", source: str, say: Callable[[str], object] | None = None
+) -> np.ndarray:
     """Return probabilities (n, C) of a table with a column for each class, by the name of the class.
 
-    Another column can name the samples (fnlkit.datasets.identifiers); samples without a row get NaN.  Without it, the rows are
-    all training samples in order.  Columns that neither are classes nor can name samples are refused.
+    Columns of classes without labels are left out (`fnlkit.estimators.absent_classes`). Another column can name the samples
+    (fnlkit.datasets.identifiers); samples without a row get NaN. Without it, the rows are all training samples in order.
 
     Parameters
     ----------
@@ -111,11 +117,12 @@ def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> 
     samples = samples_of(federation)
     others = {name: texts for name, texts in others.items() if can_name(name, texts, samples)}
     names = [name for name in columns if name not in others]
-    order = [names[place] for place in _columns(names, federation, source)]
+    places, absent = _columns(names, federation, source)
     try:
-        values = np.column_stack([np.asarray(columns[name], np.float64) for name in order])
+        values = np.column_stack([np.asarray(columns[name], np.float64) for name in names])
     except ValueError as error:
         raise InputError(f"{source}: probabilities must be numbers ({error})") from None
+    values = drop_absent(values, places, absent, source, say)
     size = len(federation.given)
     if not others:
         if len(values) != size:
@@ -134,13 +141,11 @@ def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> 
 
 
 def _columns(names, federation, source):
-    """Return for each class of the federation the place of its column among the names."""
-    classes = list(map(str, federation.meta.get("class_names") or range(federation.classes)))
+    """Return for each class of the federation the place of its column, and the names of other columns."""
+    classes = class_texts(federation)
     places = {name.strip(): place for place, name in enumerate(names)}
-    missing, more = [c for c in classes if c.strip() not in places], sorted(set(places) - {c.strip() for c in classes})
-    if missing or more or len(places) < len(names):
-        found = (
-            f"no column of the class {missing[0]!r}" if missing else f"the column {(more or names)[0]!r} is not a single class"
-        )
-        raise InputError(f"{source}: {found}; name the columns {', '.join(classes[:12])}")
-    return [places[c.strip()] for c in classes]
+    missing = [name for name in classes if name not in places]
+    if missing or len(places) < len(names):
+        wrong = f"no column of the class {missing[0]!r}" if missing else "two columns have the same name"
+        raise InputError(f"{source}: {wrong}; name the columns {', '.join(classes[:12])}")
+    return [places[name] for name in classes], [name for name in places if name not in set(classes)]

@@ -114,7 +114,7 @@ def consensus(
         votes, annotators = read_votes(str(source), federation, say=say, control=control, sample_column=sample_column)
     elif hasattr(votes, "columns"):
         votes, annotators = to_votes(votes, federation, control=control, sample_column=sample_column)
-    rows, of = rows_of(probabilities, "probabilities", federation)
+    rows, of = rows_of(probabilities, "probabilities", federation, say)
     chosen = {name: each for name, each in (("control", control), ("sample_column", sample_column)) if each is not None}
     record = provenance("consensus", None, votes=source, method=method, probs=of, **chosen)
     table: Any = votes

@@ -155,7 +155,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"`backbone` {chosen.backbone}: `embeddings` are given; omit one of both")
     vectors, source = rows_of(chosen.embeddings, "embeddings", federation)
-    given, of = rows_of(chosen.probabilities, "probabilities", federation)
+    given, of = rows_of(chosen.probabilities, "probabilities", federation, say)
     data = data_of(federation, chosen.dataset, say)
     if federation.task not in PLAIN and given is not None:
         raise InputError(f"`probabilities` is for labels that are classes, not for {federation.task}; omit it")

@@ -23,9 +23,8 @@ from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.options import NAMES, EstimateOptions
-from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.settings import Settings
-from fnlkit.pipeline.rows import is_path, source_of
+from fnlkit.pipeline.rows import is_path, rows_of, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
 if TYPE_CHECKING:
@@ -360,7 +359,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
     inputs: dict[str, Any] = {
-        name: read_rows(os.fspath(value), name, federation) if is_path(value) else value
+        name: rows_of(value, name, federation, say)[0]
         for name, value in (("embeddings", chosen.embeddings), ("probabilities", chosen.probabilities))
     }
     inputs["run"] = Run.read(os.fspath(chosen.run), trust=chosen.trust) if is_path(chosen.run) else chosen.run

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
+
+from fnlkit.artifacts.paths import display_path
+from fnlkit.estimators.absent_classes import class_columns, drop_absent
 from fnlkit.estimators.rows import of_table, read_rows
 from fnlkit.pipeline.types import FilePath
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.stored import Rows
 
@@ -27,7 +30,9 @@ def source_of(value: object) -> str | None:
     return f"{type(value).__name__} in memory"
 
 
-def rows_of(value: object, name: str, federation: Federation) -> tuple[np.ndarray | Rows | None, str | None]:
+def rows_of(
+    value: object, name: str, federation: Federation, say: Callable[[str], object] | None = None
+) -> tuple[np.ndarray | Rows | None, str | None]:
     """Return (rows (n, d) or None, name of the source in the provenance).
 
     Parameters
@@ -37,6 +42,8 @@ def rows_of(value: object, name: str, federation: Federation) -> tuple[np.ndarra
     name : str
         embeddings or probabilities.
     federation : fnlkit.artifacts.federation.Federation
+    say : callable(str), optional
+        Called once with the classes that have a column of probabilities and no label.
 
     Raises
     ------
@@ -46,5 +53,12 @@ def rows_of(value: object, name: str, federation: Federation) -> tuple[np.ndarra
     rows: Any = value
     if name == "probabilities" and hasattr(rows, "columns"):
         columns = {str(column): rows[column].tolist() for column in rows.columns}
-        return of_table(columns, federation, "`probabilities`"), source_of(value)
-    return read_rows(os.fspath(value), name, federation) if is_path(value) else rows, source_of(value)
+        return of_table(columns, federation, "`probabilities`", say), source_of(value)
+    rows = read_rows(os.fspath(value), name, federation, say) if is_path(value) else rows
+    shape = np.shape(rows) if not hasattr(rows, "shape") else rows.shape
+    if name == "probabilities" and rows is not None and len(shape) == 2 and shape[1] != federation.classes:
+        source = display_path(value) if is_path(value) else "`probabilities`"
+        places = class_columns(shape[1], federation, source)
+        absent = [str(place) for place in range(shape[1]) if place not in places]
+        rows = drop_absent(rows, places, absent, source, say)
+    return rows, source_of(value)

@@ -1,0 +1,68 @@
+"""Probabilities with columns for classes that have no label in a federation, such as those of a global model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
+def class_texts(federation: Federation) -> list[str]:
+    """Return the names of the classes (C,) as texts; numbers if they have no names."""
+    return [str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)]
+
+
+def class_columns(number: int, federation: Federation, source: str) -> list[int]:
+    """Return the column (C,) of each class among `number` columns without names.
+
+    If there are more columns than classes, classes that are whole numbers are the numbers of their columns.
+
+    Raises
+    ------
+    InputError
+        If the columns of the classes are unknown.
+    """
+    names = class_texts(federation)
+    if number == len(names):
+        return list(range(number))
+    if number > len(names) and all(name.isdecimal() and int(name) < number for name in names):
+        return [int(name) for name in names]
+    raise InputError(
+        f"{source} has {number} columns, but the federation has labels of {federation.classes} classes: "
+        f"{', '.join(names[:12])}; name the columns (a csv with these names, or `class_names` in an npz)"
+    )
+
+
+def drop_absent(
+    values: np.ndarray, places: Sequence[int], absent: Sequence[str], source: str, say: Callable[[str], object] | None
+) -> np.ndarray:
+    """Return the columns `places` of probabilities (n, M), divided by their sums, and print the absent classes once.
+
+    A row without probability for the other classes becomes uniform. Rows of NaN, which are no samples of the table, remain.
+
+    Raises
+    ------
+    InputError
+        If a row of all columns does not sum to 1 within 0.001.
+    """
+    values = np.asarray(values)
+    if not absent:
+        return values if list(places) == list(range(values.shape[1])) else values[:, places]
+    values = values.astype(np.float64)
+    sums = values.sum(1)
+    if (np.abs(sums - 1) > 1e-3).any():
+        worst = int(np.nanargmax(np.abs(sums - 1)))
+        raise InputError(
+            f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {', '.join(absent[:12])}"
+        )
+    kept = values[:, places]
+    kept[kept.sum(1) <= 0] = 1
+    if say is not None:
+        say(f"{source}: no label of the federation is of class {', '.join(absent[:12])}; these columns are left out")
+    return kept / kept.sum(1, keepdims=True)
