@@ -1,7 +1,10 @@
 """Methods on labels of annotators: development worlds, on which `fedem` was designed, and reported worlds.
 
+    python -m benchmarks.annotators [--labelme DIR]
     python -m benchmarks.annotators --cache DIR --develop [--images CIFAR10.npz --worlds WORLDS]
     python -m benchmarks.annotators --cache DIR --worlds WORLDS [--seeds 3] [--methods fedem,fedavg]
+
+Without --cache, the consensus of votes is compared with crowd-kit and cleanlab (benchmarks.votes).
 
 WORLDS is the folder that `python -m benchmarks.worlds` wrote (annotators.npz, text.npz, speech.npz); CIFAR10.npz contains
 x_train, y_train, x_test and y_test.  Finished runs are kept in the cache, so that a second call continues.
@@ -22,12 +25,14 @@ near another class, have a common wrong label, which each annotator gives in 71 
 
 import argparse
 import json
+import sys
 import zlib
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import votes
 from benchmarks.features import components
 from benchmarks.people import of_arrays
 from fnlkit import datasets, noise, pipeline
@@ -254,6 +259,9 @@ def late(name, method, seed, options):
 
 
 def main():
+    if "--cache" not in sys.argv and not {"-h", "--help"} & {*sys.argv}:
+        votes.main()
+        return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cache", type=Path, required=True, help="folder for finished runs")
     parser.add_argument("--worlds", type=Path, required=True, help="folder that benchmarks.worlds wrote")

@@ -124,16 +124,19 @@ def respond(labels, keep, uniforms, classes):
     return np.array(out, int)
 
 
-def dawid_skene(votes, classes, rounds, prior):
+def dawid_skene(votes, classes, rounds, prior, strength):
     """Expectation maximization by its formulas (Dawid and Skene 1979), from the shares of votes."""
     m, people = votes.shape
     cast = [[(a, int(votes[i, a])) for a in range(people) if votes[i, a] >= 0] for i in range(m)]
     q = np.array([[sum(label == t for _, label in row) / len(row) for t in range(classes)] for row in cast])
     for _ in range(rounds):
-        counts = np.zeros((people, classes, classes)) + prior * np.eye(classes)
+        counts = np.zeros((people, classes, classes))
         for i, row in enumerate(cast):
             for a, label in row:
                 counts[a, :, label] += q[i]
+        common = counts.sum(0) + prior * np.eye(classes)
+        common /= common.sum(1, keepdims=True)
+        counts += strength * common
         total = counts.sum(2, keepdims=True)
         error = np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / classes)
         share = q.mean(0)

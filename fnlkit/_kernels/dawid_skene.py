@@ -57,26 +57,53 @@ def start(offsets: np.ndarray, rows: np.ndarray, posterior: np.ndarray, counts: 
 
 @kernel
 def maximize(
-    counts: np.ndarray, mass: np.ndarray, prior: float, error: np.ndarray, logs: np.ndarray, prior_logs: np.ndarray
+    counts: np.ndarray,
+    mass: np.ndarray,
+    prior: float,
+    strength: float,
+    error: np.ndarray,
+    logs: np.ndarray,
+    share_logs: np.ndarray,
 ) -> None:
-    """Write error rates (A * C, C), their logarithms, and the logarithms of the class shares (C,)."""
+    """Write error rates (A * C, C), their logarithms, and the logarithms of the class shares (C,).
+
+    Rates are shrunk by `strength` labels of each class to the rates of all annotators, to which `prior` right labels of each
+    class are added.
+    """
     classes = counts.shape[1]
     samples = 0.0
     for t in range(classes):
         samples += mass[t]
     for t in range(classes):
-        prior_logs[t] = _rounded(math.log(max(mass[t] / samples, 1e-300)))
-    for first in range(0, len(counts), classes):
+        share_logs[t] = _rounded(math.log(max(mass[t] / samples, 1e-300)))
+    common = np.zeros((classes, classes))
+    for row in range(len(counts)):
         for t in range(classes):
-            total = 0.0
-            for label in range(classes):
-                total += counts[first + label, t]
-            total += prior
-            for label in range(classes):
-                value = counts[first + label, t] + (prior if label == t else 0.0)
-                value = value / total if total > 0 else 1.0 / classes
-                error[first + label, t] = value
-                logs[first + label, t] = _rounded(math.log(max(value, 1e-300)))
+            common[row % classes, t] += counts[row, t]
+    for t in range(classes):
+        common[t, t] += prior
+    _scale(common, common, 0, 0.0)
+    for first in range(0, len(counts), classes):
+        for label in range(classes):
+            for t in range(classes):
+                error[first + label, t] = counts[first + label, t]
+        _scale(error, common, first, strength)
+        for label in range(classes):
+            for t in range(classes):
+                logs[first + label, t] = _rounded(math.log(max(error[first + label, t], 1e-300)))
+
+
+@inline
+def _scale(rates, common, first, strength):
+    """Add `strength` common labels to the rows of an annotator, and scale the rates of each true class to sum to 1."""
+    classes = len(common)
+    for t in range(classes):
+        total = 0.0
+        for label in range(classes):
+            rates[first + label, t] += strength * common[label, t]
+            total += rates[first + label, t]
+        for label in range(classes):
+            rates[first + label, t] = rates[first + label, t] / total if total > 0 else 1.0 / classes
 
 
 @kernel
@@ -84,18 +111,18 @@ def expect(
     offsets: np.ndarray,
     rows: np.ndarray,
     logs: np.ndarray,
-    prior_logs: np.ndarray,
+    share_logs: np.ndarray,
     posterior: np.ndarray,
     counts: np.ndarray,
     mass: np.ndarray,
 ) -> float:
     """Infer all posteriors, add them to `counts` and `mass` as in `start`, and return the largest change of a posterior."""
-    classes = len(prior_logs)
+    classes = len(share_logs)
     score = np.empty(classes)
     moved = 0.0
     for i in range(len(offsets) - 1):
         for t in range(classes):
-            score[t] = prior_logs[t]
+            score[t] = share_logs[t]
         for j in range(offsets[i], offsets[i + 1]):
             row = rows[j]
             for t in range(classes):

@@ -47,11 +47,12 @@ def dawid_skene(
     classes: int,
     rounds: int = 200,
     prior: float = 0.1,
+    strength: float = 3.0,
 ) -> DawidSkene:
     """Return the DawidSkene of votes, by expectation maximization from the shares of votes.
 
-    An annotator gives label l to a sample of class t with probability error[a, t, l], independently of the others.  Each row of
-    error rates receives `prior` additional right labels, so that an annotator with few votes is assumed to be reliable.  The
+    An annotator gives label l to a sample of class t with probability error[a, t, l], independently of the others.  The error
+    rates of an annotator are shrunk to those of all annotators, so that an annotator with few votes has nearly these.  The
     result does not depend on the order of votes, samples and annotators; equal classes stay equal.
 
     Parameters
@@ -63,6 +64,9 @@ def dawid_skene(
     rounds : int >= 1
         Largest number of rounds.
     prior : float >= 0
+        Right labels of each class that are added to the counts of all annotators.
+    strength : float >= 0
+        Labels of each class for which the rates of all annotators count at an annotator. 0: no shrinkage, as published.
 
     Raises
     ------
@@ -72,11 +76,12 @@ def dawid_skene(
     Notes
     -----
     Source: Dawid, Skene 1979, Maximum likelihood estimation of observer error-rates using the EM algorithm, eqs. 2.3 to 2.5.
+    The shrinkage is an addition.
 
     Examples
     --------
     >>> found = dawid_skene([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2], [0, 0, 1, 1, 1, 1], size=2, people=3, classes=2, rounds=1,
-    ...                     prior=0)
+    ...                     prior=0, strength=0)
     >>> found.posterior.round(2).tolist(), found.share.round(2).tolist()
     ([[0.89, 0.11], [0.0, 1.0]], [0.33, 0.67])
     """
@@ -96,12 +101,12 @@ def dawid_skene(
         rows = rows[np.argsort(samples, kind="stable")]
     counts, mass = np.zeros((people * classes, classes)), np.zeros(classes)
     error, logs = np.empty((2, people * classes, classes))
-    posterior, prior_logs = np.empty((size, classes)), np.empty(classes)
+    posterior, share_logs = np.empty((size, classes)), np.empty(classes)
     _loops.start(offsets, rows, posterior, counts, mass)
     moved, done = math.inf, 0
     while moved >= SETTLED and done < rounds:
-        _loops.maximize(counts, mass, float(prior), error, logs, prior_logs)
+        _loops.maximize(counts, mass, float(prior), float(strength), error, logs, share_logs)
         share = mass / mass.sum()
         counts[:], mass[:] = 0, 0
-        moved, done = _loops.expect(offsets, rows, logs, prior_logs, posterior, counts, mass), done + 1
+        moved, done = _loops.expect(offsets, rows, logs, share_logs, posterior, counts, mass), done + 1
     return DawidSkene(posterior, error.reshape(people, classes, classes).swapaxes(1, 2), share, done)

@@ -33,7 +33,7 @@ def test_one_step_by_hand():
     The first two annotators: of class 0 always 0; of class 1, weights 1/3 say 0 and 1 says 1: (1/4, 3/4).  The third always
     says 1.  First sample: 1/3 * 1 * 1 * 1 against 2/3 * 1/4 * 1/4 * 1 = 1/24, which is 8 : 1.  Second: class 1 for sure.
     """
-    found = of_matrix(np.array([[0, 0, 1], [1, 1, 1]]), 2, rounds=1, prior=0)
+    found = of_matrix(np.array([[0, 0, 1], [1, 1, 1]]), 2, rounds=1, prior=0, strength=0)
     np.testing.assert_allclose(found.posterior, [[8 / 9, 1 / 9], [0, 1]], atol=1e-8)
     np.testing.assert_allclose(found.error[0], [[1, 0], [1 / 4, 3 / 4]], atol=1e-8)
     np.testing.assert_allclose(found.error[2], [[0, 1], [0, 1]], atol=1e-8)
@@ -41,12 +41,12 @@ def test_one_step_by_hand():
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 8])
-@pytest.mark.parametrize("prior", [0.1, 1.0])
+@pytest.mark.parametrize(("prior", "strength"), [(0.1, 3.0), (1.0, 0.0), (0.5, 20.0)])
 @pytest.mark.parametrize("seed", range(4))
-def test_it_follows_the_formulas(seed, prior, rounds):
+def test_it_follows_the_formulas(seed, prior, strength, rounds):
     votes = random_votes(seed, classes=2 + seed)
-    found = of_matrix(votes, 2 + seed, rounds=rounds, prior=prior)
-    posterior, error, share = naive.dawid_skene(votes, 2 + seed, rounds, prior)
+    found = of_matrix(votes, 2 + seed, rounds=rounds, prior=prior, strength=strength)
+    posterior, error, share = naive.dawid_skene(votes, 2 + seed, rounds, prior, strength)
     np.testing.assert_allclose(found.posterior, posterior, atol=1e-6)
     np.testing.assert_allclose(found.error, error, atol=1e-6)
     np.testing.assert_allclose(found.share, share, atol=1e-7)
