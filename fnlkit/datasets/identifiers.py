@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Columns that annotation tools and pandas add; they never name samples.
 TOOLS = ("annotation_id", "lead_time", "created_at", "updated_at", "was_cancelled", "agreement", "inner_id", "unnamed:_0")
 # A column of numbers is compared only under these names: other numbers, such as an age, can equal the id of another sample.
-_NAMES = {*VOTE_ROLES["id"], *VOTE_ROLES["path"], "sample_path", "index"}
+USUAL = {*VOTE_ROLES["id"], *VOTE_ROLES["path"], "sample_path", "index"}
 _NUMBER = re.compile(r"-?\d+(\.0*)?")
 # Label Studio puts this before the names of uploaded files.
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")
@@ -158,7 +158,7 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
         name for name, texts in columns.items() if all(_NUMBER.fullmatch(text.strip()) for text in texts if text.strip())
     }
     names = [name for name in columns if name not in asked.tools and normal_name(name) not in TOOLS]
-    usual = [name for name in names if name not in numbers or normal_name(name) in _NAMES]
+    usual = [name for name in names if name not in numbers or normal_name(name) in USUAL]
     places = {name: samples.match(columns[name]) for name in usual}
     places = {name: found for name, found in places.items() if (found != NONE).any()}
     places = {name: found for name, found in places.items() if name not in numbers and (found != NONE).all()} or places
@@ -178,7 +178,7 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
 
 def can_name(column: str, texts: Sequence[str], samples: Samples) -> bool:
     """Return whether a column of a table with a column per annotator is no annotator: it names samples, or a tool added it."""
-    if normal_name(column) in {*TOOLS, *_NAMES}:
+    if normal_name(column) in {*TOOLS, *USUAL}:
         return True
     words = [text.strip() for text in texts if text.strip()]
     return not all(map(_NUMBER.fullmatch, words)) and bool((samples.match(words) != NONE).all())

@@ -26,7 +26,7 @@ from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.manifest import manifest
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.tokens import ENDING
-from fnlkit.datasets.votes import check_votes, most_votes
+from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
@@ -254,7 +254,7 @@ def _groups_in(fields, arrays):
 
 def _votes(values):
     """Return votes as an array, or raise InputError unless some annotator labeled a sample."""
-    values = np.asarray(values)
+    values = whole_votes(np.asarray(values))
     if values.ndim != 2 or values.dtype.kind not in "iu" or not values.size or values.max() < 0:
         raise InputError(f"`votes_train` is {values.dtype} {values.shape}; expected whole numbers (n, A), some of them labels")
     return values

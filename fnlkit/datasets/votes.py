@@ -77,17 +77,31 @@ def by_vote(dataset: Dataset) -> Dataset:
     )
 
 
+def whole_votes(values: np.ndarray) -> np.ndarray:
+    """Return votes of floats as whole numbers, NaN and masked entries as -1; other arrays as they are.
+
+    Floats that are neither whole nor NaN are returned as they are.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    if values.dtype.kind != "f":
+        return values
+    filled = np.where(np.isnan(values), -1, values)
+    return filled.astype(np.int64) if (np.abs(filled) < 2**53).all() and (filled == np.round(filled)).all() else values
+
+
 def check_votes(values: np.ndarray, names: np.ndarray | None, size: int, classes: int) -> tuple[np.ndarray, list[str]]:
     """Return (votes (n, A) int64, names of the annotators) of arrays, or raise InputError.
 
     Parameters
     ----------
-    values : (n, A) int
-        Labels by sample and annotator, -1 for no vote.
+    values : (n, A) int, or whole floats
+        Labels by sample and annotator, -1 or NaN for no vote.
     names : (A,) texts or None
         Default: the numbers of the columns.
     size, classes : int
     """
+    values = whole_votes(values)
     if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != size or not values.shape[1]:
         raise InputError(f"`votes_train` is {values.dtype} {values.shape}; expected whole numbers ({size:,}, A)")
     values = values.astype(np.int64)
@@ -121,5 +135,20 @@ def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> 
 
 def most_votes(values: np.ndarray) -> np.ndarray:
     """Return the most frequent vote (n,) of each sample, ties to the lower class, and -1 without a vote."""
-    counts = (values[:, :, None] == np.arange(values.max() + 1)).sum(1)
+    counts = count_votes(values, int(values.max()) + 1)
     return np.where((values >= 0).any(1), counts.argmax(1), -1)
+
+
+def count_votes(values: np.ndarray, classes: int) -> np.ndarray:
+    """Return the numbers of votes (n, C) int64 by sample and class.
+
+    Parameters
+    ----------
+    values : int (n, A)
+        -1 for no vote.
+    classes : int
+    """
+    counts = np.zeros((len(values), classes), np.int64)
+    sample, annotator = np.nonzero(values >= 0)
+    np.add.at(counts, (sample, values[sample, annotator]), 1)
+    return counts

@@ -9,7 +9,7 @@ import numpy as np
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
 from fnlkit.datasets.facts import cache_json
-from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
+from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
@@ -117,6 +117,7 @@ def of_table(
     samples = samples_of(federation)
     others = {name: texts for name, texts in others.items() if can_name(name, texts, samples)}
     names = [name for name in columns if name not in others]
+    others = {name: texts for name, texts in others.items() if normal_name(name) not in TOOLS}
     places, absent = _columns(names, federation, source)
     try:
         values = np.column_stack([np.asarray(columns[name], np.float64) for name in names])

@@ -287,7 +287,7 @@ def import_review(
     data = data_of(federation, dataset, say)
     if annotation_exports.is_export(table):
         found = annotation_exports.read_annotations(
-            read_text(table), federation, table, control=control, sample_column=sample_column
+            read_text(table), federation, table, control=control, sample_column=sample_column, say=say
         )
     elif control is not None or sample_column is not None:
         raise InputError(f"{table}: `control` and `sample_column` are for exports of annotation tools (.json, .xml)")

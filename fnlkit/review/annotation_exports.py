@@ -8,6 +8,7 @@ images 1.1`, https://docs.cvat.ai/docs/manual/advanced/xml_format/, whose `meta`
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,13 @@ def read_answers(text: str, federation: "Federation", source: str) -> Answers:
 
 
 def read_annotations(
-    text: str, federation: "Federation", source: str, *, control: str | None = None, sample_column: str | None = None
+    text: str,
+    federation: "Federation",
+    source: str,
+    *,
+    control: str | None = None,
+    sample_column: str | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> list[Decisions]:
     """Return a list of Decisions, one for each client with labeled samples.
 
@@ -68,13 +75,19 @@ def read_annotations(
     federation : fnlkit.artifacts.federation.Federation
     control, sample_column : str, optional
         As for fnlkit.review.answers.labels_of.
+    say : callable(str), optional
+        Receives notes on what was left out.
 
     Raises
     ------
     InputError
         If the format or a class is unknown, or if a sample is not in the federation or has two different labels.
     """
-    found = labels_of(read_answers(text, federation, source), federation, control=control, sample_column=sample_column)
+    answers = read_answers(text, federation, source)
+    for note in answers.notes:
+        if say is not None:
+            say(note)
+    found = labels_of(answers, federation, control=control, sample_column=sample_column)
     labels: dict[int, int] = {}
     who: dict[int, set[str]] = {}
     for position, label, reviewer in zip(found.positions.tolist(), found.labels.tolist(), found.annotators, strict=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from fnlkit.datasets.class_names import vote_finder
-from fnlkit.datasets.identifiers import TOOLS, Asked, find_samples, normal_name, samples_of
+from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
 from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
 from fnlkit.datasets.table import Table
 from fnlkit.errors import InputError
@@ -158,14 +158,14 @@ def _newest(positions, labels, rows, answers, federation):
     for i, position in enumerate(positions.tolist()):
         name = answers.annotators[rows[i]]
         before = last.setdefault((position, name), i)
-        if before == i:
+        if labels[before] == labels[i]:
             continue
         times = [_time(answers.updated[rows[j]]) for j in (before, i)]
-        if None in times or (times[0] == times[1] and labels[before] != labels[i]):
+        if None in times or times[0] == times[1]:
             sample = federation.ids_of([position])[0]
             who = name or "somebody"
             answers.fail([rows[i]], f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
-        if times[1] >= times[0]:
+        if times[1] > times[0]:
             last[position, name] = i
     return sorted(last.values())
 
@@ -198,7 +198,8 @@ def choose_control(answers: Answers, names: Iterable[str], control: str | None =
     if len(answers.named) == 1:
         return answers.named[0]
     find = vote_finder(names)
-    fit = [name for name in answers.named or questions if _has_only_classes(questions[name], find)]
+    free = [name for name in questions if normal_name(name) not in USUAL]
+    fit = [name for name in answers.named or free if _has_only_classes(questions[name], find)]
     if len(fit) != 1:
         which = (
             f"{' and '.join(map(repr, fit))} have only classes" if fit else f"no question has only classes: {_list(questions)}"

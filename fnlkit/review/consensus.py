@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.artifacts.stored import Rows
+from fnlkit.datasets.votes import count_votes
 from fnlkit.errors import InputError
 from fnlkit.kernels.dawid_skene import DawidSkene, dawid_skene
-from fnlkit.review.rater_agreement import count_votes, fleiss, krippendorff
+from fnlkit.review.rater_agreement import fleiss, krippendorff
 from fnlkit.review.suspects import find_reviewed
 from fnlkit.review.votes import to_votes
 

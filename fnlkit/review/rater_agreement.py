@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fnlkit.datasets.votes import count_votes
+
 
 def krippendorff(votes: np.ndarray, classes: int) -> float | None:
     """Return Krippendorff's alpha of nominal labels: 1 for full agreement, 0 for agreement by chance.
@@ -46,18 +48,3 @@ def fleiss(votes: np.ndarray, classes: int) -> float | None:
     chance = float(((counts.sum(0) / counts.sum()) ** 2).sum())
     seen = int((counts * (counts - 1)).sum()) / (len(many) * int(many[0]) * (int(many[0]) - 1))
     return float((seen - chance) / (1 - chance))
-
-
-def count_votes(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Return the numbers of votes (m, C) int64 by sample and class.
-
-    Parameters
-    ----------
-    votes : int (m, A)
-        -1 for no vote.
-    classes : int
-    """
-    counts = np.zeros((len(votes), classes), np.int64)
-    sample, annotator = np.nonzero(votes >= 0)
-    np.add.at(counts, (sample, votes[sample, annotator]), 1)
-    return counts

@@ -11,6 +11,7 @@ from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
 from fnlkit.datasets.manifest import VOTE_ROLES
 from fnlkit.datasets.table import Table, read_table, read_text
+from fnlkit.datasets.votes import whole_votes
 from fnlkit.errors import InputError
 from fnlkit.review.annotation_exports import is_export, read_answers
 from fnlkit.review.answers import answers_of, is_answers, labels_of
@@ -74,8 +75,8 @@ def to_votes(
     Parameters
     ----------
     values : array (n, A) or pandas.DataFrame
-        Whole numbers, or texts with class names.  No vote is -1, NaN, None, or a text such as ``NA``.  A data frame has a
-        column per annotator, and the samples are its column of ids or its index; or a row per vote, as a table.
+        Whole numbers, or texts with class names.  No vote is -1, NaN, None, masked, or a text such as ``NA``.  A data frame
+        has a column per annotator, and the samples are its column of ids or its index; or a row per vote, as a table.
     federation : fnlkit.artifacts.federation.Federation
     control, sample_column : str, optional
         As for `read_votes`, of a data frame.
@@ -91,7 +92,7 @@ def to_votes(
         if is_answers(table) or not in_order:
             return _of_table(table, federation, control, sample_column)
         return to_votes(values.to_numpy(object), federation)[0], list(map(str, values.columns))
-    votes, size = np.asarray(values), len(federation.given)
+    votes, size = whole_votes(np.asanyarray(values)), len(federation.given)
     if votes.ndim != 2 or len(votes) != size or not votes.shape[1] or votes.dtype.kind not in "iufUOT":
         found = f"{votes.dtype} {votes.shape}"
         raise InputError(f"`votes` is {found}; expected labels ({size:,}, A), one column per annotator")
@@ -105,11 +106,8 @@ def to_votes(
             )
         return np.array(classes, np.int64)[place].reshape(votes.shape), _numbers(votes)
     if votes.dtype.kind == "f":
-        votes = np.where(np.isnan(votes), -1, votes)
-        if (odd := votes[(votes != np.round(votes)) | np.isinf(votes)]).size:
-            raise InputError(
-                f"`votes` has {odd[0]}; expected whole numbers from 0 to {federation.classes - 1}, NaN for no vote"
-            )
+        odd = votes[~np.isnan(votes) & ((votes != np.round(votes)) | (np.abs(votes) >= 2**53))]
+        raise InputError(f"`votes` has {odd[0]}; expected whole numbers from 0 to {federation.classes - 1}, NaN for no vote")
     if votes.min() < -1 or votes.max() >= federation.classes:
         raise InputError(
             f"`votes` has values {votes.min()} to {votes.max()}; expected 0 to {federation.classes - 1}, or -1 for no vote"

@@ -131,7 +131,7 @@ def test_consensus_of_rows_decides_each_sample_once():
     ("votes", "named"),
     [
         (VOTES[:5], "votes_train"),
-        (VOTES.astype(float), "votes_train"),
+        (VOTES + 0.5, "votes_train"),
         (np.where(VOTES == 2, -2, VOTES), "votes_train"),
     ],
 )
@@ -147,3 +147,12 @@ def test_without_labels_and_votes_nothing_is_known(tmp_path):
 
 def test_most_votes_of_a_sample():
     assert most_votes(VOTES).tolist() == [0, 1, 1, 0, 1, 0] and most_votes(np.array([[-1, -1], [1, 0]])).tolist() == [-1, 0]
+
+
+def test_votes_with_nan_are_those_with_minus_one(tmp_path):
+    """pandas and numpy store whole numbers with gaps as floats."""
+    floats = np.where(VOTES < 0, np.nan, VOTES)
+    assert np.array_equal(datasets.load(written(tmp_path, votes_train=floats)).votes, VOTES)
+    written(tmp_path, votes_train=np.where(VOTES == 2, 1.5, floats))
+    with pytest.raises(InputError, match="expected whole numbers"):
+        datasets.load(tmp_path / "data.npz")

@@ -227,3 +227,23 @@ def test_several_choices_are_no_vote(tmp_path):
     for kind in ("csv", "json", "json-min"):
         with pytest.raises(InputError, match="several choices of 'kind'"):
             read_votes(write(kind, tasks, tmp_path), federation_of(IDS), control="kind")
+
+
+def test_repeated_equal_votes_count_once_and_ids_are_no_answers(tmp_path):
+    """Ids 0 to 2 are classes, too; the answers are in the column without a usual name of ids."""
+    (tmp_path / "v.csv").write_text("id,annotator,choice\n0,a,1\n1,a,2\n1,a,2\n2,b,0\n")
+    federation = Federation("d", 3, np.array([0, 3]), np.arange(3), np.zeros(3, np.int64))
+    votes, names = read_votes(tmp_path / "v.csv", federation)
+    assert names == ["a", "b"] and votes.tolist() == [[1, -1], [2, -1], [-1, 0]]
+    assert fnlkit.consensus(federation, np.ma.masked_less(votes, 0)).federation.extra["votes"].tolist() == votes.tolist()
+
+
+def test_a_saved_index_of_pandas_is_no_class_and_no_sample(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    federation = fnlkit.partition("digits", clients=2, labels="observed")
+    frame = pandas.DataFrame(np.full((1438, 10), 0.1), columns=list(map(str, range(10))))
+    frame.to_csv(tmp_path / "p.csv")
+    pandas.read_csv(tmp_path / "p.csv").to_csv(tmp_path / "p.csv")  # the first index is the column "Unnamed: 0"
+    from fnlkit.pipeline.rows import rows_of
+
+    assert np.isfinite(rows_of(tmp_path / "p.csv", "probabilities", federation)[0]).all()
