@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import paths
+from fnlkit.artifacts.federation import PLAIN, must_support
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.table import Table
 from fnlkit.errors import InputError
@@ -83,7 +84,7 @@ def read_annotations(
     InputError
         If the format or a class is unknown, or if a sample is not in the federation or has two different labels.
     """
-    answers = read_answers(text, federation, source)
+    answers = read_answers(text, must_support(federation, PLAIN), source)
     for note in answers.notes:
         if say is not None:
             say(note)
@@ -233,7 +234,7 @@ def _cvat(text, source, federation):
 
     controls = list(dict.fromkeys(["label", *(name for row in rows for name in row[2])]))
     notes = [f"{automatic:,} tags of models are no votes"] if automatic else []
-    notes += [f"labels that are no classes were left out: {', '.join(sorted(beside)[:8])}"] if beside else []
+    notes += [f"labels that are no classes were left out: {', '.join(map(repr, sorted(beside)[:8]))}"] if beside else []
     return Answers(
         source=source,
         columns={"name": [name for name, _, _ in rows]},

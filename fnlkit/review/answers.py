@@ -158,14 +158,15 @@ def _newest(positions, labels, rows, answers, federation):
     for i, position in enumerate(positions.tolist()):
         name = answers.annotators[rows[i]]
         before = last.setdefault((position, name), i)
-        if labels[before] == labels[i]:
+        if before == i:
             continue
         times = [_time(answers.updated[rows[j]]) for j in (before, i)]
-        if None in times or times[0] == times[1]:
+        known = None not in times and times[0] != times[1]
+        if not known and labels[before] != labels[i]:
             sample = federation.ids_of([position])[0]
             who = name or "somebody"
             answers.fail([rows[i]], f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
-        if times[1] > times[0]:
+        if known and times[1] > times[0]:
             last[position, name] = i
     return sorted(last.values())
 
@@ -217,5 +218,5 @@ def _list(questions):
     texts = []
     for name, words in list(questions.items())[:12]:
         some = sorted(set(words) - {""})[:3]
-        texts.append(f"{name!r} ({', '.join(word[:20] for word in some)})")
+        texts.append(f"{name!r} ({', '.join(repr(word[:20]) for word in some)})")
     return ", ".join(texts) or "none"

@@ -179,6 +179,8 @@ def test_votes_of_label_studio_count_once_per_annotator(tmp_path):
     tasks = tasks_of(range(1, 11), sample_id=lambda i: f"p-{i}")
     tasks[0]["annotations"].append(annotation(1, 0, {"kind": "emu"}, updated_at="2026-03-10T08:00:00Z"))
     tasks[1]["annotations"].insert(0, annotation(2, 1, {"kind": "emu"}, updated_at="2026-03-01T08:00:00Z"))
+    for label, day in (("emu", 8), ("dog", 9)):  # the newest label, of March 10, is also that of March 8
+        tasks[0]["annotations"].append(annotation(1, 0, {"kind": label}, updated_at=f"2026-03-0{day}T08:00:00Z"))
     tasks[2]["annotations"][1]["was_cancelled"] = True
     tasks[3]["annotations"][0]["result"] = []
     tasks[4]["annotations"] = []
@@ -191,6 +193,7 @@ def test_votes_of_label_studio_count_once_per_annotator(tmp_path):
     assert len(notes) == 3 and all(note.startswith("1 ") for note in notes)
     votes, _ = read_votes(write("json-min", [task for task in tasks if task["annotations"]], tmp_path), federation)
     assert (votes == wanted).all()
+    del tasks[0]["annotations"][3:]
     tasks[0]["annotations"][2].pop("updated_at")
     with pytest.raises(InputError, match="votes.json, task 1: a@x.org has a vote on 'p-1' in an earlier row"):
         read_votes(write("json", tasks, tmp_path), federation)
