@@ -21,11 +21,30 @@ def _distance(a, b):
 
 
 @inline
+def _product(a, b):
+    total = 0.0
+    for d in range(a.size):
+        total += a[d] * b[d]
+    return total
+
+
+@inline
+def _expanded_distance(a, b):
+    """Return the squared distance as scikit-learn rounds it: equal distances can differ, and decide ties."""
+    return max(0.0, -2 * _product(a, b) + _product(a, a) + _product(b, b))
+
+
+@inline
 def _assign(x, centers, labels):
-    """Write the nearer center of each point; return whether a label changed."""
+    """Write the nearer center of each point; return whether a label changed.
+
+    Distances are compared without the square of the point, as in scikit-learn, whose rounding decides about a point in the
+    middle of the centers.
+    """
     changed = False
+    first, second = _product(centers[0], centers[0]), _product(centers[1], centers[1])
     for i in range(x.shape[0]):
-        near = 1 if _distance(x[i], centers[1]) < _distance(x[i], centers[0]) else 0
+        near = 1 if second - 2 * _product(x[i], centers[1]) < first - 2 * _product(x[i], centers[0]) else 0
         changed = changed or labels[i] != near
         labels[i] = near
     return changed
@@ -37,7 +56,7 @@ def _start(x, first, uniforms, centers):
     n, dims = x.shape
     near, total, best = np.empty(n), 0.0, np.inf
     for i in range(n):
-        near[i] = _distance(x[i], x[first])
+        near[i] = _expanded_distance(x[first], x[i])
         total += near[i]
     for trial in range(uniforms.size):
         wanted, running, drawn = uniforms[trial] * total, 0.0, n - 1
@@ -48,7 +67,7 @@ def _start(x, first, uniforms, centers):
                 break
         left = 0.0
         for i in range(n):
-            left += min(near[i], _distance(x[i], x[drawn]))
+            left += min(near[i], _expanded_distance(x[drawn], x[i]))
         if left < best:
             best = left
             for d in range(dims):
@@ -56,16 +75,13 @@ def _start(x, first, uniforms, centers):
 
 
 @inline
-def _two_means(points, first, uniforms):
+def _two_means(points, mean, first, uniforms):
     """Return the group (n,), 0 or 1, of each point."""
     n, dims = points.shape
     x, spread = np.empty((n, dims)), 0.0
     for d in range(dims):
-        mean = 0.0
         for i in range(n):
-            mean += points[i, d] / n
-        for i in range(n):
-            x[i, d] = points[i, d] - mean
+            x[i, d] = points[i, d] - mean[d]
             spread += x[i, d] * x[i, d] / (n * dims)
     centers, moved, labels = np.empty((2, dims)), np.empty((2, dims)), np.full(n, -1)
     _start(x, first, uniforms, centers)
@@ -80,7 +96,7 @@ def _two_means(points, first, uniforms):
                 moved[labels[i], d] += x[i, d]
         for k in range(2):
             for d in range(dims):
-                moved[k, d] /= counts[k]
+                moved[k, d] *= 1.0 / counts[k]
             shift += _distance(moved[k], centers[k])
         for k in range(2):
             for d in range(dims):
@@ -158,18 +174,18 @@ def _expect(x, weights, means, covariances, factor, share):
 
 @kernel
 def mixture(
-    x: np.ndarray, first: int, uniforms: np.ndarray, steps: int, tolerance: float, ridge: float
+    x: np.ndarray, mean: np.ndarray, first: int, uniforms: np.ndarray, steps: int, tolerance: float, ridge: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (share (n, 2), means (2, D), covariances (2, D, D), weights (2,)) of two Gaussians for points (n, D) float64.
 
     EM starts from the groups of k-means, and ends after `steps` or if the mean log likelihood changes by less than
-    `tolerance`.  `ridge` is added to variances.  `first` and `uniforms` (2,) are the random draws of k-means++.  The
-    upper triangle of a covariance is 0.
+    `tolerance`.  `ridge` is added to variances.  `mean` (D,) is the mean of the points, `first` and `uniforms` (2,) are the
+    random draws of k-means++.  The upper triangle of a covariance is 0.
     """
     n, dims = x.shape
     share, factor = np.zeros((n, 2)), np.zeros((dims, dims))
     weights, means, covariances = np.empty(2), np.empty((2, dims)), np.zeros((2, dims, dims))
-    labels, before = _two_means(x, first, uniforms), -np.inf
+    labels, before = _two_means(x, mean, first, uniforms), -np.inf
     for i in range(n):
         share[i, labels[i]] = 1.0
     _maximize(x, share, ridge, weights, means, covariances)

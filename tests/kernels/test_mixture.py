@@ -42,6 +42,18 @@ def test_gaussians_equal_scikit_learn(n, dims, kind, settings):
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(("high", "scale", "sets"), [(11, 0.1, 300), (3, 1.0, 200)])
+def test_tied_values_are_split_as_by_scikit_learn(high, scale, sets):
+    """Shares and counts of few clients: a value can lie in the middle of two centers."""
+    assert two_components([0.4, 0, 0.4, 0.4, 0.2]).upper.tolist() == [True, False, True, True, False]
+    for seed in range(sets):
+        rng = np.random.default_rng(seed)
+        values = rng.integers(0, high, rng.integers(3, 12)) * scale
+        if np.ptp(values):
+            share, means, *_ = reference(values[:, None], 0)
+            assert np.array_equal(two_components(values).upper, share.argmax(1) == means[:, 0].argmax()), values
+
+
 def test_groups_of_values_and_rows():
     rng = np.random.default_rng(0)
     values, right = np.concatenate([rng.normal(1, 0.1, 60), rng.normal(3, 0.3, 40)]), np.arange(100) < 60
