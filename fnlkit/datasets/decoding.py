@@ -5,14 +5,17 @@ All files are checked once before work begins and decoded on access.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import pathlib
+import re
 import sys
 import wave
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +24,9 @@ from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import dicom
 from fnlkit.errors import InputError, SampleError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Value = TypeVar("Value")
 Item = TypeVar("Item")
@@ -326,8 +332,7 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
                 raise InputError(
                     f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
                 )
-            if picture.getexif().get(_ORIENTATION, 1) != 1:
-                picture = pillow.ImageOps.exif_transpose(picture)
+            picture = upright(picture)
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
             picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size)
@@ -343,7 +348,39 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
     return out[..., None] if out.ndim == 2 else out
 
 
+def upright(picture: Image) -> Image:
+    """Return a Pillow image as viewers show it: mirrored and rotated by its EXIF orientation."""
+    picture.load()  # Pillow turns TIFF images itself when it loads them, and then removes the orientation
+    if picture.getexif().get(_ORIENTATION, 1) == 1:
+        return picture
+    return _pillow().ImageOps.exif_transpose(picture)
+
+
 _ORIENTATION = 0x0112  # EXIF: 1 is upright, 2 to 8 are mirrored or rotated
+_MAY_BE_TURNED = re.compile(rb"(?i:exif)|tiff:Orientation")
+
+
+def digest_of(path: pathlib.Path) -> bytes:
+    """Return the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation.
+
+    fnlkit 0.2 decoded such photos as stored.  Their pixels have changed, so that the checksum changes.
+    """
+    with open(path, "rb") as file:
+        raw = file.read()
+    total = hashlib.sha256(raw)
+    if (_MAY_BE_TURNED.search(raw) or raw[:4] in (b"II*\0", b"MM\0*")) and (turn := _orientation_of(raw)) != 1:
+        total.update(f"orientation {turn}".encode())
+    return total.digest()
+
+
+def _orientation_of(raw):
+    """Return the EXIF orientation of the bytes of an image; 1 of other files, which `image` names."""
+    pillow = _pillow()
+    try:
+        with pillow.Image.open(io.BytesIO(raw), formats=_FORMATS) as picture:
+            return picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return 1
 
 
 def _pillow():
@@ -366,6 +403,9 @@ def _open(path, window):
         found = f"{picture.n_frames} pages" if picture.n_frames > 1 else "32 bits per pixel"
         picture.close()
         raise InputError(f"{paths.display_path(path)}: has {found}; save single images of 8 or 16 bits")
+    if picture.format == "TIFF":  # Pillow 13 maps files into memory, and scrambles the pixels if the image is stored rotated
+        picture.close()
+        picture = pillow.Image.open(io.BytesIO(path.read_bytes()), formats=_FORMATS)
     return picture
 
 

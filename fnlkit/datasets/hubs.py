@@ -16,6 +16,8 @@ from fnlkit.artifacts import large, paths, saving
 from fnlkit.components.parameters import Count, Text, check_arguments
 from fnlkit.components.spec import Spec
 from fnlkit.datasets.columns import order_texts
+from fnlkit.datasets.decoding import upright
+from fnlkit.datasets.groups import find_names
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import ROLES, Manifest
 from fnlkit.datasets.table import Table
@@ -37,6 +39,7 @@ def openml(
     id: Count,
     label: Text = "",
     site: Text = "",
+    group: Text = "",
     drop: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     where: Path,
@@ -52,6 +55,8 @@ def openml(
         Column with the labels. Default: the target that OpenML declares.
     site : str
         Column with the sites. Default: a column with a usual name, if any.
+    group : str
+        Column with groups, such as patients, which are never divided. Default: a column with a usual name, if any.
     drop, text : list of columns, optional
         As for `manifest`.
 
@@ -60,7 +65,7 @@ def openml(
     InputError
         If the data set is not in the cache folder and `download` is False, or cannot be fetched.
     """
-    options = {"label": label, "site": site, "drop": drop, "text": text}
+    options = {"label": label, "site": site, "group": group, "drop": drop, "text": text}
     spec, place = _spec("openml", {"id": id, **options}), where / "openml" / f"{id}.npz"
     if not place.is_file():
         if not download:
@@ -76,6 +81,7 @@ def hf(
     config: Text = "",
     label: Text = "",
     site: Text = "",
+    group: Text = "",
     drop: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     where: Path,
@@ -95,6 +101,8 @@ def hf(
         Column with the labels. Default: the only column of classes, or a column with a usual name.
     site : str
         Column with the sites. Default: a column with a usual name, if any.
+    group : str
+        Column with groups, such as patients, which are never divided. Default: a column with a usual name, if any.
     drop, text : list of columns, optional
         As for `manifest`, for data sets without images.
 
@@ -103,15 +111,16 @@ def hf(
     InputError
         If the data set is not in the cache folder and `download` is False, cannot be fetched, or has no labels.
     """
-    options = {"label": label, "site": site, "drop": drop, "text": text}
-    fetch = partial(_fetch_hf, config=config, label=label, site=site, folder=where / "hf/library")
+    options = {"label": label, "site": site, "group": group, "drop": drop, "text": text}
+    fetch = partial(_fetch_hf, config=config, label=label, site=site, group=group, folder=where / "hf/library")
     local = paths.from_home(name)
     if local.exists():
         spec = _spec("hf", {"name": str(local.resolve()), "config": config, **options})
         return _dataset(fetch(str(local)), spec, options, where)
     spec = _spec("hf", {"name": name, "config": config, **options})
-    place = where / "hf" / f"{re.sub(r'[^A-Za-z0-9_.=-]', '--', '/'.join(filter(None, (name, config, label, site))))}.npz"
-    if not place.is_file():
+    parts = "/".join(filter(None, (name, config, label, site, group)))
+    place = where / "hf" / f"{re.sub(r'[^A-Za-z0-9_.=-]', '--', parts)}.npz"
+    if not place.is_file() or _is_turned(_fetch_and_store(place, where)):
         if not download:
             raise _missing(spec, place)
         _store(place, fetch(name))
@@ -123,7 +132,8 @@ def _spec(name, parameters):
 
 
 def _missing(spec, place):
-    return InputError(f"{spec}: there is no {paths.display_path(place)}; run: fnlkit data get '{spec}'")
+    found = "was stored before photos were turned upright" if place.is_file() else "does not exist"
+    return InputError(f"{spec}: {paths.display_path(place)} {found}; run: fnlkit data get '{spec}'")
 
 
 def _store(place, arrays):
@@ -133,6 +143,11 @@ def _store(place, arrays):
     saving.write_bytes([content.getbuffer()], place)
 
 
+def _is_turned(arrays):
+    """Return whether images were stored by fnlkit 0.2, which did not apply their EXIF orientation."""
+    return "x_train" in arrays and "upright" not in arrays
+
+
 def _fetch_and_store(place, where):
     return large.open_arrays(place, decoded=where / "decoded")
 
@@ -140,14 +155,14 @@ def _fetch_and_store(place, where):
 def _dataset(arrays, name, options, where):
     """Return the Dataset of images (as in an npz) or of the columns of a table."""
     if "x_train" in arrays:
-        data = from_arrays(name, {key: value for key, value in arrays.items() if key != "label"})
+        data = from_arrays(name, {key: value for key, value in arrays.items() if key not in ("label", "upright")})
     else:
         names = np.asarray(arrays["columns"]).astype(str).tolist()
         cells = {}
         for i, column in enumerate(names):
             values = np.asarray(arrays[f"column_{i}"])
             cells[column] = values if values.dtype.kind == "f" else values.astype(str).tolist()
-        given = {"label": options["label"] or str(arrays["label"]), "site": options["site"]}
+        given = {"label": options["label"] or str(arrays["label"]), "site": options["site"], "group": options["group"]}
         lists = {key: options[key] for key in ("drop", "text") if options[key]}
         table = Table(name, cells, list(range(1, 1 + len(next(iter(cells.values()))))))
         data = Manifest(name, given, lists=lists, table=table).dataset(where)
@@ -188,7 +203,7 @@ def _fetch_openml(number, folder):
     return _columns(columns, label)
 
 
-def _fetch_hf(name, *, config, label, site, folder):
+def _fetch_hf(name, *, config, label, site, group, folder):
     try:
         import datasets
     except ImportError:
@@ -210,7 +225,7 @@ def _fetch_hf(name, *, config, label, site, folder):
     if len(images) > 1:
         raise InputError(f"hf(name={name}): has {len(images)} columns of images: {', '.join(images)}; expected one")
     if images:
-        return _image_arrays(name, parts, images[0], label, site, features)
+        return _image_arrays(name, parts, images[0], label, site, group, features)
     return _table_arrays(name, parts, label, features)
 
 
@@ -237,7 +252,7 @@ def _names_of(rows, column):
     return np.array(["" if value is None else str(value) for value in values])
 
 
-def _image_arrays(name, parts, image, label, site, features):
+def _image_arrays(name, parts, image, label, site, group, features):
     """Return the arrays of an npz with images (n, H, W) or (n, H, W, 3) uint8."""
     if type(features[label]).__name__ not in ("Value", "ClassLabel"):
         raise InputError(f"hf(name={name}): column {label!r} has several labels per image; expected one label")
@@ -246,18 +261,20 @@ def _image_arrays(name, parts, image, label, site, features):
     if names is None:
         names = order_texts(set(np.concatenate(list(texts.values())).tolist()) - {""})
     place = {text: i for i, text in enumerate(names)} | {"": -1}
-    arrays = {"class_names": np.array(names), "label": np.array(label)}
+    arrays = {"class_names": np.array(names), "label": np.array(label), "upright": np.array(True)}
     images = {part: list(rows[image]) for part, rows in parts.items()}
+    groups = [group] if group else find_names(features, lambda column: _names_of(parts["train"], column).tolist())
     modes = {_mode_of(name, part, i, one) for part, rows in images.items() for i, one in enumerate(rows)}
     mode = "L" if modes <= set(_GRAY) else "RGB"
     for part, rows in images.items():
-        pixels = [np.asarray(one.convert(mode)) for one in rows]
+        pixels = [np.asarray(upright(one).convert(mode)) for one in rows]
         if len(sizes := {each.shape for each in pixels}) > 1:
             raise InputError(f"hf(name={name}): images of {len(sizes)} sizes; expected one size")
         y = np.array([place[text] for text in texts[part]])
         kept = np.ones(len(y), bool) if part == "train" else y >= 0
         if kept.any():
             arrays |= {f"x_{part}": np.stack(pixels)[kept], f"y_{part}": y[kept]}
+            arrays |= {f"groups_{part}": _names_of(rows, groups[0])[kept] for rows in [parts[part]] if groups}
     usual = [column for column in features if column.lower() in ROLES["site"]]
     if site or usual:
         arrays["site_train"] = _names_of(parts["train"], site or usual[0])

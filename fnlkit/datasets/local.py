@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,7 +16,7 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
-from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, kind_of, load_small, reader, sample_rate
+from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, digest_of, kind_of, load_small, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
@@ -394,8 +393,7 @@ def folder(
     def content() -> Iterator[bytes]:
         for file, label in (*train, *test):
             yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
-            with open(file, "rb") as handle:
-                yield hashlib.file_digest(handle, "sha256").digest()
+            yield digest_of(file)
 
     given = (("size", size), ("label", label), ("group", group), ("window", window), ("seconds", seconds))
     parameters = {name: value for name, value in given if value}
@@ -554,6 +552,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
         parts.append([(path / key, labels[key]) for key in chosen])
 
     def content() -> Iterator[bytes]:
+        yield b"upright\n"  # since photos are decoded by their EXIF orientation; the files themselves are not read here
         for file, label in (*parts[0], *parts[1]):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
@@ -609,7 +608,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         )
         raise InputError(f"{paths.display_path(path)}: contains {found}; a data set has one kind of samples: remove the others")
     kind, read = reader(files, **{name: value for name, value in parameters.items() if name not in ("label", "group")})
-    remember = partial(cache_json, files=files, where=where, reading=f"2 {parameters}")  # the form of the checksum
+    remember = partial(cache_json, files=files, where=where, reading=f"3 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,

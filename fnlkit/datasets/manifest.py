@@ -5,7 +5,6 @@ A row contains the path of a file or the features, and optionally the label, sit
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups, tokens
 from fnlkit.datasets.dataset import Dataset, Unlabeled
-from fnlkit.datasets.decoding import IMAGES, decode_files, first_of, reader, sample_rate
+from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
@@ -396,12 +395,11 @@ class Manifest:
             for rows, labels in ((train, out.y_train), (test, out.y_test)):
                 for row, label in zip(rows, labels, strict=True):
                     yield f"{names[row]} {label.tolist()} {how}\n".encode("utf-8", "surrogateescape")
-                    with open(paths[row], "rb") as handle:
-                        yield hashlib.file_digest(handle, "sha256").digest()
+                    yield digest_of(paths[row])
 
         out.content, out.in_files = content, True
         out.remember = partial(
-            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=out.name
+            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"2 {out.name}"
         )
 
     def _kind(self, train):

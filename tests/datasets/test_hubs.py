@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import io
 import json
 import socket
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.errors import InputError
@@ -155,6 +157,30 @@ def test_images_in_parquet_files_are_read(hub, tmp_path):
     assert data.fields["site"].tolist() == [f"s{i % 2}" for i in range(1, 12)] and len(data.unlabeled) == 1
     again = datasets.load(data.name, cache=tmp_path / "cache")
     np.testing.assert_array_equal(again.x_train, data.x_train)
+
+
+def test_photos_of_the_hub_are_upright_and_groups_are_read(hub, tmp_path, monkeypatch):
+    """Of Parquet files with encoded photos; images that an earlier version stored as they lie are fetched again."""
+    stored, upright = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20, np.rot90(np.arange(12).reshape(3, 4) * 20, -1)
+    exif, photo = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    Image.fromarray(stored).save(photo, "PNG", exif=exif)
+    kinds = {"image": hub.Image(), "label": hub.ClassLabel(names=["cat", "dog"]), "patient": hub.Value("string")}
+    columns = {"image": [{"bytes": photo.getvalue(), "path": None}] * 8, "label": [0, 1] * 4, "patient": list("aabbccdd")}
+    made = hub.Dataset.from_dict(columns, features=hub.Features(kinds))
+    (tmp_path / "animals").mkdir()
+    made.to_parquet(str(tmp_path / "animals/train-00000-of-00001.parquet"))
+    spec = f'hf(name="{tmp_path / "animals"}")'
+    data = datasets.load(spec, cache=tmp_path / "cache")
+    assert data.x_train[0, :, :, 0].tolist() == upright.tolist() and data.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    place = tmp_path / "cache/hf/a--b.npz"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(place, x_train=data.x_train, y_train=data.y_train, class_names=np.array(["cat", "dog"]), label=np.array("label"))
+    with pytest.raises(InputError, match="upright.*fnlkit data get"):
+        datasets.load('hf(name="a/b")', cache=tmp_path / "cache")
+    arrays = dict(np.load(place)) | {"upright": np.array(True)}
+    np.savez(place, **arrays)
+    assert datasets.load('hf(name="a/b")', cache=tmp_path / "cache").kind == "image"
 
 
 def write_rows(hub, folder, kind, images, labels):

@@ -1,11 +1,17 @@
 """Images whose channels come first, as PyTorch has them: moved last and stated, or asked about."""
 
+import base64
+import hashlib
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from fnlkit import datasets, pipeline
-from fnlkit.datasets import layout
+from fnlkit.datasets import layout, local, manifest
 from fnlkit.errors import InputError
+from fnlkit.review.page import view
 
 SHAPES = [
     ((3, 32, 32), True), ((1, 28, 20), True), ((4, 32, 32), True), ((2, 20, 24), True), ((13, 64, 64), True), ((3, 4, 4), True),
@@ -103,3 +109,59 @@ def test_the_exif_orientation_of_a_photo_is_applied(tmp_path, orientation):
         stored.save(tmp_path / name / f"{i}.png", exif=exif)
     found = datasets.load(str(tmp_path)).x_train
     assert np.asarray(found[:1])[0, :, :, 0].tolist() == ORIENTED[orientation]
+
+
+BLOCK = np.kron(np.array(ORIENTED[1], np.uint8), np.ones((16, 16), np.uint8))  # JPEG compresses blocks of 8 x 8
+
+
+def save_turned(path, orientation, **how):
+    """Save a photo of 48 x 32 pixels with an EXIF orientation."""
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(BLOCK).save(path, exif=exif, **how)
+
+
+def means(image):
+    """Return the means (h, w) of the blocks of 16 x 16 pixels of a gray image."""
+    image = np.asarray(image, float)
+    return image.reshape(image.shape[0] // 16, 16, image.shape[1] // 16, 16).mean((1, 3))
+
+
+@pytest.mark.parametrize("orientation", ORIENTED)
+@pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
+def test_photos_are_upright_in_each_format_and_on_each_route(tmp_path, ending, orientation):
+    """In a folder, a table with paths, the new images of `predict`, and on the page of a review."""
+    how = {"jpg": {"quality": 95}, "webp": {"lossless": True}}.get(ending, {})
+    for i, label in enumerate("ab" * 5):
+        save_turned(tmp_path / "photos" / label / f"{i}.{ending}", orientation, **how)
+    data = datasets.load(str(tmp_path / "photos"))
+    rows = "".join(f"photos/{label}/{i}.{ending},{label}\n" for i, label in enumerate("ab" * 5))
+    (tmp_path / "table.csv").write_text("path,label\n" + rows)
+    table = datasets.load(str(tmp_path / "table.csv"))
+    new = datasets.new_samples(data, str(tmp_path / "photos"))[1]
+    upright = np.array(ORIENTED[orientation], float)
+    for x in (data.x_train, table.x_train, new):
+        np.testing.assert_allclose(means(np.asarray(x[:1])[0, :, :, 0]), upright, atol=3)
+    shown = Image.open(io.BytesIO(base64.b64decode(view(data, 0)["image"].partition(",")[2]))).convert("L")
+    rows, columns = upright.shape
+    centers = [[(int((c + 0.5) * shown.width / columns), int((r + 0.5) * shown.height / rows)) for c in range(columns)]
+               for r in range(rows)]  # fmt: skip
+    np.testing.assert_allclose([[shown.getpixel(center) for center in row] for row in centers], upright, atol=3)
+
+
+def test_the_checksum_of_photos_that_were_decoded_as_stored_is_another_one(tmp_path, monkeypatch):
+    """Embeddings and results of pixels that were not upright must not be used for the upright ones."""
+    for name, orientation in (("plain", 1), ("turned", 6)):
+        for i, label in enumerate("ab" * 5):
+            save_turned(tmp_path / name / label / f"{i}.jpg", orientation)
+        rows = "".join(f"{name}/{label}/{i}.jpg,{label}\n" for i, label in enumerate("ab" * 5))
+        (tmp_path / f"{name}.csv").write_text("path,label\n" + rows)
+    sources = [str(tmp_path / name) for name in ("plain", "turned", "plain.csv", "turned.csv")]
+    now = [datasets.load(source).checksum for source in sources]
+    for module in (local, manifest):
+        monkeypatch.setattr(module, "digest_of", lambda path: hashlib.sha256(path.read_bytes()).digest())  # as in 0.2
+    before = [datasets.load(source).checksum for source in sources]
+    assert [a == b for a, b in zip(now, before, strict=True)] == [True, False, True, False]
