@@ -13,7 +13,9 @@ import torch
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, check_arguments
+from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import federated
+from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.scores import allot, transition
@@ -238,7 +240,8 @@ def fit(
     prior : float >= 0
     rng : numpy.random.Generator
     groups : int (n,), optional
-        The bootstrap draws groups instead of samples.
+        The bootstrap draws groups instead of samples, and the interval contains Wilson's interval of as many observations as
+        there are groups (fnlkit.datasets.groups.effective_size).
 
     Returns
     -------
@@ -261,6 +264,10 @@ def fit(
         draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / weights.sum()
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
+    if groups is not None:  # few groups have few wrong labels, and often none, of which a bootstrap has no spread
+        count = effective_size(groups)
+        ends = wilson(np.array(level * count), np.array(count))
+        low, high = min(low, float(ends[0])), max(high, float(ends[1]))
     return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}
 
 
