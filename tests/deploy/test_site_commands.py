@@ -305,7 +305,8 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     if kind == "json":
         questions = {"sure": "yes", "before": "a", "c": "b"}
         result = [{"type": "choices", "from_name": name, "value": {"choices": [word]}} for name, word in questions.items()]
-        tasks_of = [{"id": 1, "data": {"image": f"/data/upload/3/0a1b2c3d-{chosen[2:]}"}, "annotations": [{"result": result}]}]
+        entries = {"image": f"/data/upload/3/0a1b2c3d-{chosen[2:]}", "compare": start.ids_of([size - 1])[0]}
+        tasks_of = [{"id": 1, "data": entries, "annotations": [{"result": result}]}]
         text = json.dumps(tasks_of)
     else:
         text = f'<annotations><image id="0" name="{chosen}"><tag label="b" source="manual"/></image></annotations>'
@@ -314,6 +315,9 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     if kind == "json":
         done = fnlkit(line, tmp_path)
         assert done.returncode == 2 and "'before' and 'c' have only classes; choose one by --control NAME" in done.stderr
+        done = fnlkit([*line, "--control", "c"], tmp_path)
+        assert done.returncode == 2 and "'image' (1 of 1 rows), 'compare' (1 of 1 rows)" in done.stderr
+        assert "--sample-column NAME" in done.stderr and not (site / "memory/reviewed.npz").exists()
         line += ["--control", "c", "--sample-column", "image"]
     done = fnlkit(line, tmp_path)
     assert done.returncode == 0 and "1 labels changed" in done.stderr, done.stderr
