@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds, count_matrix
-from fnlkit.kernels.counting import confident_class, round_rows
+from fnlkit.kernels.counting import round_rows
+from fnlkit.kernels.labels import confident_classes, largest_margins, own_and_other, positions_by_group
 from fnlkit.one_vs_rest import class_pairs, joint_scores, read_class_lists
 from fnlkit.rank import Method, get_label_quality_scores, group_by_site, owners, read_labels
 
@@ -29,8 +30,6 @@ _FILTERS = get_args(Filter)
 PRUNING = _FILTERS[:3]
 # Filters that return the lowest scores, and the score.
 _LOWEST: dict[str, Method] = {"low_normalized_margin": "normalized_margin", "low_self_confidence": "self_confidence"}
-# A sample is no issue if its label is the predicted class after this addition to the probability of the label.
-_SLACK = 1e-6
 
 
 def find_label_issues(
@@ -162,23 +161,41 @@ class _Options:
 
 def _issues(labels, probs, offsets, options):
     """Return the issues (n,) of samples that are sorted by site."""
-    classes = probs.shape[1]
-    if options.filter_by in PRUNING:
-        if options.joint is None:
-            counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=options.threads)
-        else:
-            counts = _counts_by_given(options.joint, classes)
-        removed = None if options.removed is None else _numbers(options.removed, classes)
-        counts = _pruning_counts(counts, options.least, options.frac_noise)
-        if removed is not None:
-            counts = _scale_counts(counts, class_sizes(labels, classes, offsets), removed)
-        return _prune_labels(labels, probs, offsets, counts, options, removed) & ~_agree(labels, probs)
-    if options.filter_by == "confident_learning":
-        return _confident_issues(labels, probs, offsets, options.threads)
+    classes, threads = probs.shape[1], options.threads
+    own, other, agrees = own_and_other(probs, labels, threads=threads)
     if options.filter_by == "predicted_neq_given":
-        return (probs.argmax(1) != labels) & ~_agree(labels, probs)
-    scores = get_label_quality_scores(labels, probs, method=_LOWEST[options.filter_by])
-    return _lowest(scores, _confident_issues(labels, probs, offsets, options.threads), offsets)
+        return ~agrees
+    if options.filter_by not in PRUNING:
+        limits = class_thresholds(probs, labels, client_offsets=offsets, threads=threads)
+        found = confident_classes(probs, limits, offsets, threads=threads)
+        issues = (found >= 0) & (found != labels) & ~agrees
+        if options.filter_by == "confident_learning":
+            return issues
+        scores = own if options.filter_by == "low_self_confidence" else (own - other + 1) / 2
+        return _lowest(scores, issues, offsets)
+    if options.joint is None:
+        counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=threads)
+    else:
+        counts = _counts_by_given(options.joint, classes)
+    sizes = class_sizes(labels, classes, offsets)
+    removed = None if options.removed is None else _numbers(options.removed, classes)
+    counts = _pruning_counts(counts, options.least, options.frac_noise)
+    if removed is not None:
+        counts = _scale_counts(counts, sizes, removed)
+    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
+    enough = sizes > options.least
+    issues = ~agrees
+    if options.filter_by != "prune_by_class":
+        numbers = np.where(enough[:, :, None], counts.swapaxes(1, 2), 0).reshape(-1, classes)
+        issues &= largest_margins(probs, group, sizes.ravel(), numbers, own, other, threads=threads)
+    if options.filter_by != "prune_by_noise_rate":
+        wrong = sizes - np.einsum("scc->sc", counts) if removed is None else np.broadcast_to(removed, sizes.shape)
+        order, bounds = positions_by_group(group, sizes.ravel())
+        lowest = np.zeros(len(labels), bool)
+        for rows, number in zip(np.split(order, bounds[1:-1]), np.where(enough, wrong, 0).ravel(), strict=True):
+            lowest[rows[_smallest(own[rows], number)]] = True
+        issues &= lowest
+    return issues
 
 
 def _issues_of_lists(has, probs, offsets, options):
@@ -209,7 +226,8 @@ def _issues_of_lists(has, probs, offsets, options):
 
 def class_sizes(labels: np.ndarray, classes: int, offsets: np.ndarray) -> NDArray[np.int64]:
     """Return the number of labels (S, C) of each class at each site, for labels sorted by site."""
-    return np.bincount(owners(offsets) * classes + labels, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
+    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
+    return np.bincount(group, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
 
 
 def warn_of_small_classes(
@@ -289,39 +307,6 @@ def _scale_counts(counts, sizes, removed):
     scaled = shares * (removed / np.maximum(shares.sum(2) - diagonal, 1e-100))[:, :, None]
     scaled[:, classes, classes] = sizes - removed
     return round_rows(scaled)
-
-
-def _prune_labels(labels, probs, offsets, counts, options, removed):
-    """Return the issues (n,) of the filters that prune a number of samples for each label of each site."""
-    classes = probs.shape[1]
-    by_class, by_rate = np.zeros((2, len(labels)), bool)
-    group = owners(offsets) * classes + labels
-    order = np.argsort(group, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        site, given = divmod(group[rows[0]], classes)
-        if len(rows) <= options.least:
-            continue
-        own, numbers = probs[rows, given], counts[site, :, given]
-        wrong = len(rows) - numbers[given] if removed is None else removed[given]
-        by_class[rows[_smallest(own, wrong)]] = True
-        for true in np.flatnonzero(numbers):
-            if true != given and options.filter_by != "prune_by_class":
-                by_rate[rows[_smallest(own - probs[rows, true], numbers[true])]] = True
-    return {"prune_by_class": by_class, "prune_by_noise_rate": by_rate, "both": by_class & by_rate}[options.filter_by]
-
-
-def _agree(labels, probs):
-    """Return whether the label of each sample is the predicted class, up to a tolerance."""
-    raised = probs.copy()
-    raised[np.arange(len(labels)), labels] += _SLACK
-    return raised.argmax(1) == labels
-
-
-def _confident_issues(labels, probs, offsets, threads):
-    """Return the samples (n,) for which the model is confident in another class than the label."""
-    limits = class_thresholds(probs, labels, client_offsets=offsets, threads=threads)
-    found = confident_class(probs, limits[owners(offsets)])
-    return (found >= 0) & (found != labels) & ~_agree(labels, probs)
 
 
 def _lowest(scores, issues, offsets):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds
+from fnlkit.kernels.labels import entropy_shares, own_and_other
 
 Method = Literal["self_confidence", "normalized_margin", "confidence_weighted_entropy"]
+METHODS = get_args(Method)
 # cleanlab's lower bound of a denominator.
 _LEAST = 1e-6
 
@@ -60,29 +62,34 @@ def get_label_quality_scores(
     >>> get_label_quality_scores([0, 1], [[0.75, 0.25], [0.5, 0.5]], method="normalized_margin")
     array([0.75, 0.5 ])
     """
-    if method not in _SCORES:
-        raise InputError(f"`method` must be {', '.join(_SCORES)}, found {method!r}{nearest(str(method), _SCORES)}")
+    if method not in METHODS:
+        raise InputError(f"`method` must be {', '.join(METHODS)}, found {method!r}{nearest(str(method), METHODS)}")
     if adjust_pred_probs and method == "confidence_weighted_entropy":
         raise InputError("`adjust_pred_probs` cannot be used with `method` 'confidence_weighted_entropy'; use another method")
     labels, probs = read_labels(labels, pred_probs)
     if probs.shape[1] < 2 and method != "self_confidence":
         raise InputError(f"`method` {method!r} compares classes, but `pred_probs` has {probs.shape[1]} column")
-    probs = probs.astype(np.float64, copy=False)
+    shifts = None
+    order, offsets = group_by_site(sites if adjust_pred_probs else None, len(labels))
     if adjust_pred_probs:
-        order, offsets = group_by_site(sites, len(labels))
         limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
-        shift = limits.max(1, keepdims=True) - limits
-        adjusted = np.empty_like(probs)
-        adjusted[order] = probs[order] + shift[owners(offsets)]
-        probs = adjusted / adjusted.sum(1, keepdims=True)
-    return _SCORES[method](labels, probs)
+        shifts = limits.max(1, keepdims=True) - limits
+    own, other = np.empty(len(labels)), np.empty(len(labels))
+    y, p = labels[order], probs[order]
+    for site, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        here = slice(start, stop)
+        own[here], other[here], _ = own_and_other(p[here], y[here], shift=None if shifts is None else shifts[site])
+    if method == "confidence_weighted_entropy":
+        ratio = entropy_shares(probs) / np.maximum(own, _LEAST)
+        return np.log(ratio + 1) / np.maximum(ratio, _LEAST)
+    scores = np.empty(len(labels))
+    scores[order] = own if method == "self_confidence" else (own - other + 1) / 2
+    return scores
 
 
 def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked labels (n,) int64 and probabilities (n, C) float32 or float64."""
+    """Return checked labels (n,) int64, and probabilities (n, C) float32 or float64, whose values `own_and_other` checks."""
     probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
-    checks.finite(probs, "pred_probs")
-    checks.distributions(probs, "pred_probs", 1e-2, "apply softmax to logits first")
     labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
     checks.check_range(labels, "labels", probs.shape[1])
     if not len(labels):
@@ -107,28 +114,3 @@ def group_by_site(sites: ArrayLike | None, n: int) -> tuple[np.ndarray | slice, 
 def owners(offsets: np.ndarray) -> np.ndarray:
     """Return the number of the site (n,) of each sample, for samples sorted by site."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-
-
-def _self_confidence(labels, probs):
-    return probs[np.arange(len(labels)), labels]
-
-
-def _normalized_margin(labels, probs):
-    rows = np.arange(len(labels))
-    others = probs.copy()
-    others[rows, labels] = -np.inf
-    return (probs[rows, labels] - others.max(1) + 1) / 2
-
-
-def _confidence_weighted_entropy(labels, probs):
-    logs = np.log(probs, out=np.zeros_like(probs), where=probs > 0)
-    entropy = -(probs * logs).sum(1) / np.log(probs.shape[1])
-    ratio = entropy / np.maximum(_self_confidence(labels, probs), _LEAST)
-    return np.log(ratio + 1) / np.maximum(ratio, _LEAST)
-
-
-_SCORES = {
-    "self_confidence": _self_confidence,
-    "normalized_margin": _normalized_margin,
-    "confidence_weighted_entropy": _confidence_weighted_entropy,
-}

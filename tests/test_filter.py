@@ -8,7 +8,7 @@ import pytest
 from fnlkit import count_matrix
 from fnlkit.errors import InputError
 from fnlkit.filter import _FILTERS, PRUNING, find_label_issues
-from fnlkit.rank import _SCORES, get_label_quality_scores
+from fnlkit.rank import METHODS, get_label_quality_scores
 
 RECORD = np.load(Path(__file__).parent / "golden/cleanlab_filter.npz", allow_pickle=False)
 CASES = "ABCDE"  # C lacks two labels, E has a label with one sample
@@ -48,7 +48,7 @@ def test_filters_equal_recorded_results(name, filter_by):
 @pytest.mark.parametrize("name", CASES)
 def test_scores_and_rankings_equal_recorded_results(name):
     labels, probs, sites = case(name)
-    for method in _SCORES:
+    for method in METHODS:
         scores = get_label_quality_scores(labels, probs, method=method)
         np.testing.assert_allclose(scores, RECORD[f"{name}_score_{method}"], rtol=0, atol=1e-9)
         ranked = find_label_issues(labels, probs, return_indices_ranked_by=method)
@@ -310,7 +310,7 @@ def test_results_are_cleanlabs(seed, n, classes):
             np.testing.assert_array_equal(
                 find_label_issues(labels, probs, filter_by=filter_by, confident_joint=joint), expected
             )
-    for method in _SCORES:
+    for method in METHODS:
         expected = rank.get_label_quality_scores(labels, probs, method=method)
         np.testing.assert_allclose(get_label_quality_scores(labels, probs, method=method), expected, rtol=0, atol=1e-9)
 
@@ -322,7 +322,7 @@ def test_results_for_lists_of_classes_are_cleanlabs(filter_by):
     theirs = pytest.importorskip("cleanlab.filter", reason="needs cleanlab: pip install fnlkit[bench]")
     labels, _, probs, _ = lists(200, 3, 1)
     options = {"filter_by": filter_by, "multi_label": True, "n_jobs": 1}
-    methods = [None, *_SCORES] if not filter_by.startswith("low") else [None]  # cleanlab 2.9 does not sort these
+    methods = [None, *METHODS] if not filter_by.startswith("low") else [None]  # cleanlab 2.9 does not sort these
     for method in methods:
         expected = theirs.find_label_issues(labels, probs, return_indices_ranked_by=method, **options)
         found = find_label_issues(labels, probs, return_indices_ranked_by=method, **options)

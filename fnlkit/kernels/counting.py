@@ -15,7 +15,7 @@ from fnlkit.kernels import checks
 # Smallest number of probabilities per thread: starting a thread costs 0.1 ms, in which one thread reads that many.
 _ENTRIES = 2_000_000
 # Tolerance of the public code: a probability that equals its threshold up to rounding is confident.
-_SLACK = 1e-6
+SLACK = 1e-6
 # Largest number of rows that are checked to sum to 1: checking a million would take longer than counting them.
 _LOOKED_AT = 250
 # cleanlab's smallest threshold: a class that is never predicted must not accept samples with probability 0.
@@ -60,7 +60,7 @@ def thresholds_of(sums: np.ndarray, members: np.ndarray, absent: float = _ABSENT
 
 def confident_class(probabilities: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return the class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
-    reaches = probabilities >= limits - _SLACK
+    reaches = probabilities >= limits - SLACK
     several = reaches.sum(1)
     return np.where(several == 0, -1, np.where(several == 1, reaches.argmax(1), probabilities.argmax(1)))
 
@@ -236,12 +236,7 @@ def _by_client(value, name, clients, classes, batched):
 def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
     """Return counts (K, C, C) of confident samples, computed by a kernel of `_RULES`."""
     classes, clients = probs.shape[1], len(offsets) - 1
-    exact = thresholds - _SLACK
-    width = 64 // probs.itemsize
-    limits = np.full((clients, -(-classes // width) * width), np.inf, probs.dtype)
-    near = exact.astype(probs.dtype)
-    # A comparison in float32 with the next larger number equals the comparison in float64.
-    limits[:, :classes] = np.where(near < exact, np.nextafter(near, probs.dtype.type(np.inf)), near)
+    limits = exact_limits(thresholds, probs.dtype)
     copies = len(pieces) if clients == 1 else 1
     found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)
@@ -253,6 +248,16 @@ def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
         _no_nan(probs)
     found = found.sum(0) if copies > 1 else found[0]
     return found.reshape(clients, classes + 1, classes)[:, :classes]
+
+
+def exact_limits(thresholds: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return thresholds (K, C) less the tolerance, in `dtype` and padded with infinity to whole vectors."""
+    exact, width = thresholds - SLACK, 64 // dtype.itemsize
+    limits = np.full((len(exact), -(-exact.shape[1] // width) * width), np.inf, dtype)
+    near = exact.astype(dtype)
+    # A comparison in float32 with the next larger number equals the comparison in float64.
+    limits[:, : exact.shape[1]] = np.where(near < exact, np.nextafter(near, dtype.type(np.inf)), near)
+    return limits
 
 
 def calibrate_counts(found: np.ndarray, members: np.ndarray) -> np.ndarray:
