@@ -5,6 +5,7 @@ A row contains the path of a file or the features, and optionally the label, sit
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,15 @@ ROLES = {
 }
 # In a table of votes, further names imply a role: those of crowd-kit and of crowdsourcing platforms.  In a table of samples, a
 # task or a question can be a feature.
-VOTE_ROLES = ROLES | {"id": (*ROLES["id"], "task", "task_id"), "annotator": (*ROLES["annotator"], "worker")}
+VOTE_ROLES = ROLES | {
+    "label": (*ROLES["label"], "answer", "response", "vote", "annotation", "judgment", "judgement"),
+    "id": (*ROLES["id"], "task", "task_id", "item", "item_id", "question", "question_id", "instance", "instance_id", "example",
+           "example_id", "unit_id", "_unit_id", "hitid"),
+    "annotator": (*ROLES["annotator"], "worker", "workerid", "_worker_id", "coder", "coder_id", "reader_id", "judge_id",
+                  "reviewer", "reviewer_id"),
+}  # fmt: skip
+# Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
+_DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "window": "", "seconds": 0.0, "layout": ""}
 _LISTS = ("categorical", "ordinal", "text", "drop", "levels")
@@ -203,6 +212,8 @@ class Manifest:
             self.reading["task"] = self.reading["task"] or "tokens"
         self.table = read_table(self.file) if table is None else table
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
+        self.unused: set[str] = set()
+        self._find_votes()
         for option, names in self.lists.items():
             for name in names if option != "levels" else ():
                 self.table.must_have(name, option)
@@ -233,6 +244,34 @@ class Manifest:
             )
         return found[0] if found else None
 
+    def _find_votes(self):
+        """Find the columns of a table of votes with names of `VOTE_ROLES`."""
+        taken = {*self.lists.get("drop", ()), *(name for name in self.given.values() if isinstance(name, str))}
+        found = {}
+        for role in ("label", "id", "annotator"):
+            names = [name for name in self.table.find_columns(*VOTE_ROLES[role]) if name not in taken]
+            found[role] = [self.roles[role]] if role in self.roles and role in self.given else names * (role not in self.given)
+        found["label"] = [self.roles["label"]] if "label" in self.roles else found["label"]
+        found["id"] = [self.roles["path"]] if "path" in self.roles else found["id"]
+        fit = [names for names in itertools.product(*found.values()) if self._are_votes(*names)]
+        if len(fit) != 1:
+            return
+        label, sample, annotator = fit[0]
+        if self.roles.get("id", sample) != sample:
+            self.unused.add(self.roles["id"])  # the number of a vote
+        self.roles |= {"label": label, "annotator": annotator} | ({} if "path" in self.roles else {"id": sample})
+
+    def _are_votes(self, label, sample, annotator):
+        """Return whether rows are votes: samples repeat, pairs with annotators do not, and another column describes samples."""
+        sites = self.texts("site") or [""] * len(self.table)
+        samples = list(zip(self.table.texts(sample), sites, strict=True))
+        pairs = len(set(zip(samples, self.table.texts(annotator), strict=True)))
+        if len({label, sample, annotator}) < 3 or pairs < _DIFFERENT_PAIRS * len(samples) or len(set(samples)) == len(samples):
+            return False
+        taken = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), label, sample, annotator}
+        others = [self.table.texts(name) for name in self.table.columns if name not in taken]
+        return sample == self.roles.get("path") or not others or any(_describes(samples, texts) for texts in others)
+
     def texts(self, role: str) -> list[str] | None:
         """Return the cells of the column with a role, or None if there is no such column."""
         return self.table.texts(self.roles[role]) if role in self.roles else None
@@ -240,7 +279,7 @@ class Manifest:
     @property
     def features(self) -> list[str]:
         """Names of the feature columns: all without a role, if no column has paths."""
-        left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ())}
+        left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), *self.unused}
         return [] if {"path", "token"} & self.roles.keys() else [name for name in self.table.columns if name not in left_out]
 
     def ids(self) -> list[str]:
@@ -562,6 +601,11 @@ def _one_row_per_sample(manifest):
     )
     roles.pop("annotator")
     return tuple(order), out
+
+
+def _describes(samples, texts):
+    """Return whether a column has different texts, and one text per sample."""
+    return len(set(texts)) > 1 and len(set(zip(samples, texts, strict=True))) == len(set(samples))
 
 
 def _list_names(option, value):

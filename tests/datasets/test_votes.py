@@ -156,3 +156,31 @@ def test_votes_with_nan_are_those_with_minus_one(tmp_path):
     written(tmp_path, votes_train=np.where(VOTES == 2, 1.5, floats))
     with pytest.raises(InputError, match="expected whole numbers"):
         datasets.load(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("sample", ["item", "task", "question_id", "sample_id", "HITId"])
+@pytest.mark.parametrize("annotator", ["worker", "rater", "_worker_id", "annotator"])
+@pytest.mark.parametrize("label", ["label", "answer", "judgment"])
+def test_names_of_platforms_for_samples_annotators_and_labels(sample, annotator, label, tmp_path):
+    """Rows are votes if they name samples that repeat with other annotators; the number of a vote is no sample."""
+    lines = [f"id,{sample},{annotator},{label},age"] if sample != "sample_id" else [f"{sample},{annotator},{label},age"]
+    for i in range(12):
+        for a in range(3):
+            number = "" if sample == "sample_id" else f"v{3 * i + a},"
+            lines.append(f"{number}q{i},w{a},{'yes' if (i + (a == 2 and i < 4)) % 2 else 'no'},{20.5 + i}")
+    (tmp_path / "votes.csv").write_text("\n".join(lines))
+    data = datasets.load(str(tmp_path / "votes.csv"))
+    assert data.columns == ["age"] and data.x_train[:, 0].tolist() == [20.5 + i for i in range(12)]
+    assert data.ids.tolist() == [f"q{i}" for i in range(12)] and data.annotators == ["w0", "w1", "w2"]
+    assert data.y_train.tolist() == [i % 2 for i in range(12)]
+    assert data.votes.tolist() == [[i % 2, i % 2, (i + (i < 4)) % 2] for i in range(12)]
+    assert len(by_vote(data).y_train) == 36
+
+
+@pytest.mark.parametrize("count", [12, 24])
+def test_tables_of_samples_with_a_task_and_a_rater_are_no_votes(count, tmp_path):
+    """A task is a feature if nothing describes it, or if rows of a task have the same rater."""
+    rows = [f"{i % 4},r{i % 3},{'yes' if i % 2 else 'no'},{i * 1.5}" for i in range(count)]
+    (tmp_path / "tests.csv").write_text("\n".join(["task,worker,label,seconds", *rows]))
+    data = datasets.load(str(tmp_path / "tests.csv"))
+    assert len(data.y_train) == count and data.votes is None and data.columns[0] == "task"
