@@ -251,7 +251,7 @@ def test_replies_have_the_declared_shape_and_the_meter_counts_them(spec, given):
                 assert str(value.dtype) == f"torch.{what.dtype}", name
     assert counted.items() <= evidence.traffic.sent.items()
     left = set(evidence.traffic.sent) - set(counted)
-    assert left <= {"weights", "moments"} | {"scores_global", "scores_local", "lid", "noise_level"} & set(sends)
+    assert left <= {"weights", "moments"} | {"scores_global", "scores_local", "lid", "noise_level", "left_out"} & set(sends)
 
 
 @pytest.mark.parametrize(("spec", "given"), [case for case in CASES if case[1] in ("embeddings", "probabilities")])
