@@ -185,7 +185,8 @@ def audit(
     experiment = Experiment(whole, dataset, settings, **where)
     evidence.add_traffic(experiment.clients.traffic)
     session = ClientSession(evidence, experiment.clients.members, experiment.model)
-    for name, rows in (("embedding", points), ("probabilities", predicted), ("group", known.groups)):
+    groups = known.groups if "group" in whole.extra else None  # votes on a sample are at separate clients
+    for name, rows in (("embedding", points), ("probabilities", predicted), ("group", groups)):
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))

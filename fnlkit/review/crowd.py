@@ -43,7 +43,8 @@ SENDS = {
 def _describe_features(client, model, received):
     """Keep the folds and the features; reply the number, the sums and the sums of squares of the features."""
     x = client.x
-    codes = [zlib.crc32(np.ascontiguousarray(each.numpy()).tobytes()) for each in x]
+    same = client.rows.get("input/group", x)  # all votes on a sample or on samples of a group are in one fold
+    codes = [zlib.crc32(np.ascontiguousarray(each.numpy()).tobytes()) for each in same]
     client.rows["crowd/fold"] = torch.tensor([code % FOLDS for code in codes])
     points = torch.from_numpy(points_of(client))
     if points.shape[1] > WIDTH:

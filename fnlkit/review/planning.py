@@ -216,6 +216,7 @@ def expected_gain(
     classes: int,
     rng: np.random.Generator,
     most: int = 4000,
+    groups: np.ndarray | None = None,
 ) -> float:
     """Return the expected gain of accuracy of logistic regression if the treated labels become right.
 
@@ -234,6 +235,8 @@ def expected_gain(
     rng : numpy.random.Generator
     most : int
         Largest number of samples used.
+    groups : int (n,), optional
+        The halves consist of whole groups.
     """
     import warnings
 
@@ -242,11 +245,14 @@ def expected_gain(
 
     chosen = rng.permutation(len(given))[:most]
     x, given, suggested, p, treated = (np.asarray(values)[chosen] for values in (points, given, suggested, p, treated))
-    p, half = np.where(suggested == given, 0.0, p), len(chosen) // 2
+    p, first = np.where(suggested == given, 0.0, p), np.arange(len(chosen)) < len(chosen) // 2
+    if groups is not None:  # groups in the order of their first sample, which is random
+        _, at, group = np.unique(groups[chosen], return_index=True, return_inverse=True)
+        first = (np.argsort(np.argsort(at)) < len(at) // 2)[group]
     spread = x.std(0)
     x = (x - x.mean(0)) / np.where(spread > 1e-12, spread, 1.0)
     gains = []
-    for train, test in ((slice(None, half), slice(half, None)), (slice(half, None), slice(None, half))):
+    for train, test in ((first, ~first), (~first, first)):
         accuracy = []
         for fixed in (np.zeros(len(p)), treated * p):
             labels = np.concatenate([given[train], suggested[train]])

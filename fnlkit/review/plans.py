@@ -1,10 +1,11 @@
 """Plan of the next reviews of a federation as a table for people."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts.sheets import Sheet
+from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
@@ -67,6 +68,8 @@ def plan(
     points = points_of(dataset, held)
     labels = given[held], suggested[held]
     rng = stream(seed, "plan")
-    gain = expected_gain(points, *labels, p[held], treated[held], classes=federation.classes, rng=rng)
+    groups = of_federation(federation)
+    how: dict[str, Any] = {"classes": federation.classes, "rng": rng, "groups": None if groups is None else groups[held]}
+    gain = expected_gain(points, *labels, p[held], treated[held], **how)
     sums = [round(sum(getattr(row, name) for row in rows), 1) for name in ("reviews", "found", "listed")]
     return Sheet(list(COLUMNS), [*out, ["all", None, None, *sums, None, None, gain]])

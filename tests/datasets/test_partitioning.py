@@ -8,8 +8,8 @@ from scipy import stats
 
 from fnlkit import datasets, noise
 from fnlkit.artifacts import files
-from fnlkit.components.spec import Spec
-from fnlkit.datasets.partitioning import SCHEMES, empty, federation, partition
+from fnlkit.components.spec import Spec, parse
+from fnlkit.datasets.partitioning import FIXED, SCHEMES, empty, federation, partition
 from fnlkit.datasets.schemes import bernoulli_dirichlet
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -58,6 +58,10 @@ def test_same_seed_same_split_and_another_seed_another(scheme):
     first, again, other = (split(scheme, 5, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_the_tests_of_all_schemes_include_every_scheme_that_simulates_clients():
+    assert {parse(spec).name for spec in SPECS} == set(SCHEMES) - set(FIXED)
 
 
 @pytest.mark.parametrize("scheme", SPECS)

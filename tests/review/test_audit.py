@@ -252,7 +252,7 @@ def test_an_audit_counts_a_group_as_one_observation():
     rows = [{row.client: row for row in each.sites} for each in found]
     for k in (2, 4):
         assert rows[0][k].high == pytest.approx(float(wilson(0, 240)[1]))
-        assert rows[1][k].high == pytest.approx(float(wilson(0, 40)[1]))
+        assert 0 <= rows[1][k].high - float(wilson(0, 40)[1]) < 1 / 240  # a whole number of labels
     assert rows[0][0].p < 1e-4 < 0.05 < rows[1][0].p
     assert rows[0][0].level == rows[1][0].level and rows[1][0].high > rows[0][0].high
     assert any("40 of 240 samples" in note for note in found[1].notes) and not any("group" in note for note in found[0].notes)

@@ -1,7 +1,10 @@
 """Labels that are no classes: read from tables, audited by sums and counts, reviewed, corrected; refused elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import fnlkit
 from fnlkit import datasets
@@ -423,3 +426,37 @@ def test_a_review_of_other_labels(tmp_path, kind, label, wrong, request):
     assert one["label"] == label and one["action"] == "changed" and one["reason"].startswith("review")
     again = fnlkit.correct(out, above=0.0)  # labels that a person decided stay
     assert words(found.task, names, again.given[places[:1]]) == [label]
+
+
+@pytest.mark.parametrize("labels", [{"edema": edema, "nodule": nodule}, {"target": dose}], ids=["multilabel", "regression"])
+def test_groups_widen_the_ranges_of_other_labels(tmp_path, labels):
+    """Ten rows of a patient count as one observation."""
+    path = table(tmp_path / "t.csv", **labels)
+    how = {"label": ",".join(labels)} if len(labels) > 1 else {}
+    plain = fnlkit.partition(str(path), "sites", say=None, **how)
+    groups = np.arange(SITES * PER_SITE) // 10
+    data = datasets.load(plain.dataset)
+    widths = []
+    for extra in ({}, {"group": groups}):
+        federation = replace(plain, extra={**plain.extra, **extra})
+        arrays = tasks.audit(federation, data, seed=0)[1]
+        widths.append(arrays["estimate_client_level_high"] - arrays["estimate_client_level_low"])
+    assert (widths[1] >= widths[0] - 1e-9).all() and widths[1].mean() > 1.5 * widths[0].mean()
+
+
+def test_no_model_of_a_site_predicts_a_group_that_it_was_fitted_on():
+    """Targets are noise that the rows of a patient share: only a model that has seen the patient predicts them."""
+    rng = np.random.default_rng(2)
+    x = np.repeat(rng.normal(size=(40, 30)), 5, 0)
+    y = np.repeat(rng.normal(size=40), 5)[:, None]
+    own = []
+    for rows in ({}, {"input/group": np.repeat(np.arange(40), 5)}):
+        members = ClientList(x.astype(np.float32), np.array([0, 200]), np.arange(200), np.zeros(200, int), 2, Inputs(False),
+                             {"input/target": y, **rows})  # fmt: skip
+        client = members[0]
+        client.arrive()
+        client.rows["task/features"] = torch.from_numpy(np.concatenate([np.ones((200, 1)), x], 1))
+        client.rows["task/targets"], client.state["task/scale"] = torch.from_numpy(y), torch.tensor([[0.0], [1.0]])
+        model.predict(client, None, {"weights": torch.zeros(31, 1, dtype=torch.float64)}, link="identity", seed=0)
+        own.append(np.corrcoef(client.rows["task/predicted"][:, 1, 0].numpy(), y[:, 0])[0, 1])
+    assert own[0] > 0.7 and own[1] < 0.3

@@ -16,6 +16,7 @@ import torch
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs
+from fnlkit.datasets.groups import effective_size, of_federation
 from fnlkit.errors import InputError
 from fnlkit.estimators.federated import ClientSession, describe_traffic
 from fnlkit.estimators.intervals import wilson
@@ -114,14 +115,16 @@ def audit(
     step = partial(model.predict, link=link, seed=seed)
     told = session.ask(step, scatter={"weights": torch.from_numpy(weights[group])})
     skill, errors = model.skills(told, link, np.diff(whole.client_offsets))
+    per = _independence(whole)
     chosen, differs = _judges(skill, errors, SKILL[link])
     if link == "identity":
-        levels, wrong, totals, lines = regression.estimate(session, chosen, float(spread[0]), seed)
+        levels, wrong, totals, lines = regression.estimate(session, chosen, float(spread[0]), seed, per)
         parts = {"lines": lines}
     else:
-        levels, wrong, totals, cells = confidence.estimate(session, chosen, federation.task, seed)
+        levels, wrong, totals, cells = confidence.estimate(session, chosen, federation.task, seed, per)
         parts = {"cells": cells}
-    found = assess(levels, wrong, np.where(chosen >= 0, totals, 0))
+    wrong, totals = (np.rint(values * per[:, None]).astype(np.int64) for values in (wrong, np.where(chosen >= 0, totals, 0)))
+    found = assess(levels, wrong, totals)
     rows = _rows(whole, chosen, skill, differs, found, **parts)
     return rows, _arrays(session, whole, found), describe_traffic(exchange.traffic, SENDS), exchange.traffic
 
@@ -133,8 +136,17 @@ def _members(federation, dataset, embeddings):
     targets = np.asarray(given, np.float64).reshape(len(given), -1)
     samples = dataset.x_train if embeddings is None else np.asarray(embeddings, np.float32)
     inputs = Inputs(embeddings is None and dataset.kind == "image")
-    none = np.zeros(len(given), np.int64)
-    return ClientList(samples, federation.client_offsets, federation.client_indices, none, 2, inputs, {"input/target": targets})
+    none, rows = np.zeros(len(given), np.int64), {"input/target": targets}
+    if (groups := of_federation(federation)) is not None:
+        rows["input/group"] = groups
+    return ClientList(samples, federation.client_offsets, federation.client_indices, none, 2, inputs, rows)
+
+
+def _independence(federation):
+    """Return the number of independent observations per sample of each client (N,), above 0 to 1; below 1 with groups."""
+    groups = of_federation(federation)
+    parts = [part if groups is None else groups[part] for part in federation.clients]
+    return np.array([effective_size(part) / max(1, len(part)) for part in parts])
 
 
 def _judges(skill, errors, least):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent
 from fnlkit.estimators.confident import label_cells, off_diagonal
@@ -60,12 +61,15 @@ def quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return out
 
 
-def levels(cells: np.ndarray, seed: int) -> np.ndarray:
-    """Return (level, low, high), each (N, L), from the cells (N, L, 3, c) of the clients."""
+def levels(cells: np.ndarray, seed: int, independence: ArrayLike = 1.0) -> np.ndarray:
+    """Return (level, low, high), each (N, L), from the cells (N, L, 3, c) of the clients.
+
+    `independence`: as for fnlkit.estimators.intervals.bootstrap.
+    """
     out = np.zeros((3, *cells.shape[:2]))
     for j in range(cells.shape[1]):
         flat = cells[:, j].reshape(len(cells), -1)
-        out[:, :, j] = off_diagonal(flat), *bootstrap(flat, off_diagonal, seed=seed)
+        out[:, :, j] = off_diagonal(flat), *bootstrap(flat, off_diagonal, seed=seed, independence=independence)
     return out
 
 
@@ -110,7 +114,7 @@ def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tenso
 
 
 def estimate(
-    session: "ClientSession", chosen: np.ndarray, task: str, seed: int
+    session: "ClientSession", chosen: np.ndarray, task: str, seed: int, independence: ArrayLike = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (level, low, high (N, L), wrong, totals (N, L), cells (N, L, 3, c)) of the clients' labels.
 
@@ -120,6 +124,8 @@ def estimate(
         Of clients with the row ``task/predicted``.
     chosen : int (N, L)
         Model that judges: 0 of the others, 1 of the client itself, -1 none.
+    independence : float or (N,)
+        As for fnlkit.estimators.intervals.bootstrap.
     """
     each = {"chosen": torch.from_numpy(chosen)}
     told = session.ask(partial(keep_judge, task=task), scatter=each)
@@ -127,4 +133,4 @@ def estimate(
     told = session.ask(partial(judge, task=task), broadcast={"limits": torch.from_numpy(limits)}, scatter=each)
     cells = told["cells"].numpy()
     sure = cells[:, :, :2].sum((2, 3))
-    return levels(cells, seed), cells[:, :, 1].sum(-1), sure, cells
+    return levels(cells, seed, independence), cells[:, :, 1].sum(-1), sure, cells

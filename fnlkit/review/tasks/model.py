@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
+from fnlkit.estimators.federated import groups_of
 from fnlkit.kernels.streams import stream
 from fnlkit.review.site import points_of
 
@@ -192,7 +193,9 @@ def predict(
     """Keep predictions (n, 2, K) of the model of the others and of a cross-validated own model; reply losses."""
     features, targets = (client.rows[f"task/{name}"].numpy() for name in ("features", "targets"))
     center, spread = client.state["task/scale"].numpy()
-    fold = stream(seed, "within", client=client.id).permutation(len(targets)) % FOLDS
+    groups = groups_of(client)
+    group = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    fold = (stream(seed, "within", client=client.id).permutation(int(group.max()) + 1) % FOLDS)[group]
     own = np.tile(targets.mean(0), (len(targets), 1))
     for each in range(min(FOLDS, len(targets))):
         here, there = fold == each, fold != each

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
@@ -125,7 +126,7 @@ def judge(client: "Client", model: "LocalModel", received: dict[str, torch.Tenso
 
 
 def estimate(
-    session: "ClientSession", chosen: np.ndarray, spread: float, seed: int
+    session: "ClientSession", chosen: np.ndarray, spread: float, seed: int, independence: ArrayLike = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (level, low, high (N, 1)), wrong, totals (N, 1) and the lines (N, 2) through the predictions of the others.
 
@@ -137,13 +138,17 @@ def estimate(
         Model that judges: 0 of the others, 1 of the client itself, -1 none.
     spread : float
         Standard deviation of the targets of all sites.
+    independence : float or (N,)
+        As for fnlkit.estimators.intervals.bootstrap.
     """
+    per = np.broadcast_to(independence, len(chosen))
     told = session.ask(count_residuals, broadcast={"spread": spread}, scatter={"chosen": torch.from_numpy(chosen[:, 0])})
     counts, levels, fitted = told["residuals"].numpy(), np.zeros((3, len(chosen), 1)), np.zeros((len(chosen), 5))
     for k, each in enumerate(counts):
         center, scale = center_and_scale(each)
         found = mixture(each, center, scale)
-        again = stream(seed, "bootstrap", client=k).multinomial(each.sum(), each / each.sum(), DRAWS)
+        size = max(1, round(each.sum() * float(per[k])))
+        again = stream(seed, "bootstrap", client=k).multinomial(size, each / each.sum(), DRAWS)
         shares = mixture(again, center, scale, share=max(0.01, float(found[0])), iterations=30)[0]
         levels[:, k, 0] = found[0], *np.percentile(shares, [2.5, 97.5])
         fitted[k] = center, *map(float, found), chosen[k, 0] >= 0
