@@ -216,6 +216,8 @@ def federation(
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     out.meta = {**out.meta, **_names(parts, spec, dataset)}
+    if sample_column is not None and gold is None:
+        raise InputError("`sample_column` is the column of `gold` that names the samples; name a table with `gold`")
     if gold is not None:
         out = set_apart(out, gold=read_gold(gold, dataset, sample_column))
     usual = 0.0 if len(dataset.y_test) or dataset.task not in PLAIN else USUAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fnlkit.artifacts import shown
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
+from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Say
@@ -103,6 +105,9 @@ def consensus(
     from fnlkit.review.votes import read_votes, to_votes
 
     federation = to_federation(federation)
+    arrays = os.fspath(votes).lower().endswith((".npz", ".npy")) if is_path(votes) else not hasattr(votes, "columns")
+    if arrays and (control is not None or sample_column is not None):
+        raise InputError("`control` and `sample_column` are columns of a table or export of votes; these votes have none")
     if votes is None:
         record = provenance("consensus", None, votes="of the federation", method=method)
         if "sample_of" in federation.extra:

@@ -250,3 +250,14 @@ def test_a_saved_index_of_pandas_is_no_class_and_no_sample(tmp_path):
     from fnlkit.pipeline.rows import rows_of
 
     assert np.isfinite(rows_of(tmp_path / "p.csv", "probabilities", federation)[0]).all()
+
+
+def test_columns_of_arrays_are_refused(tmp_path):
+    federation = federation_of(IDS)
+    np.savez(tmp_path / "v.npz", votes=np.zeros((48, 2), int))
+    federation.write(tmp_path / "fed.npz")
+    refuse("fnlkit consensus fed.npz v.npz --control kind -o a.npz", tmp_path, "--control", "these votes have none")
+    for votes in (None, np.zeros((48, 2), int)):
+        with pytest.raises(InputError, match="these votes have none"):
+            fnlkit.consensus(federation, votes, sample_column="id")
+    refuse("fnlkit partition --sample-column id -o b.npz", tmp_path, "--sample-column", "--gold")
