@@ -273,7 +273,8 @@ def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, 
 )
 def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, more, open, place, tmp_path):
     """Other tasks return open weights and exact counts of labels."""
-    deployed, counted = Deployed(place, tmp_path, method, **more), ["class_counts", "review_counts", "review_terms"]
+    counted = ["class_counts", "observations", "review_counts", "review_terms"]
+    deployed = Deployed(place, tmp_path, method, **more)
     agreed = tmp_path / "project/pyproject.toml"
     for task, step in (("audit", site.describe), ("evaluate", testing.reply_tested)):
         reply = sent(deployed, request(deployed, step), config=deployed.config | {"task": task})
