@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # With fewer samples per class than this, votes are wrong on clean labels of even the easiest images.
 FEW = 15
 _AT_ONCE = 2**26  # bytes of vectors
+# Up to this number of samples, votes are repeated with reversed rows; a note is printed if more than this share changes.
+_CHECKED, _MOST_BY_ORDER = 10_000, 0.05
 
 
 @declare(
@@ -89,13 +91,35 @@ def knn(
         )
     if evidence.federated:
         return by_clients(evidence, k, settings)
-    votes, share = vote_by_client(evidence.embed(), labels, groups, k, settings | {"groups": evidence.groups})
+    settings["groups"] = evidence.groups
+    votes, share = vote_by_client(evidence.embed(), labels, groups, k, settings)
+    if len(labels) <= _CHECKED:
+        changed = share_by_order(evidence.embed(), labels, groups, k, settings)
+        if changed > _MOST_BY_ORDER:
+            evidence.say(
+                f"knn: {changed:.0%} of the votes depend on the order of the rows, because many samples are equally far; "
+                "use finer embeddings, or leave out copies (`fnlkit audit` lists them)"
+            )
     evidence.weigh(votes, "neighbors' votes")
     flagged, sizes = votes != labels, np.diff(offsets)
     wrong = sums(flagged, offsets)
     T, client_T = transitions(votes, labels, offsets, classes)
     score = sums(share, offsets) / sizes
     return Judgment(wrong / sizes, *evidence.interval(wrong), score, share, flagged, votes, T, client_T)
+
+
+def share_by_order(embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarray, k: int, settings: dict[str, Any]) -> float:
+    """Return the share of votes that change if the rows of each client are reversed.
+
+    Votes with ties between labels are settled by the lowest label, so that only ties between distances matter.
+    """
+    settings = settings | {"ties": "lowest"}
+    reverse = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+    votes, _ = vote_by_client(embeddings, labels, offsets, k, settings)
+    if settings["groups"] is not None:
+        settings["groups"] = settings["groups"][reverse]
+    again, _ = vote_by_client(embeddings[reverse], labels[reverse], offsets, k, settings)
+    return float((again != votes[reverse]).mean())
 
 
 def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:

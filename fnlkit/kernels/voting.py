@@ -63,8 +63,9 @@ def knn_vote(
 
     Notes
     -----
-    FedLN (Tsouvalas et al. 2024), section 4.1: NNC.  Distances come from inner products in the precision of the input,
-    as in FAISS and scikit-learn; of samples exactly as far as the k-th, the first in order are used.  Sets of
+    FedLN (Tsouvalas et al. 2024), section 4.1: NNC.  Distances come from inner products in the precision of the input;
+    of samples exactly as far as the k-th, the first in order are used, so that the order of rows decides where many rows are
+    equal.  FAISS 1.15 searches small sets by differences instead, and can break these ties differently.  Sets of
     more than 4,096 samples are searched by FAISS in float32.
 
     Examples
