@@ -11,7 +11,7 @@ from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, estimate
+from fnlkit.estimators import ESTIMATORS, aum, estimate
 from fnlkit.estimators.anchor import true_posterior
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
@@ -393,3 +393,15 @@ def test_copies_of_samples_decide_no_lid_score(form, tmp_path):
     each = fnlkit.estimate_noise(federation, "lid(copies=each)", say=None, **options).extra["estimate_client_score"]
     assert each[0] > 1000 * each[1:].max() and once[0] < 3 * once[1:].max() and np.allclose(once[1:], each[1:], rtol=1e-9)
     assert any("lid: 29 predictions of 1 clients" in note for note in notes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_whole_groups_get_the_additional_class_of_aum(monkeypatch, count):
+    seen, rng = [], np.random.default_rng(0)
+    groups = np.arange(90) % count
+    monkeypatch.setattr(aum, "_train", lambda x, labels, *rest: (seen.append(labels), (np.zeros(90), np.zeros((90, 4))))[1])
+    margin, guess = aum.margins(rng.normal(size=(90, 2)), rng.integers(0, 3, 90), 3, np.random.default_rng(1), groups=groups)
+    assert len(seen) == (2 if count > 1 else 0) and margin.shape == guess.shape == (90,)
+    for labels in seen:
+        additional = np.unique(groups[labels == 3])
+        assert 1 <= len(additional) < count and (labels[np.isin(groups, additional)] == 3).all()
