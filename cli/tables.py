@@ -200,14 +200,13 @@ def of_clients(federation: Federation) -> str:
     """Return the numbers of samples and classes of the clients in a line."""
     if not len(federation):
         return f"{len(federation.given):,} labels, not partitioned yet"
-    sizes = np.diff(federation.client_offsets)
+    sizes, groups = np.diff(federation.client_offsets), federation.extra.get("group")
+    of = "" if groups is None else f" of {len(np.unique(groups)):,} groups"
+    many = f"{len(federation):,} clients: {sizes.min():,} to {sizes.max():,} samples (median {np.median(sizes):,.0f}){of}"
     if federation.task not in PLAIN:
-        return f"{len(federation):,} clients: {sizes.min():,} to {sizes.max():,} samples (median {np.median(sizes):,.0f})"
+        return many
     held = np.array([len(np.unique(federation.given_of(k))) for k in range(len(federation))])
-    return (
-        f"{len(federation):,} clients: {sizes.min():,} to {sizes.max():,} samples (median {np.median(sizes):,.0f}), "
-        f"{held.min()} to {held.max()} of {federation.classes} classes (mean {held.mean():.1f})"
-    )
+    return f"{many}, {held.min()} to {held.max()} of {federation.classes} classes (mean {held.mean():.1f})"
 
 
 def _client_noise(federation, facts):

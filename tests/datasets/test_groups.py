@@ -17,6 +17,7 @@ from fnlkit.datasets.groups import class_of_groups, number_groups, repeats_like_
 from fnlkit.datasets.holdout import set_apart
 from fnlkit.datasets.local import split
 from fnlkit.errors import InputError
+from tests.commands import succeed
 from tests.datasets.test_partitioning import SPECS
 
 SIZES = np.random.default_rng(0).integers(1, 9, 60)
@@ -280,6 +281,7 @@ def test_a_file_with_groups_is_read_again_and_bad_groups_are_refused(tmp_path):
     fed.write(tmp_path / "fed.npz")
     again = Federation.read(tmp_path / "fed.npz")
     assert (again.extra["group"] == PATIENTS).all() and "60" in again.facts()["groups"]
+    assert " of 60 groups, " in succeed("fnlkit info fed.npz", tmp_path).stdout
     with pytest.raises(InputError, match="`group`"):
         toy(PATIENTS.astype(float)).check()
     with pytest.raises(InputError, match="`group`"):
