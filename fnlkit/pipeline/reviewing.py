@@ -20,7 +20,7 @@ from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.review import annotation_exports, decisions, page
 from fnlkit.review.listing import list_labels
-from fnlkit.review.plans import plan
+from fnlkit.review.plans import describe_achievable, plan
 from fnlkit.review.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 
 
@@ -175,6 +175,8 @@ def export_review(
         given = None if of_class is None else class_of(federation, of_class)
         options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates, "given": given}
         chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
+        if say and chosen.design is not None and chosen.candidates is not None:
+            say(describe_achievable(federation, client, chosen.design, chosen.candidates))
         if say and "group" in federation.extra and chosen.candidates is not None:
             count = count_groups(federation, chosen.candidates)
             say(

@@ -7,6 +7,7 @@ reviewed right labels therefore count the unreviewed right labels.  docs/guarant
 Barber, Candès. Controlling the false discovery rate via knockoffs. Annals of Statistics 2015 (selective sequential testing).
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -113,6 +114,28 @@ def find_guaranteed_list(
     listed, last = np.zeros(size, bool), good[-1] if len(good) else -1
     listed[order[: last + 1]] = True
     return GuaranteedList(listed & ~reviewed, order, float(most[last]) if len(good) else 0.0, reviews, q, confidence)
+
+
+def shortest_list(
+    candidates: int, reviews: int, q: float, *, confidence: float | None = None, errors: float = 0.0
+) -> int | None:
+    """Return the number of unreviewed labels in the shortest possible list; None if every list is empty.
+
+    A list of this length needs a prefix of the candidates in which no reviewed label is right.  Parameters as in
+    `find_guaranteed_list`.
+
+    Examples
+    --------
+    >>> from fnlkit.review.guarantees import shortest_list
+    >>> shortest_list(1000, 100, 0.2), shortest_list(200, 100, 0.2), shortest_list(50, 40, 0.01)
+    (45, 5, None)
+    """
+    if confidence is None:
+        most = float(right_on_average(np.zeros(1), candidates, reviews)[0]) / (1 - errors)
+    else:
+        most = float(right_with_confidence(candidates, reviews, 1 - confidence)[0])
+    length = max(1, math.ceil(most / q - 1e-9))
+    return length if length <= candidates - reviews else None
 
 
 def right_on_average(right: np.ndarray, candidates: int, reviews: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Plan of the next reviews of a federation as a table for people."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-from fnlkit.review.designs import rank_samples
+from fnlkit.review.designs import Design, rank_samples
+from fnlkit.review.guarantees import shortest_list
 from fnlkit.review.planning import calibrate, divide, expected_gain
 from fnlkit.review.suspects import points_of
 
@@ -20,6 +22,34 @@ if TYPE_CHECKING:
 
 COLUMNS = ("site", "class", "purpose", "reviews", "expected_found", "expected_listed", "expected_wrong", "expected_wrong_after",
            "expected_gain")  # fmt: skip
+
+
+def describe_achievable(federation: "Federation", client: int, design: Design, candidates: np.ndarray) -> str:
+    """Return a note before a review with a guarantee: the shortest possible list, and the expected wrong candidates.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    client : int
+    design : fnlkit.review.designs.Design
+    candidates : int (K,)
+        Positions of the candidates.
+    """
+    terms: dict[str, Any] = {"confidence": design.confidence, "errors": design.errors}
+    length = shortest_list(len(candidates), design.reviews, design.q, **terms)
+    remedy = "raise `budget` or `guarantee`, or omit `guarantee` to review the most suspicious labels"
+    if length is None:
+        return f"no list is possible with {design.reviews:,} reviews of {len(candidates):,} candidates; {remedy}"
+    members, score = rank_samples(federation, client), np.asarray(federation.extra[PREFIX + "issue_score"])
+    levels = federation.extra.get(f"{PREFIX}client_level")
+    p = calibrate(score[members], None if levels is None else float(np.nan_to_num(levels[client])))
+    expected = float(p[np.isin(members, candidates)].sum())
+    needed = math.ceil(length * len(candidates) / (len(candidates) - design.reviews))
+    text = (
+        f"with {design.reviews:,} reviews of {len(candidates):,} candidates, a list has {length:,} labels or more: about "
+        f"{needed:,} of the most suspicious labels must be wrong; {expected:,.0f} of all candidates are expected to be wrong"
+    )
+    return f"{text}: the list will probably be empty; {remedy}" if expected < needed else text
 
 
 def plan(

@@ -5,10 +5,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import fnlkit
+from fnlkit import datasets
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.review import guarantees
-from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list, right_with_confidence, update_scores
+from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list, right_with_confidence, shortest_list, update_scores
 
 
 def draws(candidates, reviews):
@@ -128,3 +130,31 @@ def test_the_guarantee_holds_for_labels_that_groups_have_in_common():
         listed = find_guaranteed_list(scores, reviewed, wrong, q=0.3).listed
         shares.append((~wrong[listed]).mean() if listed.any() else 0.0)
     assert 0 < np.mean(shares) < 0.3 + 2 * np.std(shares) / 20
+
+
+@pytest.mark.parametrize("confidence", [None, 0.9])
+@pytest.mark.parametrize(("candidates", "reviews", "q"), [(200, 100, 0.2), (300, 60, 0.2), (60, 20, 0.1), (40, 30, 0.01)])
+def test_the_shortest_list_is_reached_without_a_right_label_and_no_shorter_one_exists(candidates, reviews, q, confidence):
+    length = shortest_list(candidates, reviews, q, confidence=confidence)
+    lengths = set()
+    for seed in range(20):
+        reviewed = draw_reviews(candidates, reviews, np.random.default_rng(seed))
+        unreviewed = np.cumsum(~reviewed)
+        for count in range(1, candidates + 1, 3):  # labels before the first right one
+            wrong = np.arange(candidates) < count
+            found = find_guaranteed_list(-np.arange(candidates), reviewed, wrong, q=q, confidence=confidence)
+            lengths.add(int(found.listed.sum()))
+            if length is not None and unreviewed[count - 1] >= length:
+                assert found.listed.sum() >= length
+    assert (lengths == {0}) if length is None else (min(lengths - {0}) >= length)
+
+
+def test_a_note_before_the_review_states_whether_a_list_is_likely(tmp_path):
+    federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=3, say=None), "symmetric(eta=0.3)", say=None)
+    judged = fnlkit.estimate_noise(federation, "knn", embeddings=datasets.load("digits").x_train.reshape(1438, -1), say=None)
+    few = {"budget": 30, "guarantee": 0.05}
+    for name, options, empty in (("many", {"budget": 150, "guarantee": 0.2}, False), ("few", few, True)):
+        notes = []
+        fnlkit.export_review(judged, 1, tmp_path / name, say=notes.append, **options)
+        (note,) = [text for text in notes if "expected to be wrong" in text or "no list is possible" in text]
+        assert ("empty" in note or "no list" in note) == empty, note
