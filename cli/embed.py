@@ -14,6 +14,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.plumbing import (
     Listing,
+    caution,
     console,
     data_of,
     dataset_option,
@@ -21,6 +22,7 @@ from fnlkit.cli.plumbing import (
     emit,
     keeps,
     output_option,
+    printable,
     provenance,
 )
 from fnlkit.cli.progress import bar
@@ -75,7 +77,7 @@ def command(
         data = data_of(federation, dataset)
     parts = {"embeddings": data.x_train} | ({"test": data.x_test} if len(data.y_test) else {})
     if new:
-        parts["new"] = datasets.new_samples(data, new)[1]
+        parts["new"] = datasets.new_samples(data, new, say=lambda note: caution(printable(note)))[1]
     place = place_of(data, spec, device=device, batch_size=batch_size, new=parts.get("new", ()))
     with bar(f"{data.name}, {spec}") as progress, resumable(place) as kept:
         found = embed_parts(data, parts, spec, device=device, batch_size=batch_size, progress=progress, place=kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import console, takes_file, trust_option
+from fnlkit.cli.plumbing import caution, console, printable, takes_file, trust_option
 
 
 @click.command()
@@ -26,7 +26,9 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: boo
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    found = pipeline.predict(run, data, unlabeled=unlabeled, every=every, trust=trust)
+    found = pipeline.predict(
+        run, data, unlabeled=unlabeled, every=every, trust=trust, say=lambda note: caution(printable(note))
+    )
     found.write(output)
     if output != "-":
         mean = sum(row[3] for row in found.rows) / len(found)

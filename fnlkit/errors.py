@@ -50,3 +50,26 @@ def nearest(word: object, words: Iterable[Any]) -> str:
     """Return a hint `; did you mean X?` if `words` has a similar word, else ""."""
     close = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+# Largest number of names in a message.
+MOST_NAMES = 5
+
+
+def list_names(names: Iterable[Any], *, quote: bool = False) -> str:
+    """Return at most five names for a message, and the number of the others.
+
+    Parameters
+    ----------
+    names : iterable
+    quote : bool
+        Put quotes around each name.
+
+    Examples
+    --------
+    >>> list_names("abcde"), list_names(range(8)), list_names(["a b"], quote=True), list_names([])
+    ('a, b, c, d, e', '0, 1, 2, 3, 4 and 3 more', "'a b'", '')
+    """
+    names = list(names)
+    text = ", ".join(repr(name) if quote else str(name) for name in names[:MOST_NAMES])
+    return text + (f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else "")

@@ -114,11 +114,17 @@ def _samples(value, where):
         raise InputError(f"{where}: std must contain a positive number for each entry of mean")
 
 
+# As fnlkit.datasets.dates.FORMS.
+_DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", "day name year", "name day year")
+
+
 def _column(value, where):
     """Check the encoding of a table column."""
-    _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text"))(value, where)
+    _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text", "date"))(value, where)
     if value["kind"] == "text":
         return _fields(size=partial(_whole, high=2**20))(value, where)
+    if value["kind"] == "date":
+        return _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
     if value["kind"] != "number":
         _fields(levels=_each(_text))(value, where)
     if value["kind"] != "one-hot":

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.datasets import dates
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table
@@ -39,6 +40,7 @@ def learn(
     categorical: Collection[str] = (),
     ordinal: Collection[str] = (),
     text: Collection[str] = (),
+    date: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Learn how to encode columns as numbers.
 
@@ -54,12 +56,15 @@ def learn(
         Numeric columns to treat as categories: encoded one-hot, or by the rank of their sorted values.
     text : collection of str
         Columns of free text, encoded by hashed words and pairs of words.
+    date : collection of str
+        Columns of dates, encoded by year, day of the year and weekday (0 is Monday).
 
     Returns
     -------
     list of dict
         Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}`` or
-        ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``.
+        ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``
+        or ``{"name", "kind": "date", "form", "fill", "missing"}``, where `fill` has the mean of each part.
 
     Raises
     ------
@@ -70,6 +75,9 @@ def learn(
     for name in names:
         if name in text:
             out.append({"name": name, "kind": "text", "size": TEXT_FEATURES})
+            continue
+        if name in date:
+            out.append(_learn_date(table, name, rows, sites))
             continue
         if name not in categorical and name not in ordinal:
             values, odd = table.numbers(name)
@@ -99,6 +107,27 @@ def learn(
         else:
             out.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
     return out
+
+
+def _learn_date(table, name, rows, sites):
+    texts = table.texts(name)
+    forms = dates.forms_of(texts)
+    if len(forms) != 1:
+        problem = f"contains {next(filter(None, texts), '')[:40]!r}, which has no known form of a date" if not forms else (
+            "has dates whose day and month are in doubt")  # fmt: skip
+        raise InputError(f"{table.source}: column {name!r} {problem}; write dates as 2024-01-31")
+    values = _parts_of_dates(table, name, forms[0])[rows]
+    known = np.isfinite(values[:, 0])
+    owner = None if sites is None else np.asarray(sites)[known]
+    fill = [_absent(values[known, i], owner)["fill"] for i in range(values.shape[1])]
+    return {"name": name, "kind": "date", "form": forms[0], "fill": fill, "missing": bool(not known.all())}
+
+
+def _parts_of_dates(table, name, form):
+    values, odd = dates.parts_of(table.texts(name), form)
+    if odd:
+        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; expected a date, {form}")
+    return values
 
 
 def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
@@ -158,6 +187,9 @@ def features(columns: Iterable[dict[str, Any]]) -> list[str]:
     for column in columns:
         if column["kind"] == "one-hot":
             out += [f"{column['name']}: {level}" for level in column["levels"]]
+        elif column["kind"] == "date":
+            parts = [f"{column['name']} {part}" for part in dates.PARTS]
+            out += parts + [f"{column['name']} {_ABSENT}"] * column["missing"]
         elif column["kind"] == "text":
             out += [f"{column['name']} words {i}" for i in range(column["size"])]
         else:
@@ -184,6 +216,11 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             texts = table.texts(name)
             parts.append(hash_texts([texts[row] for row in rows], column["size"]))
             continue
+        if column["kind"] == "date":
+            values = _parts_of_dates(table, name, column["form"])[rows]
+            parts.append(np.where(np.isfinite(values), values, column["fill"]))
+            parts += [~np.isfinite(values[:, :1])] * column["missing"]
+            continue
         if column["kind"] == "one-hot":
             texts = table.texts(name)
             found = np.array([texts[row] or _ABSENT for row in rows], np.str_)
@@ -201,6 +238,35 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         if column["missing"]:
             parts.append(absent[:, None])
     return np.concatenate(parts, 1).astype(np.float32)
+
+
+def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[int] | np.ndarray, what: str) -> list[str]:
+    """Return notes on categories that did not occur during learning, a note per column with the number of rows.
+
+    Parameters
+    ----------
+    columns, table, rows
+        As for `encode`.
+    what : str
+        Name of the rows in the notes, such as "test rows".
+    """
+    out, all_rows = [], set()
+    for column in columns:
+        if column["kind"] not in ("one-hot", "rank"):
+            continue
+        texts, absent = table.texts(column["name"]), _ABSENT if column["kind"] == "one-hot" else ""
+        known = {"" if level == absent else level for level in column["levels"]} | ({""} if column.get("missing") else set())
+        odd = [int(row) for row in rows if texts[row] not in known]
+        if odd:
+            all_rows.update(odd)
+            names = list_names(order_texts({texts[row] or _ABSENT for row in odd}), quote=True)
+            out.append(
+                f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have categories that no training row has: "
+                f"{names}"
+            )
+    if len(out) > 1:
+        out.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
+    return out
 
 
 def hash_texts(texts: Sequence[str], size: int, **how: Any) -> np.ndarray:
@@ -244,6 +310,12 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             out.append((column["name"], None if level == _ABSENT else level))
             at += len(levels)
             continue
+        if column["kind"] == "date":
+            absent = column["missing"] and vector[at + 3] > 0.5
+            day = f"{round(float(vector[at]))}, day {round(float(vector[at + 1]))}"
+            out.append((column["name"], None if absent else day))
+            at += 3 + column["missing"]
+            continue
         absent = column["missing"] and vector[at + 1] > 0.5
         number = float(vector[at])
         text = levels[round(number)] if column["kind"] == "rank" and not absent else f"{number:.6g}"
@@ -259,15 +331,14 @@ def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
         "one-hot": "categories, one-hot",
         "rank": "categories by rank",
         "text": "free text, hashed words",
+        "date": "dates: year, day of the year, weekday",
     }
     out = []
     for kind, words in kinds.items():
         names = [c["name"] for c in columns if c["kind"] == kind]
         if names:
-            out.append(f"{words}: {', '.join(names[:12])}{f' and {len(names) - 12} more' if len(names) > 12 else ''}")
+            out.append(f"{words}: {list_names(names)}")
     gaps = [c["name"] for c in columns if c.get("missing") or _ABSENT in c.get("levels", ())]
     if gaps:
-        out.append(
-            f"values are missing in {', '.join(gaps[:12])}: a feature marks them, and numbers become the mean of all sites"
-        )
+        out.append(f"values are missing in {list_names(gaps)}: a feature marks them, and numbers become the mean of all sites")
     return out

@@ -10,7 +10,7 @@ import inspect
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -393,11 +393,13 @@ def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os
     return sibling_path(dataset, ".ledger")
 
 
-def new_samples(like: Any, source: str, *, unlabeled: bool = False) -> tuple[list[str], np.ndarray | Rows]:
+def new_samples(
+    like: Any, source: str, *, unlabeled: bool = False, say: Callable[[str], object] | None = None
+) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
-    return new_data.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled)
+    return new_data.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled, say=say)
 
 
 def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:

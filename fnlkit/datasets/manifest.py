@@ -22,6 +22,7 @@ from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import read_targets
@@ -58,7 +59,7 @@ VOTE_ROLES = ROLES | {
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "window": "", "seconds": 0.0, "layout": ""}
-_LISTS = ("categorical", "ordinal", "text", "drop", "levels")
+_LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop", "levels")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
 
@@ -85,6 +86,8 @@ def manifest(
     categorical: Sequence[str] | None = None,
     ordinal: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
+    numbers: Sequence[str] | None = None,
+    date: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     where: Path,
     download: bool = False,
@@ -119,6 +122,9 @@ def manifest(
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
     categorical, ordinal, text, drop : list of columns, optional
         Numeric columns to encode as categories, one-hot or by rank; columns of free text; and columns to exclude.
+    numbers, date : list of columns, optional
+        Columns that are features although they look like identifiers or times (fnlkit.datasets.identifying): as numbers, or as
+        year, day of the year and weekday.
 
     Returns
     -------
@@ -133,7 +139,8 @@ def manifest(
     given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
              "group": group, "sentence": sentence, "token": token}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "seconds": seconds, "layout": layout}
-    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "drop": drop, "levels": levels}
+    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date, "drop": drop,
+             "levels": levels}  # fmt: skip
     return Manifest(file, given, reading, lists).dataset(where)
 
 
@@ -213,12 +220,16 @@ class Manifest:
         self.table = read_table(self.file) if table is None else table
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
         self.unused: set[str] = set()
+        self.left_out: dict[str, str] = {}
         self._find_votes()
         for option, names in self.lists.items():
             for name in names if option != "levels" else ():
                 self.table.must_have(name, option)
+        self.left_out = self._find_left_out()
         self.cast = []  # {annotator: label} for each row, if rows of the file are votes
         self.voted, self.table = _one_row_per_sample(self)
+        if self.cast:  # a number of the sample repeats with each vote
+            self.left_out |= self._find_left_out()
 
     def _column(self, role):
         name = self.given.get(role)
@@ -261,6 +272,18 @@ class Manifest:
             self.unused.add(self.roles["id"])  # the number of a vote
         self.roles |= {"label": label, "annotator": annotator} | ({} if "path" in self.roles else {"id": sample})
 
+    def _find_left_out(self):
+        """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
+        chosen = {
+            name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
+        }
+        sites, out = self.texts("site"), {}
+        for name in self.features:
+            values = self.table.numbers(name)[0]
+            if name not in chosen and (kind := reason_to_leave_out(name, self.table.texts(name), values, sites)):
+                out[name] = kind
+        return out
+
     def _are_votes(self, label, sample, annotator):
         """Return whether rows are votes: samples repeat, pairs with annotators do not, and another column describes samples."""
         sites = self.texts("site") or [""] * len(self.table)
@@ -279,7 +302,7 @@ class Manifest:
     @property
     def features(self) -> list[str]:
         """Names of the feature columns: all without a role, if no column has paths."""
-        left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), *self.unused}
+        left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), *self.unused, *self.left_out}
         return [] if {"path", "token"} & self.roles.keys() else [name for name in self.table.columns if name not in left_out]
 
     def ids(self) -> list[str]:
@@ -363,8 +386,9 @@ class Manifest:
             raise InputError(
                 f"{paths.display_path(self.file)}: task tokens reads the columns token and sentence; name them in the spec"
             )
-        if not {"path", "token"} & self.roles.keys() and not self.features:
-            raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features")
+        if not {"path", "token"} & self.roles.keys() and not self.features and not learned:
+            left = f"; {_note_left_out(self.left_out)[0]}" if self.left_out else ""
+            raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features{left}")
         self._refuse_files_as_features()
         sites = self._sites()
         self._refuse_twins(sites)
@@ -402,7 +426,7 @@ class Manifest:
             columns=columns.features(learned) if learned else None,
             table=learned,
             shown=self._display_cells(train, learned),
-            notes=[*self._notes(learned), *moved, *found.notes],
+            notes=[*self._notes(learned), *moved, *found.notes, *self._note_unseen(learned, test, spare)],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
@@ -454,7 +478,7 @@ class Manifest:
         if {"path", "token"} & self.roles.keys():
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
-        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text")}
+        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "date")}
         return columns.learn(self.table, self.features, train, own, **lists)
 
     def _sentences(self):
@@ -488,7 +512,7 @@ class Manifest:
 
     def _refuse_files_as_features(self):
         """Raise if a categorical column contains file names."""
-        for name in self.features:
+        for name in (*self.features, *self.left_out):
             cells = self.table.columns[name]
             texts = self.table.texts(name)[:1] if isinstance(cells, list) and "path" not in self.given else []
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
@@ -531,16 +555,24 @@ class Manifest:
 
     def _notes(self, learned):
         roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
-        used = {*self.roles.values(), *self.features, *self.several}
+        agreed = {column["name"] for column in learned or ()}
+        absent = {name: kind for name, kind in self.left_out.items() if name not in agreed}
+        used = {*self.roles.values(), *self.features, *self.several, *self.left_out}
         rest = [name for name in self.table.columns if name not in used]
         left = f"; not used: {', '.join(rest[:12])}{f' and {len(rest) - 12} more' if len(rest) > 12 else ''}" if rest else ""
         return [
             f"{len(self.table):,} rows; {roles}{left}",
             *self.table.notes,
+            *_note_left_out(absent),
             *(columns.descriptions(learned) if learned else ()),
             *(() if "group" in self.roles else groups.doubt_groups(self.features, self.table.texts)),
             *columns.doubts(self.table, learned or (), self.lists.get("categorical", ())),
         ]
+
+    def _note_unseen(self, learned, test, spare):
+        """Return notes on categories of test rows and rows without a label that no training row has."""
+        parts = (("test rows", test), ("rows without a label", spare))
+        return [note for what, rows in parts for note in columns.note_unseen(learned or (), self.table, rows, what)]
 
     def _name(self):
         more = {name: value for name, value in self.reading.items() if value != _READING[name]}
@@ -601,6 +633,18 @@ def _one_row_per_sample(manifest):
     )
     roles.pop("annotator")
     return tuple(order), out
+
+
+def _note_left_out(left_out):
+    """Return a note on columns that are no features, given as a dict from the name to the kind."""
+    if not left_out:
+        return []
+    names = ", ".join(f"{name!r} ({kind})" for name, kind in left_out.items())
+    first = {}
+    for name, kind in left_out.items():
+        first.setdefault("numbers" if kind in NUMERIC else "date" if "date" in kind else "text", name)
+    keep = [f'{option}=["{name}"]' for option, name in first.items()]
+    return [f"left out, because they identify rows: {names}; write {' or '.join(keep)} to use them as features"]
 
 
 def _describes(samples, texts):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, large, paths
+from fnlkit.datasets import columns
 from fnlkit.datasets.decoding import decode_files, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 
 def new_samples(
-    like: Any, source: str, *, where: pathlib.Path, load: Callable[..., Dataset], unlabeled: bool = False
+    like: Any,
+    source: str,
+    *,
+    where: pathlib.Path,
+    load: Callable[..., Dataset],
+    unlabeled: bool = False,
+    say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples (n, ...)) of new data in the layout of a data set.
 
@@ -39,6 +46,8 @@ def new_samples(
         fnlkit.datasets.load.
     unlabeled : bool
         Treat `source` as a data set and return only its samples without a label.
+    say : callable(str), optional
+        Receives notes on categories of a table that the data set does not have.
 
     Returns
     -------
@@ -53,7 +62,7 @@ def new_samples(
     """
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
-        names, x = _of_table(like, open_manifest(source), wanted, unlabeled)
+        names, x = _of_table(like, open_manifest(source), wanted, unlabeled, say)
     elif unlabeled:
         spare = load(source).unlabeled
         if spare is None:
@@ -99,7 +108,7 @@ def _of_arrays(source, rate, where, wanted):
         raise InputError(f"{paths.display_path(source)}: {error}") from error
 
 
-def _of_table(like, found, wanted, unlabeled):
+def _of_table(like, found, wanted, unlabeled, say):
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
         raise InputError(f"`unlabeled`: every row of {paths.display_path(found.file)} has a label")
@@ -112,4 +121,6 @@ def _of_table(like, found, wanted, unlabeled):
     if like.kind == "wave" and not found.reading["seconds"]:
         found.reading["seconds"] = wanted[0] / like.sample_rate
     names, x = found.ids(), found.samples([rows], like.table, wanted)[0]
+    for note in columns.note_unseen(like.table or (), found.table, rows, "rows") if say is not None else ():
+        say(note)
     return [names[row] for row in rows], x

@@ -17,6 +17,7 @@ from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
+from fnlkit.datasets.dates import FORMS, PARTS
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
@@ -309,7 +310,7 @@ def _must_have_levels(table, columns):
     for column in columns:
         name = column["name"]
         table.must_have(name, "a column that the partners agreed on")
-        if column["kind"] in ("number", "text"):
+        if column["kind"] in ("number", "text", "date"):
             continue
         known = {*column["levels"], ""}
         odd = [row for row, text in enumerate(table.texts(name)) if text not in known]
@@ -330,14 +331,17 @@ def columns_of(value: Any) -> list[dict[str, Any]] | None:
     """
     if value is None:
         return None
-    fields = {"number": ("fill", "missing"), "rank": ("levels", "fill", "missing"), "one-hot": ("levels",)}
-    right = {"fill": _is_number, "missing": lambda v: isinstance(v, bool), "levels": _are_texts}
+    fields = {"number": ("fill", "missing"), "rank": ("levels", "fill", "missing"), "one-hot": ("levels",),
+              "date": ("form", "fill", "missing")}  # fmt: skip
+    right = {"fill": _is_number, "missing": lambda v: isinstance(v, bool), "levels": _are_texts,
+             "form": lambda v: v in FORMS}  # fmt: skip
     if not isinstance(value, list) or not value or len(value) > 10_000:
         raise ValueError("columns")
     for column in value:
         if not isinstance(column, dict) or not isinstance(column.get("name"), str) or column.get("kind") not in fields:
             raise ValueError("columns")
         wanted = fields[column["kind"]]
+        right["fill"] = _are_three_numbers if column["kind"] == "date" else _is_number
         if set(column) != {"name", "kind", *wanted} or not all(right[name](column[name]) for name in wanted):
             raise ValueError("columns")
     if max(Counter(column["name"] for column in value).values()) > 1:
@@ -347,6 +351,10 @@ def columns_of(value: Any) -> list[dict[str, Any]] | None:
 
 def _is_number(value):
     return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _are_three_numbers(value):
+    return isinstance(value, list) and len(value) == len(PARTS) and all(map(_is_number, value))
 
 
 def _are_texts(value):

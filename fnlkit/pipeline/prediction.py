@@ -1,6 +1,7 @@
 """Functions behind `fnlkit predict` and `fnlkit export`, for use from Python."""
 
 import os
+from collections.abc import Callable
 
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
@@ -10,7 +11,13 @@ from fnlkit.results.export import describe_samples, probabilities
 
 
 def predict(
-    run: Model, data: FilePath | None = None, *, unlabeled: bool = False, every: bool = False, trust: bool = False
+    run: Model,
+    data: FilePath | None = None,
+    *,
+    unlabeled: bool = False,
+    every: bool = False,
+    trust: bool = False,
+    say: Callable[[str], object] | None = None,
 ) -> Sheet:
     """Predict the classes of new samples.
 
@@ -27,6 +34,8 @@ def predict(
         Add a column with the probability for each class.
     trust : bool
         Run code of a user that the run's file names.
+    say : callable(str), optional
+        Receives notes, such as the number of rows with a category that no training row has.
 
     Returns
     -------
@@ -40,7 +49,7 @@ def predict(
     run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or `unlabeled` for samples of the run's own data set that have no label")
-    samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled)
+    samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled, say=say)
     words, labels = describe_samples(run)["class_names"], found.argmax(1).tolist()
     rows = [
         [sample, label, words[label], float(row[label]), *(row.tolist() if every else [])]

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 FORMATS = (".onnx", ".pt2", ".pt")
 
 
-def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = False) -> tuple[list[str], np.ndarray]:
+def probabilities(
+    run: "Run", path: str | None = None, *, unlabeled: bool = False, say: Callable[[str], object] | None = None
+) -> tuple[list[str], np.ndarray]:
     """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
 
     Parameters
@@ -38,6 +41,8 @@ def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = Fals
         run on features, the new samples of a file of `fnlkit embed`, or the test samples if there are no new samples.
     unlabeled : bool
         `path` is a data set (default: the run's data set), and its samples without a label are predicted.
+    say : callable(str), optional
+        Receives notes, such as the number of rows with a category that no training row has.
 
     Returns
     -------
@@ -69,7 +74,7 @@ def probabilities(run: "Run", path: str | None = None, *, unlabeled: bool = Fals
             name=f"{run.meta['dataset']}",
             table=about.get("columns"),
         )
-        names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled)
+        names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
     network = network_of(run)
     part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])
     x = intake(part)[1]

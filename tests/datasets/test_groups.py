@@ -91,7 +91,7 @@ def test_equal_names_at_different_sites_are_different_groups(tmp_path):
 
 
 def test_rows_in_training_and_test_of_one_group_are_named(tmp_path):
-    rows = "".join(f"p{i // 4},{i},{'ab'[i % 2]},{'test' if i % 4 == 3 else 'train'}\n" for i in range(40))
+    rows = "".join(f"p{i // 4},{i}.5,{'ab'[i % 2]},{'test' if i % 4 == 3 else 'train'}\n" for i in range(40))
     (tmp_path / "a.csv").write_text("patient,age,label,split\n" + rows)
     data = datasets.load(tmp_path / "a.csv")
     assert len(data.groups) == 30 and any("10 groups" in note and "test" in note for note in data.notes)
@@ -128,7 +128,7 @@ def test_npz_npy_and_an_npz_per_site_have_groups(tmp_path):
 
 
 def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
-    rows = "".join(f"p{i // 4},{i},{'ab'[i % 2]},{'test' if i < 12 else 'train'}\n" for i in range(40))
+    rows = "".join(f"p{i // 4},{i}.5,{'ab'[i % 2]},{'test' if i < 12 else 'train'}\n" for i in range(40))
     (tmp_path / "a.csv").write_text("patient,age,label,split\n" + rows)
     table = datasets.load(tmp_path / "a.csv")
     arrays = {"x": np.zeros((40, 2), np.float32), "y": np.arange(40) % 2, "groups": np.arange(40) // 4}

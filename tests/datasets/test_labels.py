@@ -10,7 +10,7 @@ from fnlkit.errors import InputError
 
 
 def table(path, labels, column=None):
-    rows = [f"{i},{column[i] if column else i % 7},{label}" for i, label in enumerate(labels)]
+    rows = [f"{i + 0.5},{column[i] if column else i % 7},{label}" for i, label in enumerate(labels)]
     path.write_text("\n".join(["age,other,label", *rows]) + "\n", encoding="utf-8")
     return path
 

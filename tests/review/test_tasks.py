@@ -117,7 +117,7 @@ def test_label_columns_and_joined_labels_are_the_same(tmp_path):
 
 def test_rows_without_a_label_are_unlabeled(tmp_path):
     numbers = ["nan", "", *np.arange(30) / 7]
-    data = datasets.load(write(tmp_path / "n.csv", {"x": np.arange(32), "label": numbers}))
+    data = datasets.load(write(tmp_path / "n.csv", {"x": np.arange(32) / 2, "label": numbers}))
     assert len(data.y_train) == 30 and len(data.unlabeled) == 2 and np.isfinite(data.y_train).all()
     path = write(tmp_path / "s.csv", {"x": [1, 2, 3, 4], "a": ["", 0, 1, 1], "b": [1, "", 0, 1]})
     data = datasets.load(f'manifest(file="{path}", label=[a, b])')
