@@ -65,7 +65,7 @@ def are_dates(texts: Sequence[str]) -> bool:
     filled = [text for text in texts if text.strip()]
     if not filled or not any(char.isdigit() for char in filled[0]):
         return False
-    return bool(forms_of(filled)) or np.mean([_OTHER.fullmatch(text.strip()) is not None for text in filled]) >= _MOST
+    return bool(forms_of(filled) or np.mean([_OTHER.fullmatch(text.strip()) is not None for text in filled]) >= _MOST)
 
 
 def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
