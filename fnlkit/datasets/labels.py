@@ -72,6 +72,38 @@ def classes_of(
     return names, labels, true_labels
 
 
+def whole_labels(values: np.ndarray, name: str) -> np.ndarray:
+    """Return labels (n,) as int64 or texts, from whole numbers, booleans, whole floats or texts of shape (n,) or (n, 1).
+
+    NaN is a missing label, -1, and None is the empty text.
+
+    Parameters
+    ----------
+    values : array
+    name : str
+        Of the array, for messages.
+
+    Raises
+    ------
+    InputError
+        If the labels are of another type or shape.
+
+    Examples
+    --------
+    >>> whole_labels(np.array([[1.0], [np.nan]]), "y").tolist(), whole_labels(np.array([True, False]), "y").tolist()
+    ([1, -1], [1, 0])
+    """
+    values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim == 1 and values.dtype.kind in "OT":
+        values = np.array(["" if value is None or value != value else str(value) for value in values.tolist()], np.str_)
+    if values.ndim == 1 and values.dtype.kind == "f":
+        filled = np.where(np.isnan(values), -1, values)
+        values = filled.astype(np.int64) if (np.abs(filled) < 2**53).all() and (filled % 1 == 0).all() else values
+    if values.ndim != 1 or values.dtype.kind not in "iubU":
+        raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected whole numbers or texts (n,)")
+    return np.char.strip(values) if values.dtype.kind == "U" else values.astype(np.int64)
+
+
 def must_repeat(names: Sequence[str], samples: int) -> None:
     """Raise InputError if most labels occur only once.
 

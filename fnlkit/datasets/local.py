@@ -20,13 +20,13 @@ from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, digest_of, k
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
-from fnlkit.datasets.labels import doubts, must_repeat
+from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.manifest import manifest
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.tokens import ENDING
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
 
 UNLABELED = ("_unlabeled", "_unlabelled")  # folders next to the class folders, for samples without a label
@@ -69,7 +69,8 @@ def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     """Return the data set of an npz with x_train, y_train, and x_test, y_test if any.
 
     The labels are *observed*, that is, possibly wrong, unless ``y_train_true`` (n,) declares the true labels, or
-    ``y_test_true`` the true labels of the test samples.  A missing label is -1 in ``y_train``.  Optional arrays are
+    ``y_test_true`` the true labels of the test samples.  Labels are whole numbers from 0 on (also floats), booleans, or texts,
+    of shape (n,) or (n, 1).  A missing label is -1, NaN or "" in ``y_train``.  Optional arrays are
     ``class_names`` (C,) texts, ``sample_rate`` (for waves), ``layout`` of images ("channels-first" or "channels-last"), and
     ``NAME_train`` (n,) for a field NAME: ``site_train`` is used by ``--scheme sites``, and ``ids_train`` contains the sample
     ids.  ``groups_train`` (n,) and ``groups_test`` contain the group of each sample, such as the patient
@@ -156,6 +157,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     if alone:  # `partition` then holds out samples at each client
         arrays = {**arrays, "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
+    arrays = _name_labels(arrays)
     tested = "y_test_true" if "y_test_true" in arrays else "y_test"
     labels = [_labels(arrays["y_train"], "y_train", least=-1), arrays["y_test"] if alone else _labels(arrays[tested], tested)]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
@@ -260,14 +262,34 @@ def _votes(values):
 
 
 def _labels(values, name, least=0):
-    values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
-    if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
-        raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected whole numbers (n,) from 0 on")
+    if not len(values):
+        raise InputError(f"`{name}` is empty; expected a label for each sample")
     if values.min() < least:
         raise InputError(f"`{name}` contains {values.min()}; labels start at 0{', and -1 is a missing label' if least else ''}")
     if values.max() < 0:
         raise InputError(f"`{name}` contains no label, only -1")
-    return values.astype(np.int64)
+    return values
+
+
+def _name_labels(arrays):
+    """Return arrays whose labels are whole numbers; texts are classes in the order of `class_names`, or sorted."""
+    keys = [key for key in ("y_train", "y_test", "y_train_true", "y_test_true") if key in arrays and len(arrays[key])]
+    labels = {key: whole_labels(arrays[key], key) for key in keys}
+    in_words = [key for key in keys if labels[key].dtype.kind == "U"]
+    if not in_words:
+        return arrays | labels
+    if len(in_words) < len(keys):
+        raise InputError(f"`{in_words[0]}` has texts, and another array of labels has numbers; write all labels in one form")
+    words = {key: labels[key].tolist() for key in keys}
+    names = classes_of(sum(words.values(), []), of_site=True)[0]
+    if "class_names" in arrays:
+        known = arrays["class_names"].reshape(-1).astype(str).tolist()
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(f"label {unknown[0][:80]!r} is none of the `class_names`, {list_names(known)}")
+        names = known
+    index = {"": -1, **{name: i for i, name in enumerate(names)}}
+    order = {key: np.array([index[text] for text in texts], np.int64) for key, texts in words.items()}
+    return arrays | order | {"class_names": np.array(names)}
 
 
 def split(labels: np.ndarray, share: float = 0.2, groups: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.groups import of_parts
-from fnlkit.datasets.labels import classes_of, doubts
+from fnlkit.datasets.labels import classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.errors import InputError
 
@@ -113,10 +113,9 @@ class _Part:
 
     def _texts(self, values, name, names):
         """Return labels as texts; "" is a missing label."""
+        values = whole_labels(values, name)
         if values.dtype.kind == "U":
-            return [text.strip() for text in values.tolist()]
-        if values.dtype.kind not in "iu":
-            raise InputError(f"`{name}` is {values.dtype}; expected whole numbers or texts")
+            return values.tolist()
         if len(values) and (values.min() < -1 or (names is not None and values.max() >= len(names))):
             low, high = values.min(), values.max()
             raise InputError(f"`{name}` has labels {low} to {high}; expected 0 to C - 1 for C class_names, or -1 if missing")

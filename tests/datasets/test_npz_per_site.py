@@ -60,7 +60,7 @@ def test_truth_is_declared_by_all_or_none(tmp_path):
     [
         ({"x": np.zeros((2, 4), np.float32)}, r"b.npz: shape is \(4,\) here, but \(40,\) in a.npz; all sites"),
         ({"x": np.zeros((3, 40), np.float32)}, "b.npz: `y` has 2 entries but `x` 3 samples"),
-        ({"y": np.array([0.5, 1])}, "b.npz: `y` is float64; expected whole numbers or texts"),
+        ({"y": np.array([0.5, 1])}, r"b.npz: `y` is float64 of shape \(2,\); expected whole numbers or texts"),
         ({"y": np.array([-2, 1])}, "b.npz: `y` has labels -2 to 1"),
         ({"split": np.array(["train", "val"])}, "b.npz: `split` contains 'val'; write train or test"),
         ({"ids": np.array(["p", "p"])}, "b.npz: `ids` contains p twice"),
