@@ -13,7 +13,7 @@ from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.groups import class_of_groups, of_federation
 from fnlkit.datasets.identifiers import Asked, Samples, find_samples
 from fnlkit.datasets.table import read_table
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     labels = [find(word) for word in words]
     if None in labels:
         row = labels.index(None)
-        fail([row], f"no class {words[row]!r}; the classes are {', '.join(map(str, dataset.class_names[:12]))}")
+        fail([row], f"no class {words[row]!r}; the classes are {list_names(dataset.class_names)}")
     if len(np.unique(positions)) < len(positions):
         raise InputError(f"{name}: a sample is listed twice")
     return positions, np.array(labels, np.int64)

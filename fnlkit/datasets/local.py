@@ -227,7 +227,7 @@ def _note_empty_classes(names, labels, true, named):
     empty = np.setdiff1d(np.arange(len(names)), present)
     if not len(empty):
         return []
-    first = ", ".join(repr(names[c]) for c in empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
+    first = list_names([names[c] for c in empty], quote=True)
     if named:
         return [
             f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them unless other sites have them"
@@ -432,7 +432,7 @@ def folder(
         out.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
         known = {_site_of(file, parts) for file in (*dict(train), *dict(test), *spare)}
         bare = {home.name for part in parts for home in _folders(part)} - known
-        out.notes += [f"no image or sound in {', '.join(sorted(bare))}"] if bare else []
+        out.notes += [f"no image or sound in {list_names(sorted(bare))}"] if bare else []
     if spare:
         sites = [_site_of(file, parts) for file in spare] if "site" in out.fields else None
         ids = [file.relative_to(path).as_posix() for file in spare]
@@ -493,9 +493,8 @@ def _note_skipped(path, skipped):
     """Return a list with one sentence about skipped files, or an empty list."""
     if not skipped:
         return []
-    names = [paths.display_path(file.relative_to(path).as_posix()) for file in sorted(skipped)[:8]]
-    more = f" and {len(skipped) - 8:,} more" if len(skipped) > 8 else ""
-    return [f"{len(skipped):,} files skipped that are not images or sounds in a class folder: {', '.join(names)}{more}"]
+    names = list_names(paths.display_path(file.relative_to(path).as_posix()) for file in sorted(skipped))
+    return [f"{len(skipped):,} files skipped that are not images or sounds in a class folder: {names}"]
 
 
 def _site_of(file, parts):

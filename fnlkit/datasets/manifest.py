@@ -27,7 +27,7 @@ from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import read_targets
 from fnlkit.datasets.votes import as_matrix
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows
@@ -559,7 +559,7 @@ class Manifest:
         absent = {name: kind for name, kind in self.left_out.items() if name not in agreed}
         used = {*self.roles.values(), *self.features, *self.several, *self.left_out}
         rest = [name for name in self.table.columns if name not in used]
-        left = f"; not used: {', '.join(rest[:12])}{f' and {len(rest) - 12} more' if len(rest) > 12 else ''}" if rest else ""
+        left = f"; not used: {list_names(rest)}" if rest else ""
         return [
             f"{len(self.table):,} rows; {roles}{left}",
             *self.table.notes,
@@ -639,7 +639,7 @@ def _note_left_out(left_out):
     """Return a note on columns that are no features, given as a dict from the name to the kind."""
     if not left_out:
         return []
-    names = ", ".join(f"{name!r} ({kind})" for name, kind in left_out.items())
+    names = list_names(f"{name!r} ({kind})" for name, kind in left_out.items())
     first = {}
     for name, kind in left_out.items():
         first.setdefault("numbers" if kind in NUMERIC else "date" if "date" in kind else "text", name)

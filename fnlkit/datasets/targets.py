@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from fnlkit.artifacts.federation import TASKS, must_be_names
 from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.labels import classes_of, doubts
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table
@@ -210,8 +210,7 @@ def _order(names, labels, true, levels):
             [float(name) for name in names]
         except ValueError:
             raise InputError(
-                f"ordinal classes {', '.join(names[:6])} have no order; write levels=[LOWEST, ..., HIGHEST] in the data "
-                "set's spec"
+                f"ordinal classes {list_names(names)} have no order; write levels=[LOWEST, ..., HIGHEST] in the data set's spec"
             ) from None
         return names, labels, true
     if sorted(levels) != sorted(names):
@@ -227,7 +226,7 @@ def _describe(found):
         known = found.labels[~found.missing]
         span = f"{known.min():g} to {known.max():g}" if len(known) else "none"
         return f"{rows:,} targets {found.names[0]!r}, {span}"
-    return f"{rows:,} samples, {', '.join(found.names[:12])}{' and more' if len(found.names) > 12 else ''}"
+    return f"{rows:,} samples, {list_names(found.names)}"
 
 
 def words(task: str, names: Sequence[str], labels: ArrayLike) -> list[str]:

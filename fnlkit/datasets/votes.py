@@ -12,7 +12,7 @@ from fnlkit.artifacts.federation import must_be_names
 from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.components.spec import Spec
 from fnlkit.datasets.class_names import class_finder
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
@@ -128,7 +128,7 @@ def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> 
         for name, word in row.items():
             label = find(word)
             if label is None:
-                raise InputError(f"vote {word[:40]!r} of {name} is not a class; the classes are {', '.join(class_names[:12])}")
+                raise InputError(f"vote {word[:40]!r} of {name} is not a class; the classes are {list_names(class_names)}")
             out[i, column[name]] = label
     return out, annotators
 
