@@ -5,7 +5,7 @@ client's samples. `fnlkit.datasets.partitioning` repeats a random draw, then sor
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -64,7 +64,14 @@ def shards(
 @declare(cite="Yurochkin 2019")
 @check_arguments
 def dirichlet(
-    labels: np.ndarray, classes: int, clients: int, rng: np.random.Generator, *, alpha: Positive = 0.5
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: Positive = 0.5,
+    by: Literal["class", "client"] = "class",
+    balanced: bool = False,
 ) -> list[np.ndarray]:
     """Split each class in Dirichlet(alpha) shares (Yurochkin 2019, Hsu 2019).
 
@@ -75,11 +82,43 @@ def dirichlet(
     ----------
     alpha : float > 0
         Evenness of the shares: far below 1 a class belongs to few clients, far above 1 all clients have similar shares.
+    by : "class" or "client"
+        What the shares divide.  ``client`` draws the class shares of each client, and sizes are equal up to 1 (pfl-research).
+        Clients choose one after another in random order; a class without samples is left out of the shares of the later ones.
+    balanced : bool
+        With ``by=class``: a client with its full share n / N of the samples gets nothing of the following classes (Flower's
+        ``self_balancing``, FedLab's ``hetero_dir``).  The order of the classes is random; in both codes it is the label's.
     """
+    if by == "client":
+        if balanced:
+            raise InputError("dirichlet: by=client has equal sizes already; leave out `balanced`")
+        return _class_shares_by_client(labels, classes, clients, rng, alpha)
     owner, order = np.empty(len(labels), np.int64), rng.permutation(clients)
-    for label, start in enumerate(_starts(rng, classes)):
+    sizes = np.zeros(clients, np.int64)
+    names = rng.permutation(classes) if balanced else range(classes)
+    for label, start in zip(names, _starts(rng, classes), strict=True):
         here = rng.permutation(np.flatnonzero(labels == label))
-        owner[here] = order[_cut(len(here), _shares(rng, alpha, clients), start)]
+        among = order[sizes[order] * clients < len(labels)] if balanced else order
+        owner[here] = among[_cut(len(here), _shares(rng, alpha, len(among)), start)]
+        sizes += np.bincount(owner[here], minlength=clients)
+    return _group(owner, clients)
+
+
+def _class_shares_by_client(labels, classes, clients, rng, alpha):
+    """Return parts of equal size; the classes of a client have Dirichlet(alpha) shares."""
+    left, counts = np.bincount(labels, minlength=classes), np.zeros((clients, classes), np.int64)
+    sizes = [len(labels) // clients + (k < len(labels) % clients) for k in range(clients)]
+    for client, size in zip(rng.permutation(clients), sizes, strict=True):
+        shares = _shares(rng, alpha, classes)
+        while (missing := size - counts[client].sum()) > 0:
+            shares = np.where(left > 0, shares, 0)
+            if not shares.any():  # the other classes had all of the shares: the rest of a Dirichlet draw is again Dirichlet
+                shares[left > 0] = _shares(rng, alpha, (left > 0).sum())
+            drawn = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
+            left, counts[client] = left - drawn, counts[client] + drawn
+    owner = np.empty(len(labels), np.int64)
+    for label in range(classes):
+        owner[rng.permutation(np.flatnonzero(labels == label))] = np.repeat(np.arange(clients), counts[:, label])
     return _group(owner, clients)
 
 

@@ -65,7 +65,8 @@ def small_table(
         used, all its rows can be drawn, and its labels count as true if it declares no true labels.
     sites : int
     rows : int
-        Mean rows of a site.  A quarter of the rows of each class stays for testing.
+        Mean rows of a site.  A quarter of the rows of each class stays for testing.  If a class has too few rows for the shares
+        of all sites, some random sites have fewer rows.
     sizes : float >= 0
         Standard deviation of the logarithm of a site's rows.  A site has at least 10 rows.
     skew : float >= 0
@@ -162,9 +163,10 @@ def _scaled(values):
 def _sites(rng, y, sizes, skew):
     """Return the site (n,) of each row, -1 for test rows.
 
-    A site draws rows by the class shares of the site, as long as rows of a class remain.
+    A site draws rows by the class shares of the site, as long as rows of a class remain.  If a class runs out, the sites are
+    numbered at random afterwards, because those that draw last have fewer rows.
     """
-    site, classes = np.full(len(y), -1), int(y.max()) + 1
+    site, classes, short = np.full(len(y), -1), int(y.max()) + 1, False
     common = np.bincount(y, minlength=classes) / len(y)
     for k, size in enumerate(np.maximum(sizes, 10).astype(int)):
         shares = _scaled(common * rng.dirichlet(np.full(classes, 1 / skew))) if skew else common
@@ -172,5 +174,7 @@ def _sites(rng, y, sizes, skew):
             free = rng.permutation(np.flatnonzero((site < 0) & (y == c)))
             # A quarter of the rows of a class stays for testing.
             most = max(0, len(free) - len(y[y == c]) // 4)
-            site[free[: min(most, round(size * shares[c]))]] = k
-    return site
+            wanted = round(size * shares[c])
+            site[free[: min(most, wanted)]] = k
+            short |= wanted > most
+    return np.append(rng.permutation(len(sizes)), -1)[site] if short else site
