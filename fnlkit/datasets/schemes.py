@@ -83,8 +83,9 @@ def dirichlet(
     alpha : float > 0
         Evenness of the shares: far below 1 a class belongs to few clients, far above 1 all clients have similar shares.
     by : "class" or "client"
-        What the shares divide.  ``client`` draws the class shares of each client, and sizes are equal up to 1 (pfl-research).
-        Clients choose one after another in random order; a class without samples is left out of the shares of the later ones.
+        What the shares divide.  ``client`` draws the class shares of each client, times the shares of the whole, and sizes are
+        equal up to 1, as in pfl-research.  There all classes have equal weight, so that the first clients get all samples of
+        small classes.  Clients draw one after another in random order, without the classes that have run out.
     balanced : bool
         With ``by=class``: a client with its full share n / N of the samples gets nothing of the following classes (Flower's
         ``self_balancing``, FedLab's ``hetero_dir``).  The order of the classes is random; in both codes it is the label's.
@@ -106,14 +107,16 @@ def dirichlet(
 
 def _class_shares_by_client(labels, classes, clients, rng, alpha):
     """Return parts of equal size; the classes of a client have Dirichlet(alpha) shares."""
-    left, counts = np.bincount(labels, minlength=classes), np.zeros((clients, classes), np.int64)
+    whole = np.bincount(labels, minlength=classes)
+    left, counts = whole.copy(), np.zeros((clients, classes), np.int64)
     sizes = [len(labels) // clients + (k < len(labels) % clients) for k in range(clients)]
     for client, size in zip(rng.permutation(clients), sizes, strict=True):
-        shares = _shares(rng, alpha, classes)
+        shares = np.zeros(classes)
         while (missing := size - counts[client].sum()) > 0:
-            shares = np.where(left > 0, shares, 0)
-            if not shares.any():  # the other classes had all of the shares: the rest of a Dirichlet draw is again Dirichlet
-                shares[left > 0] = _shares(rng, alpha, (left > 0).sum())
+            some = left > 0
+            shares[~some] = 0
+            if not shares.any():  # no draw yet, or no shares left: the rest of a Dirichlet draw is again Dirichlet
+                shares[some] = whole[some] * _shares(rng, alpha, some.sum())
             drawn = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
             left, counts[client] = left - drawn, counts[client] + drawn
     owner = np.empty(len(labels), np.int64)

@@ -122,3 +122,13 @@ def test_twenty_classes_of_eight_rows_can_be_split_over_twenty_clients(alpha, mo
             assert (counts.sum(1) == 8).all()
         elif alpha == 100:  # the expected number of rows of a class is 0.4, of a client 8
             assert counts.max() <= 2 and (abs(counts.sum(1) - 8) <= 5).all()
+
+
+@pytest.mark.parametrize("more", ["", ", balanced=true", ", by=client"])
+def test_classes_of_one_row_beside_large_classes_belong_to_many_clients(more):
+    # Equal weights of all classes, as in pfl-research, give the 50 rows to the first four clients.
+    labels = np.concatenate([np.repeat(np.arange(10), 500), np.arange(10, 60)])
+    for seed in range(5):
+        parts = partition(labels, 60, f"dirichlet(alpha=0.5{more})", clients=20, seed=seed)
+        rare = [np.sum(labels[part] >= 10) for part in parts]
+        assert np.count_nonzero(rare) >= 10 and max(rare) <= 25
