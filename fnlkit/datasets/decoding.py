@@ -23,7 +23,7 @@ from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import dicom
-from fnlkit.errors import InputError, SampleError
+from fnlkit.errors import MOST_NAMES, InputError, SampleError, list_names
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,10 +32,10 @@ Value = TypeVar("Value")
 Item = TypeVar("Item")
 
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".dcm", ".dicom")
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".gif", ".dcm", ".dicom")
 SOUNDS = (".wav",)
-_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP", "TIFF")
-_NAMED = 50  # largest number of files in a message
+_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
+_SINGLE = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".dcm", ".dicom")  # endings of files with one page
 
 
 class Decoded(Rows):
@@ -125,7 +125,7 @@ def kind_of(path: pathlib.Path) -> str | None:
 
 
 def reader(
-    paths: Sequence[pathlib.Path], *, size: int = 0, window: str = "", seconds: float = 0.0
+    paths: Sequence[pathlib.Path], *, size: int = 0, window: str = "", pixels: str = "", seconds: float = 0.0
 ) -> tuple[str, Callable[[pathlib.Path], np.ndarray]]:
     """Return (kind, function) to read files of the same kind as the first one.
 
@@ -134,7 +134,7 @@ def reader(
     Parameters
     ----------
     paths : list of pathlib.Path
-    size, window
+    size, window, pixels
         Of images, as in `image`.
     seconds : float
         Length in seconds to which all sounds are cut or padded.  Default: 0, if all have the same length.
@@ -144,7 +144,7 @@ def reader(
     if kind_of(paths[0]) == "wave":
         rate = sample_rate(paths)
         return "wave", partial(sound, rate=rate, samples=round(seconds * rate))
-    return "image", partial(image, size=size, window=window)
+    return "image", partial(image, size=size, window=window, pixels=pixels)
 
 
 def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]) -> Value:
@@ -192,7 +192,7 @@ def decode_files(
     Raises
     ------
     InputError
-        One line that names up to 50 files that cannot be read or that differ from the other files.
+        One line that names up to five files that cannot be read or that differ from the other files.
     """
     everything = [path for part in parts for path in part]
     kept: list[Any] = []
@@ -276,19 +276,20 @@ def _list_reasons(reasons, total):
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
         return f"{paths.display_path(bad[0])}: {next(iter(reasons))}"
-    home, left, out = os.path.commonpath([os.path.dirname(path) for path in bad]), _NAMED, []
+    home, left, out = os.path.commonpath([os.path.dirname(path) for path in bad]), MOST_NAMES, []
     for reason, alike in reasons.items():
         names = [paths.display_path(os.path.relpath(path, home)) for path in alike[:left]]
         left -= len(names)
         more = [f"{len(alike) - len(names):,} more"] if len(alike) > len(names) else []
         out.append(f"{', '.join(names + more)}: {reason}")
-    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home)}: {'; '.join(out[:_NAMED])}"
+    more = f"; and {len(out) - MOST_NAMES:,} more reasons" if len(out) > MOST_NAMES else ""
+    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home)}: {'; '.join(out[:MOST_NAMES])}{more}"
 
 
 def _describe(one, shape, dtype):
     function = getattr(one, "func", one)
     if function is image:
-        bits = 8 if np.dtype(dtype) == np.uint8 else 16
+        bits = 8 if np.dtype(dtype) == np.uint8 else "16 or 32"
         return f"{shape[1]} x {shape[0]} pixels of {bits} bits, {'gray' if shape[2] == 1 else 'in color'}"
     return f"{shape[0]:,} samples" if function is sound else f"{np.dtype(dtype)} {tuple(shape)}"
 
@@ -310,8 +311,54 @@ def progress(items: Collection[Item]) -> Iterable[Item]:
     return track(items, "reading", console=Console(stderr=True), transient=True)
 
 
-def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
-    """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 bits.
+def pixel_range(pixels: str) -> tuple[float, float]:
+    """Return (low, high) of a range ``low/high`` such as 0/4095; (0, 1) for "".
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        low, high = (float(part) for part in str(pixels or "0/1").split("/"))
+        if not -np.inf < low < high < np.inf:
+            raise ValueError
+    except ValueError:
+        raise InputError(f'pixels is {pixels!r}; write low/high, for example pixels="0/4095"') from None
+    return low, high
+
+
+def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
+    """Return a list with one sentence about the images with several pages, of which `image` reads the first; else [].
+
+    Parameters
+    ----------
+    every : list of pathlib.Path
+    """
+    counts = {path: count for path in every if path.suffix.lower() not in _SINGLE and (count := _count_pages(path)) > 1}
+    if not counts:
+        return []
+    home = os.path.commonpath([os.path.dirname(path) for path in every])
+    names = list_names(paths.display_path(os.path.relpath(path, home)) for path in counts)
+    return [
+        f"{len(counts):,} of {len(every):,} images have several pages, of which the first is read and "
+        f"{sum(counts.values()) - len(counts):,} are not: {names}; save pages that are samples as single images"
+    ]
+
+
+def _count_pages(path):
+    """Return the number of pages of an image; 1 for other files, which `image` names."""
+    pillow = _pillow()
+    try:
+        with pillow.Image.open(path, formats=_FORMATS) as picture:
+            return getattr(picture, "n_frames", 1)
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return 1
+
+
+def image(path: pathlib.Path, *, size: int = 0, window: str = "", pixels: str = "") -> np.ndarray:
+    """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 or 32 bits.
+
+    Of a file with several pages, this is the first page (`note_pages`).
 
     Parameters
     ----------
@@ -320,10 +367,14 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
         Side in pixels after resizing and center-cropping.  Default: 0, which keeps the size.
     window : str
         Of DICOM images; see fnlkit.datasets.dicom.
+    pixels : str
+        Of TIFF images with 32 bits per pixel, ``low/high``: the values that become 0 and 1.  Default: 0/1.  The range is that
+        of the data set, not of a file, so that equal values stay equal.
 
     Raises
     ------
     InputError
+        If the file cannot be read, or if an image of 32 bits has NaN, infinity or values outside `pixels`.
     """
     pillow = _pillow()
     try:
@@ -332,7 +383,10 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "") -> np.ndarray:
                 raise InputError(
                     f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
                 )
+            wide = picture.format == "TIFF" and picture.mode in ("I", "F")
             picture = upright(picture)
+            if wide:
+                picture = pillow.Image.fromarray(_scale(np.asarray(picture, np.float64), pixels, path) * np.float32(65535))
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
             picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size)
@@ -399,14 +453,23 @@ def _open(path, window):
         values = dicom.pixels(path, window)
         return pillow.Image.fromarray(values if values.dtype == np.uint8 else values * np.float32(65535))
     picture = pillow.Image.open(path, formats=_FORMATS)
-    if picture.format == "TIFF" and (getattr(picture, "n_frames", 1) > 1 or picture.mode in ("I", "F")):
-        found = f"{picture.n_frames} pages" if picture.n_frames > 1 else "32 bits per pixel"
-        picture.close()
-        raise InputError(f"{paths.display_path(path)}: has {found}; save single images of 8 or 16 bits")
     if picture.format == "TIFF":  # Pillow 13 maps files into memory, and scrambles the pixels if the image is stored rotated
         picture.close()
         picture = pillow.Image.open(io.BytesIO(path.read_bytes()), formats=_FORMATS)
     return picture
+
+
+def _scale(values, pixels, path):
+    """Return the values of an image of 32 bits, from the range `pixels` to [0, 1], as float32."""
+    low, high = pixel_range(pixels)
+    if odd := np.count_nonzero(~np.isfinite(values)):
+        raise InputError(f"{paths.display_path(path)}: {odd:,} pixels are NaN or infinite; replace them by numbers")
+    if values.min() < low or values.max() > high:
+        raise InputError(
+            f"{paths.display_path(path)}: pixels of 32 bits from {values.min():g} to {values.max():g}, outside {low:g} to "
+            f'{high:g}; write the range of all images in the data set\'s spec, for example pixels="0/4095"'
+        )
+    return ((values - low) / (high - low)).astype(np.float32)
 
 
 def _resize(picture, size):

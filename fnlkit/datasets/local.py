@@ -16,7 +16,18 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
-from fnlkit.datasets.decoding import IMAGES, Decoded, decode_files, digest_of, kind_of, load_small, reader, sample_rate
+from fnlkit.datasets.decoding import (
+    IMAGES,
+    Decoded,
+    decode_files,
+    digest_of,
+    kind_of,
+    load_small,
+    note_pages,
+    pixel_range,
+    reader,
+    sample_rate,
+)
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
@@ -325,6 +336,7 @@ def folder(
     label: int = 0,
     group: int = 0,
     window: str = "",
+    pixels: str = "",
     seconds: float = 0.0,
     where: Path,
     download: bool = False,
@@ -350,6 +362,8 @@ def folder(
         PATH/SITE/CLASS/GROUP/....  A file above this level is a group of its own.  Default: 0, no groups.
     window : str
         Of DICOM images, ``center/width``; see fnlkit.datasets.dicom.
+    pixels : str
+        Of TIFF images with 32 bits per pixel, ``low/high``: the values that become 0 and 1.  Default: 0/1.
     seconds : float
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
     of_site : bool
@@ -361,6 +375,7 @@ def folder(
     """
     path = _as_path(path)
     span(window)
+    pixel_range(pixels)
     if label not in (0, 1, 2):
         raise InputError(
             f"folder: label is {label}; write 1 if the first level of folders is the class, or 2 for the second level"
@@ -411,16 +426,18 @@ def folder(
     how = f"{size}{window}{seconds or ''}"
     if size and (window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
         how = f"size={size} window={window} seconds={seconds}"
+    how += f" pixels={pixels}" if pixels else ""
 
     def content() -> Iterator[bytes]:
         for file, label in (*train, *test):
             yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
             yield digest_of(file)
 
-    given = (("size", size), ("label", label), ("group", group), ("window", window), ("seconds", seconds))
+    given = (("size", size), ("label", label), ("group", group), ("window", window), ("pixels", pixels), ("seconds", seconds))
     parameters = {name: value for name, value in given if value}
     out, read = _of_files(path, parameters, train, test, names, where, content)
     out.notes += left
+    out.notes += out.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if out.kind == "image" else []
     out.paths = out.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
     if group:
         level = [_group_names([file for file, _ in half], parts, label, group) for half in (train, test)]

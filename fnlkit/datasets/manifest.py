@@ -19,7 +19,7 @@ from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups, tokens
 from fnlkit.datasets.dataset import Dataset, Unlabeled
-from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, reader, sample_rate
+from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, note_pages, pixel_range, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
@@ -58,7 +58,7 @@ VOTE_ROLES = ROLES | {
 # Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
-_READING = {"missing": "", "task": "", "size": 0, "window": "", "seconds": 0.0, "layout": ""}
+_READING = {"missing": "", "task": "", "size": 0, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
 _LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop", "levels")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
@@ -81,6 +81,7 @@ def manifest(
     levels: Sequence[str] | None = None,
     size: int = 0,
     window: str = "",
+    pixels: str = "",
     seconds: float = 0.0,
     layout: str = "",
     categorical: Sequence[str] | None = None,
@@ -114,7 +115,7 @@ def manifest(
         (fnlkit.datasets.targets.task_of).
     levels : list of classes, optional
         With ``task=ordinal``, the classes from the lowest to the highest.  Default: sorted numbers.
-    size, window
+    size, window, pixels
         Of images, as for `folder`.
     layout : str
         Layout of images in npy files, "channels-first" or "channels-last".  Default: "", which detects it.
@@ -138,7 +139,8 @@ def manifest(
     """
     given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
              "group": group, "sentence": sentence, "token": token}  # fmt: skip
-    reading = {"missing": missing, "task": task, "size": size, "window": window, "seconds": seconds, "layout": layout}
+    reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
+               "layout": layout}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date, "drop": drop,
              "levels": levels}  # fmt: skip
     return Manifest(file, given, reading, lists).dataset(where)
@@ -212,6 +214,7 @@ class Manifest:
         self.reading = _READING | (reading or {})
         self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
         span(self.reading["window"])
+        pixel_range(self.reading["pixels"])
         if self.reading["layout"]:
             layout_of(np.array(self.reading["layout"]))
         if table is None and (self.file.is_dir() or self.file.suffix == tokens.ENDING):
@@ -339,7 +342,7 @@ class Manifest:
         return [some[:0] if x is None else x for x in found]
 
     def _reader(self, files):
-        return reader(files, **{name: self.reading[name] for name in ("size", "window", "seconds")})
+        return reader(files, **{name: self.reading[name] for name in ("size", "window", "pixels", "seconds")})
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -452,7 +455,7 @@ class Manifest:
         if out.kind == "wave":
             out.sample_rate = sample_rate([paths[row] for row in train])
 
-        how = {name: value for name, value in self.reading.items() if value or name not in ("layout", "task")}
+        how = {name: value for name, value in self.reading.items() if value or name not in ("layout", "task", "pixels")}
 
         def content() -> Iterator[bytes]:
             for rows, labels in ((train, out.y_train), (test, out.y_test)):
@@ -464,6 +467,8 @@ class Manifest:
         out.remember = partial(
             cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"2 {out.name}"
         )
+        if out.kind == "image":
+            out.notes += out.remember("pages", lambda: note_pages([paths[row] for row in (*train, *test)]))
 
     def _kind(self, train):
         """Return (kind, notes) of the samples in files, from the first readable file."""

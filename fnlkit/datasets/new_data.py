@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, large, paths
+from fnlkit.components.spec import parse
 from fnlkit.datasets import columns
-from fnlkit.datasets.decoding import decode_files, reader
+from fnlkit.datasets.decoding import decode_files, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
@@ -47,7 +48,7 @@ def new_samples(
     unlabeled : bool
         Treat `source` as a data set and return only its samples without a label.
     say : callable(str), optional
-        Receives notes on categories of a table that the data set does not have.
+        Receives notes on categories of a table that the data set does not have, and on pages that are not read.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def new_samples(
             raise InputError(f"`unlabeled`: every training sample of {source} has a label")
         names, x = list(spare.ids), spare.samples()
     elif os.path.isdir(source):
-        names, x, kind = _of_folder(like, source, wanted)
+        names, x, kind = _of_folder(like, source, wanted, say)
     else:
         x, kind = _of_arrays(source, like.sample_rate, where, wanted)
         names = list(map(str, range(len(x))))
@@ -80,7 +81,7 @@ def new_samples(
     return names, x
 
 
-def _of_folder(like, source, wanted):
+def _of_folder(like, source, wanted, say):
     root = pathlib.Path(source)
     found, others = samples_in(root)
     if not found:
@@ -90,11 +91,22 @@ def _of_folder(like, source, wanted):
             f"{paths.display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s"
         )
     if like.kind == "image":
-        kind, read = reader(found, size=wanted[0] if wanted[0] == wanted[1] else 0)
+        kind, read = reader(found, size=wanted[0] if wanted[0] == wanted[1] else 0, **_scales_of(like))
+        for note in note_pages(found) if say is not None else ():
+            say(note)
     else:
         kind, read = reader(found, seconds=wanted[0] / like.sample_rate)
     shape = wanted if kind == like.kind else None
     return [file.relative_to(root).as_posix() for file in found], decode_files([found], read, shape=shape)[0], kind
+
+
+def _scales_of(like):
+    """Return the options `window` and `pixels` in the spec of a data set, which give new images the same scale."""
+    try:
+        spec = parse(like.name)
+    except InputError:  # a path with characters of a spec
+        return {}
+    return {name: str(spec.parameters[name]) for name in ("window", "pixels") if name in spec.parameters}
 
 
 def _of_arrays(source, rate, where, wanted):
@@ -118,6 +130,10 @@ def _of_table(like, found, wanted, unlabeled, say):
         )
     if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
         found.reading["size"] = wanted[0]
+    if like.kind == "image":
+        found.reading |= {name: value for name, value in _scales_of(like).items() if not found.reading[name]}
+        for note in note_pages([found.paths[row] for row in rows]) if say is not None else ():
+            say(note)
     if like.kind == "wave" and not found.reading["seconds"]:
         found.reading["seconds"] = wanted[0] / like.sample_rate
     names, x = found.ids(), found.samples([rows], like.table, wanted)[0]

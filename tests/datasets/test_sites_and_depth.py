@@ -92,15 +92,6 @@ def test_tiff_is_read_as_png_is(dtype, tmp_path):
         np.testing.assert_array_equal(np.rint(found[..., 0] * np.float32(top)).astype(dtype), values)
 
 
-def test_tiff_with_several_images_is_refused(tmp_path):
-    page = Image.fromarray(np.zeros((4, 4), np.uint8))
-    page.save(tmp_path / "stack.tif", save_all=True, append_images=[page, page])
-    Image.fromarray(np.zeros((4, 4), np.float32)).save(tmp_path / "deep.tif")
-    for name, found in (("stack.tif", "3 pages"), ("deep.tif", "32 bits per pixel")):
-        with pytest.raises(InputError, match=f"{name}: has {found}"):
-            decoding.image(tmp_path / name)
-
-
 def scan(path, values, *, colors="MONOCHROME2", bits=12, signed=0, **more):
     """Write a DICOM file of a gray image."""
     pydicom = pytest.importorskip("pydicom", reason="needs pydicom (extra `dicom`)")
@@ -194,7 +185,7 @@ def test_every_unreadable_file_is_named_before_work_begins(tmp_path):
         done = fnlkit(f"fnlkit partition --dataset {source} --clients 2 -o fed.npz", tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and not (tmp_path / "fed.npz").exists()
         assert "3 of 20 files" in done.stderr
-        assert all(name in done.stderr for name in ("ill/3.png", "clean/1.png", "clean/8.png", "16 bits"))
+        assert all(name in done.stderr for name in ("ill/3.png", "clean/1.png", "clean/8.png", "16 or 32 bits"))
 
 
 def test_files_are_known_by_their_content(tmp_path):
