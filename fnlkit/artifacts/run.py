@@ -20,7 +20,6 @@ from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
-    from torch import Tensor  # Python 3.15 reads `torch.Tensor` in the annotation of a dataclass, which would load torch
 
     from fnlkit.artifacts.files import Artifact
 
@@ -66,7 +65,7 @@ class Run:
     """
 
     settings: dict[str, Any]
-    weights: Tensor
+    weights: torch.Tensor
     labels: dict[str, Any]
     client_offsets: np.ndarray
     client_indices: np.ndarray
@@ -80,7 +79,7 @@ class Run:
     finished: bool
     meta: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    selection: dict[str, Tensor] = field(default_factory=dict)
+    selection: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)

@@ -113,7 +113,7 @@ def test_relabel_writes_labels_and_keeps_the_old_ones(folder):
         ("--estimator loss --fraction 0", "--fraction is 0.0; write a number above 0 and at most 1"),
         ("-o issues.csv", "-o issues.csv"),
         ("--estimator confident --probs short.npy", "short.npy: array 'array' has shape (5, 10); expected 1,438 rows"),
-        ("--estimator confident --probs narrow.npy", "--probs has 3 columns; expected 10"),
+        ("--estimator confident --probs narrow.npy", "narrow.npy has 3 columns, but the federation has labels of 10 classes"),
         ("--estimator confident --probs flat.npy", "no array 'probabilities' (n, d)"),
         ("--estimator confident --probs other.npz", "`index` is int64 (5,) for 'probs'"),
         ("--estimator confident --probs nowhere.npy", "nowhere.npy: no such file"),

@@ -1,5 +1,6 @@
 """Packages that are loaded at the first use of an attribute."""
 
+import dataclasses
 import importlib
 import sys
 
@@ -54,3 +55,10 @@ def test_a_missing_package_is_an_import_error():
             importlib.import_module("no_such_package_at_all")
     finally:
         sys.meta_path.pop(0)
+
+
+def test_a_dataclass_whose_annotations_name_the_package_does_not_load_it(slow):
+    """Python 3.15 looks up the text of annotations."""
+    code = f"from __future__ import annotations\nimport {slow}\n@dataclass\nclass Part:\n    x: {slow}.number\n"
+    exec(code, {"dataclass": dataclasses.dataclass, "__name__": __name__})
+    assert not hasattr(sys, "slow_executions") and importlib.import_module(slow).number == 3
