@@ -117,6 +117,9 @@ def _samples(value, where):
 # As fnlkit.datasets.dates.FORMS.
 _DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", "day name year", "name day year")
 
+# Thousands separator and decimal mark, as fnlkit.datasets.notation.MARKS.
+_MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
+
 
 def _column(value, where):
     """Check the encoding of a table column."""
@@ -125,6 +128,11 @@ def _column(value, where):
         return _fields(size=partial(_whole, high=2**20))(value, where)
     if value["kind"] == "date":
         return _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
+    if "notation" in value:
+        notation, place = value["notation"], f"{where}: notation"
+        _fields(**dict.fromkeys(("thousands", "decimal", "unit"), partial(_kind, kind=str)))(notation, place)
+        if (notation["thousands"], notation["decimal"]) not in _MARKS:
+            raise InputError(f"{place} is {_short(notation)}; expected a thousands separator and a decimal mark")
     if value["kind"] != "number":
         _fields(levels=_each(_text))(value, where)
     if value["kind"] != "one-hot":

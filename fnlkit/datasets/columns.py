@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.datasets import dates
+from fnlkit.datasets import dates, notation
 from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def learn(
     categorical: Collection[str] = (),
     ordinal: Collection[str] = (),
     text: Collection[str] = (),
+    numbers: Collection[str] = (),
     date: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Learn how to encode columns as numbers.
@@ -56,14 +57,16 @@ def learn(
         Numeric columns to treat as categories: encoded one-hot, or by the rank of their sorted values.
     text : collection of str
         Columns of free text, encoded by hashed words and pairs of words.
+    numbers : collection of str
+        Columns of numbers that can have a unit, a thousands separator or a detection limit (fnlkit.datasets.notation).
     date : collection of str
         Columns of dates, encoded by year, day of the year and weekday (0 is Monday).
 
     Returns
     -------
     list of dict
-        Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}`` or
-        ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``
+        Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}``, with ``"notation"`` if it is no
+        plain number, or ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``
         or ``{"name", "kind": "date", "form", "fill", "missing"}``, where `fill` has the mean of each part.
 
     Raises
@@ -84,29 +87,78 @@ def learn(
             if len(odd) == 0:
                 out.append({"name": name, "kind": "number", **_absent(values[rows], sites)})
                 continue
+            if name in numbers:
+                out.append(_learn_notation(table, name, rows, sites))
+                continue
             if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
-                text = f"column {name!r} contains {table.texts(name)[odd[0]][:40]!r} among numbers; correct it, or write"
-                table.fail(odd, f'{text} categorical=["{name}"] in the data set\'s spec')
+                _refuse_among_numbers(table, name, odd)
         texts = table.texts(name)
         seen = {texts[row] for row in rows}
         levels = order_texts(seen - {""})
-        if len(levels) > MOST_LEVELS:
-            raise InputError(
-                f"{table.source}: column {name!r} has {len(levels):,} different texts, more than {MOST_LEVELS}; "
-                f'write drop=["{name}"] to leave it out, or text=["{name}"] for free text'
-            )
-        if name not in categorical and name not in ordinal and _free(levels, len(rows)):
-            raise InputError(
-                f"{table.source}: column {name!r} has {len(levels):,} different texts in {len(rows):,} rows, such as "
-                f'{levels[0][:40]!r}; write text=["{name}"] for free text, drop=["{name}"] to leave it out, or '
-                f'categorical=["{name}"] for categories'
-            )
+        if name in categorical or name in ordinal:
+            most = len(levels) > MOST_LEVELS
+        else:
+            most = len(levels) > MOST_LEVELS or _free(levels, len(rows))
+        if most:
+            _refuse_texts(table, name, levels, len(rows))
         if name in ordinal:
             found = {"name": name, "kind": "rank", "levels": levels}
             out.append(found | _absent(_ranks(texts, levels)[rows], sites))
         else:
             out.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
     return out
+
+
+def _refuse_among_numbers(table, name, odd):
+    """Raise InputError for a column of numbers with a few other cells."""
+    texts = table.texts(name)
+    first = f"column {name!r} contains {texts[odd[0]][:40]!r} among numbers"
+    forms = notation.describe_forms([texts[row] for row in odd])
+    if forms and notation.find_notation(texts, comma=table.comma):
+        table.fail(odd, f'{first}, which looks like {forms}; write numbers=["{name}"] in the data set\'s spec to read it')
+    table.fail(odd, f'{first}; correct it, or write categorical=["{name}"] in the data set\'s spec')
+
+
+def _refuse_texts(table, name, levels, rows):
+    """Raise InputError for a column with too many texts for categories."""
+    first = f"{table.source}: column {name!r} has {len(levels):,} different texts"
+    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
+        raise InputError(
+            f"{first}, which look like numbers with {forms}; write "
+            f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
+        )
+    if len(levels) > MOST_LEVELS:
+        raise InputError(
+            f'{first}, more than {MOST_LEVELS}; write drop=["{name}"] to leave it out, or text=["{name}"] for free text'
+        )
+    raise InputError(
+        f'{first} in {rows:,} rows, such as {levels[0][:40]!r}; write text=["{name}"] for free text, drop=["{name}"] to leave '
+        f'it out, or categorical=["{name}"] for categories'
+    )
+
+
+def _learn_notation(table, name, rows, sites):
+    """Return the description of a column of numbers with units, separators or limits."""
+    texts = table.texts(name)
+    form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
+    column = {"name": name, "kind": "number", "notation": form}
+    return column | _absent(_read_numbers(table, column)[rows], sites)
+
+
+def _read_numbers(table, column):
+    """Return the numbers (n,) of a column, NaN if missing."""
+    name, form = column["name"], column.get("notation")
+    if form is None or not isinstance(table.columns[name], list):
+        values, odd = table.numbers(name)
+        wanted = "expected a number"
+    else:
+        values, odd = notation.read_numbers(table.texts(name), form)
+        marks = [f"the unit {form['unit']!r}" if form["unit"] else "no unit", f"decimal mark {form['decimal']!r}"]
+        marks += [f"thousands separator {form['thousands']!r}"] * bool(form["thousands"])
+        wanted = f"expected a number with {' and '.join(marks)}, as in the other rows"
+    if len(odd):
+        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; {wanted}")
+    return values
 
 
 def _learn_date(table, name, rows, sites):
@@ -131,7 +183,7 @@ def _parts_of_dates(table, name, form):
 
 
 def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
-    """Return notes about columns that were read as categories although most of their cells are numbers.
+    """Return notes about columns of numbers with units, separators or limits, and about numbers that became categories.
 
     Parameters
     ----------
@@ -141,11 +193,18 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     categorical : collection of str
         Columns that the user declared.
     """
-    out = []
+    written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
+    out = [notation.note_notation(each["name"], table.texts(each["name"]), each["notation"]) for each in written]
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
-        if count > len(odd) > 0:
+        texts = table.texts(name)
+        if odd and notation.looks_like_numbers(texts, comma=table.comma):
+            out.append(
+                f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
+                f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
+            )
+        elif count > len(odd) > 0:
             text = table.texts(name)[odd[0]][:40]
             out.append(
                 f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "
@@ -229,10 +288,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         if column["kind"] == "rank":
             values = _ranks(table.texts(name), column["levels"])[rows]
         else:
-            values, odd = table.numbers(name)
-            if len(odd):
-                table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; expected a number")
-            values = values[rows]
+            values = _read_numbers(table, column)[rows]
         absent = ~np.isfinite(values)
         parts.append(np.where(absent, column["fill"], values)[:, None])
         if column["missing"]:

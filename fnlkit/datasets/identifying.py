@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fnlkit.datasets.dates import are_dates
+from fnlkit.datasets.notation import looks_like_numbers
 
 NUMERIC = ("row numbers", "identifiers", "Unix times")  # kinds of columns of numbers
 # A column of whole numbers is left out if independent draws from its range would all differ with at most this probability.
@@ -117,7 +118,7 @@ def _form_of(cells):
         return "hashes"
     if different and share(_FILE) >= _MOST:
         return "file names"
-    if different and len(cells) >= _LEAST_NAMED and share(_CODE) >= _MOST:
+    if different and len(cells) >= _LEAST_NAMED and share(_CODE) >= _MOST and not looks_like_numbers(cells):
         return "codes"
     return None
 

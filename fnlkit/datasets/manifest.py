@@ -125,7 +125,8 @@ def manifest(
         Numeric columns to encode as categories, one-hot or by rank; columns of free text; and columns to exclude.
     numbers, date : list of columns, optional
         Columns that are features although they look like identifiers or times (fnlkit.datasets.identifying): as numbers, or as
-        year, day of the year and weekday.
+        year, day of the year and weekday.  Numbers can have a unit, a thousands separator or a detection limit
+        (fnlkit.datasets.notation).
 
     Returns
     -------
@@ -483,7 +484,7 @@ class Manifest:
         if {"path", "token"} & self.roles.keys():
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
-        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "date")}
+        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
         return columns.learn(self.table, self.features, train, own, **lists)
 
     def _sentences(self):

@@ -20,6 +20,7 @@ from fnlkit.datasets import cache_folder
 from fnlkit.datasets.dates import FORMS, PARTS
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
+from fnlkit.datasets.notation import is_notation
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
@@ -334,7 +335,7 @@ def columns_of(value: Any) -> list[dict[str, Any]] | None:
     fields = {"number": ("fill", "missing"), "rank": ("levels", "fill", "missing"), "one-hot": ("levels",),
               "date": ("form", "fill", "missing")}  # fmt: skip
     right = {"fill": _is_number, "missing": lambda v: isinstance(v, bool), "levels": _are_texts,
-             "form": lambda v: v in FORMS}  # fmt: skip
+             "form": lambda v: v in FORMS, "notation": is_notation}  # fmt: skip
     if not isinstance(value, list) or not value or len(value) > 10_000:
         raise ValueError("columns")
     for column in value:
@@ -342,6 +343,7 @@ def columns_of(value: Any) -> list[dict[str, Any]] | None:
             raise ValueError("columns")
         wanted = fields[column["kind"]]
         right["fill"] = _are_three_numbers if column["kind"] == "date" else _is_number
+        wanted = (*wanted, *({"notation"} & column.keys() if column["kind"] == "number" else ()))
         if set(column) != {"name", "kind", *wanted} or not all(right[name](column[name]) for name in wanted):
             raise ValueError("columns")
     if max(Counter(column["name"] for column in value).values()) > 1:
