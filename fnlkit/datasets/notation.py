@@ -114,7 +114,7 @@ def is_notation(value: object) -> bool:
 def describe_forms(texts: Sequence[str]) -> str:
     """Return what a column of numbers looks like, such as "percentages ('12 %')", with an example of each form."""
     forms: dict[str, str] = {}
-    units = Counter()
+    units: Counter[str] = Counter()
     for text in texts:
         part = _split(text)
         if part is None:
