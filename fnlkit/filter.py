@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import round_rows
 from fnlkit.kernels.labels import confident_classes, largest_margins, own_and_other, positions_by_group
@@ -239,10 +239,10 @@ def warn_of_small_classes(
         return
     classes = np.arange(sizes.shape[1]) if class_names is None else np.array([*class_names, None], object)[:-1]
     sites = [""] if sites is None else [f"{site}: " for site in np.unique(np.asarray(sites))]
-    parts = [site + ", ".join(map(str, classes[row])) for site, row in zip(sites, small, strict=True) if row.any()]
-    more = f"; and {len(parts) - 10:,} more sites" if len(parts) > 10 else ""
+    parts = [site + list_names(classes[row]) for site, row in zip(sites, small, strict=True) if row.any()]
+    more = f"; and {len(parts) - MOST_NAMES:,} more sites" if len(parts) > MOST_NAMES else ""
     few = f"no issues in classes with at most {least} labels (`min_examples_per_class`)" if least else "classes without labels"
-    warnings.warn(f"{few}: {'; '.join(parts[:10])}{more}", stacklevel=3)
+    warnings.warn(f"{few}: {'; '.join(parts[:MOST_NAMES])}{more}", stacklevel=3)
 
 
 def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs):

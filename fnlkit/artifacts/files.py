@@ -26,7 +26,7 @@ from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.safe.intake import slurp
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Rows
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 Value = TypeVar("Value")
 
@@ -192,7 +192,7 @@ def pick(arrays: Mapping[str, Value], key: str, source: str | os.PathLike[str]) 
     InputError
         If the key is missing or ambiguous.  The message lists the arrays.
     """
-    names = ", ".join(ascii(name)[1:-1] for name in sorted(arrays)[:20])
+    names = list_names(ascii(name)[1:-1] for name in sorted(arrays))
     if key and key not in arrays:
         raise InputError(f"{display_path(source)}: has no array {key!r}{nearest(key, arrays)}; the arrays are {names}")
     if not key and len(arrays) != 1:
@@ -289,7 +289,7 @@ def check_kind(kind: str, kinds: str | Iterable[str] | None) -> None:
     if not slash or not version.isdecimal() or len(version) > 6 or not version.isascii():
         raise InputError(f"the kind is {ascii(kind[:60])}; expected for example fnlkit.federation/1")
     if base not in KINDS:
-        raise InputError(f"the kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {', '.join(KINDS)}")
+        raise InputError(f"the kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {list_names(KINDS)}")
     if int(version) > KINDS[base]:
         raise InputError(
             f"written by a newer fnlkit: {kind}, but this fnlkit reads up to {base}/{KINDS[base]}; install a newer fnlkit"

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, get_origin
 
 from fnlkit.components import installed, own
 from fnlkit.components.parameters import SpecText, Text, check, kinds
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -318,7 +318,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
     if ":" not in name and not message and (component := installed.find_installed(name, what)):
         return component
     if ":" not in name and not message:
-        known = ", ".join(sorted(table))
+        known = list_names(sorted(table)) + (f" (`fnlkit methods {what}` lists all)" if len(table) > MOST_NAMES else "")
         raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or your FILE.py:NAME")
     if message:
         hint = nearest(name, table)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 
 from fnlkit.datasets.manifest import VOTE_ROLES
-from fnlkit.errors import InputError
+from fnlkit.errors import MOST_NAMES, InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -151,7 +151,7 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
     """
     if asked.column is not None:
         if asked.column not in columns:
-            known = ", ".join(map(repr, list(columns)[:12])) or "none"
+            known = list_names(columns, quote=True) or "none"
             raise InputError(f"{asked.source}: no column {asked.column!r} that can name samples; these can: {known}")
         return asked.column, _complete(asked.column, columns[asked.column], samples, asked)
     numbers = {
@@ -166,7 +166,7 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
         _refuse_unknown(columns, usual, numbers, samples, asked)
     first, *others = places
     if any(not np.array_equal(places[first], places[name]) for name in others):
-        counts = ", ".join(f"{name!r} ({_share(found)})" for name, found in places.items())
+        counts = list_names(f"{name!r} ({_share(found)})" for name, found in places.items())
         raise InputError(f"{asked.source}: several columns name different samples: {counts}; choose one by {asked.option}")
     if first in asked.doubtful:
         raise InputError(
@@ -209,6 +209,6 @@ def _refuse_unknown(columns, usual, numbers, samples, asked):
         text = next((text.strip() for text in columns[usual[0]] if text.strip()), "")
         rows = [row for row, each in enumerate(columns[usual[0]]) if each.strip()]
         compared = f"no sample {text[:80]!r} in the data, whose ids are such as {samples.example()[:80]!r}"
-        asked.fail(rows[:1] or [0], f"{compared}; compared: {', '.join(map(repr, usual[:12]))}; choose by {asked.option}")
-    hint = f"; {' or '.join(map(repr, more))} has numbers of samples" if more else ""
+        asked.fail(rows[:1] or [0], f"{compared}; compared: {list_names(usual, quote=True)}; choose by {asked.option}")
+    hint = f"; {' or '.join(map(repr, more[:MOST_NAMES]))} has numbers of samples" if more else ""
     raise InputError(f"{asked.source}: no column names the samples{hint}; choose one by {asked.option}")

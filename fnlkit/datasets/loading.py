@@ -168,8 +168,8 @@ def load(
         return _of_user(spec)
     if spec.name not in _KNOWN:
         raise InputError(
-            f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; known: {', '.join(_KNOWN)}, "
-            "or the path of an .npz, a .csv, a .parquet or an image folder"
+            f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; `fnlkit data` lists all; a data set is also a path of an "
+            ".npz, a .csv, a .parquet or an image folder"
         )
     more = {"of_site": of_site} if spec.name == "folder" else {}
     return bind(spec, _reader(spec.name), "data set", given=("where", "download", "of_site"))(
@@ -418,7 +418,7 @@ def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
 def card(name: str) -> str:
     """Return the card (Markdown) of a known data set."""
     if name not in _KNOWN:
-        raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; known: {', '.join(_KNOWN)}")
+        raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; `fnlkit data` lists all")
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 

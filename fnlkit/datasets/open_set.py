@@ -13,7 +13,7 @@ from fnlkit.artifacts.stored import Chosen, Joined
 from fnlkit.components.spec import Spec
 from fnlkit.datasets.dataset import Dataset, rows_at
 from fnlkit.datasets.layout import LAYOUTS
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
 
 SHUFFLED = "shuffled"
@@ -97,7 +97,7 @@ def hold_out(dataset: Dataset, classes: list[str | int]) -> Dataset:
         raise InputError(f"open-set: {dataset.name} declares true labels next to others; `classes` requires one kind of label")
     names = [str(name) for name in classes]
     if unknown := [name for name in names if name not in dataset.class_names]:
-        raise InputError(f"open-set: no class {unknown[0]!r}; known: {', '.join(dataset.class_names)}")
+        raise InputError(f"open-set: no class {unknown[0]!r}; known: {list_names(dataset.class_names)}")
     held = np.isin(dataset.class_names, names)
     if (~held).sum() < 2:
         raise InputError(f"open-set: {(~held).sum()} classes would remain; hold out fewer, so that 2 or more remain")

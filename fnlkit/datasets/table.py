@@ -13,7 +13,7 @@ import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.encoding import decode
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".conll")
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # texts that mean a missing number
@@ -56,7 +56,8 @@ class Table:
     def fail(self, rows: Sequence[int], text: str) -> NoReturn:
         """Raise InputError with the first of some rows and the number of further rows."""
         rows = [int(row) for row in rows]
-        more = f" (and {len(rows) - 1:,} more: {', '.join(str(self.rows[row]) for row in rows[1:9])})" if len(rows) > 1 else ""
+        others = ", ".join(str(self.rows[row]) for row in rows[1:MOST_NAMES]) + (", ..." if len(rows) > MOST_NAMES else "")
+        more = f" (and {len(rows) - 1:,} more: {others})" if len(rows) > 1 else ""
         raise InputError(f"{self.at(rows[0])}: {text}{more}")
 
     def must_have(self, name: str, option: str) -> None:
@@ -68,9 +69,8 @@ class Table:
             )
 
     def known(self) -> str:
-        """Return up to 200 column names for a message."""
-        names = list(self.columns)
-        return ", ".join(map(repr, names[:200])) + (f" and {len(names) - 200:,} more" if len(names) > 200 else "")
+        """Return at most five column names for a message."""
+        return list_names(self.columns, quote=True)
 
     def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> Table:
         """Return a Table of some rows without the columns in `leave`."""

@@ -24,7 +24,7 @@ from fnlkit.datasets.notation import is_notation
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def samples_like(text: str, task) -> "Dataset":
         _must_have_levels(table.table, task.columns or ())
         return must_support(table.dataset(cache_folder(), learned=task.columns, of_site=True))
     if task.columns is not None:
-        names = ", ".join(column["name"] for column in task.columns[:12])
+        names = list_names(column["name"] for column in task.columns)
         raise InputError(f"{display_path(text)}: the task is about columns of a table ({names}); give a CSV or Parquet file")
     if (
         path.suffix == ".npz"
@@ -246,7 +246,7 @@ def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> 
         raise InputError(f"leave_out: {unknown[0]!r} is no additional class of this site; correct the name")
     extra = [name for name in names if name not in task.classes and name not in left]
     if extra:
-        count, known = int((data.y_train == names.index(extra[0])).sum()), ", ".join(task.classes[:12])
+        count, known = int((data.y_train == names.index(extra[0])).sum()), list_names(task.classes)
         raise InputError(
             f"{display_path(text)}: the class {extra[0]!r} ({count:,} samples) is none of the partners' classes ({known})"
             f"{nearest(extra[0], task.classes)}; rename it, "
@@ -316,7 +316,7 @@ def _must_have_levels(table, columns):
         known = {*column["levels"], ""}
         odd = [row for row, text in enumerate(table.texts(name)) if text not in known]
         if odd:
-            text, levels = table.texts(name)[odd[0]][:40], ", ".join(column["levels"][:12])
+            text, levels = table.texts(name)[odd[0]][:40], list_names(column["levels"])
             both = "correct the cell, or, if it is right, ask the coordinator to write the project from a table that has it"
             table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); {both}")
 

@@ -15,7 +15,7 @@ from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
 from fnlkit.deploy import gate_table, opening, replies, terms
 from fnlkit.deploy.agreement import config_of, load_for_task, samples_like, table_like
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.experiment.plan import Plan
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def describe_data(text: str, path: str) -> dict[str, Any]:
     lacking = [name for name in task.classes if name not in held]
     problems, notes = [], out["notes"]
     if missing:
-        listed = ", ".join(f"{name} {count:,}" for name, count in list(missing.items())[:12])
+        listed = list_names(f"{name} {count:,}" for name, count in missing.items())
         problems.append(f"empty cells, which get the value that the partners agreed on: {listed}")
     if out["unlabeled"]:
         problems.append(f"{out['unlabeled']:,} samples have no label and are not used")
@@ -81,7 +81,7 @@ def describe_data(text: str, path: str) -> dict[str, Any]:
     if len(held) == 1:
         notes.append(f"all samples have the class {held[0]!r}; this is allowed")
     elif lacking:
-        notes.append(f"no sample of the agreed classes {', '.join(lacking[:12])}; this is allowed")
+        notes.append(f"no sample of the agreed classes {list_names(lacking)}; this is allowed")
     if task.backbone_checksum and data.features is None:
         notes.append(f"features by {task.backbone} are computed here, once; the images stay as they are")
     if "train" in task.judging.tasks and Plan.of(settings).reads_held_out and not out["test"]:
@@ -188,7 +188,7 @@ def set_keys(folder: Path, found: dict[str, str]) -> None:
     config = config_of(str(path))
     names = json.loads(config["names"])
     if unknown := [name for name in found if name not in names]:
-        raise InputError(f"{unknown[0]}: is no site of the project ({', '.join(names)}); name the file SITE.key.pub")
+        raise InputError(f"{unknown[0]}: is no site of the project ({list_names(names)}); name the file SITE.key.pub")
     keys = json.loads(config["keys"]) or [""] * len(names)
     keys = [found.get(name, key) for name, key in zip(names, keys, strict=True)]
     terms.must_be_of_sites(keys, len(names))

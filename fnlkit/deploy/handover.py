@@ -24,7 +24,7 @@ from fnlkit.datasets.columns import decode_row
 from fnlkit.deploy import credentials, identity
 from fnlkit.deploy.agreement import config_of
 from fnlkit.deploy.identity import is_name, parse_address
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def locate_site(project: str | os.PathLike[str], name: str = "") -> dict[str, An
         names = json.loads(names or "")
         number = names.index(name)
     except (ValueError, TypeError, AttributeError):
-        listed = ", ".join(map(str, names[:12])) if isinstance(names, list) else "none"
+        listed = list_names(names) if isinstance(names, list) else "none"
         raise InputError(
             f"--site {name or '(missing)'}: is no site of {display_path(project)}; its sites are {listed}"
         ) from None

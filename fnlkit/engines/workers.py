@@ -34,7 +34,7 @@ from fnlkit.components import own
 from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.server.request import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
@@ -183,7 +183,7 @@ class Workers(Sequential):
         if late is None:
             self.note("workers: a worker process died and was replaced; its visit is repeated")
         else:
-            clients = f"client {late[0]}" if len(late) == 1 else f"clients {', '.join(map(str, late))}"
+            clients = f"client {late[0]}" if len(late) == 1 else f"clients {list_names(late)}"
             self.note(
                 f"workers: {clients} did not answer within {self.timeout * len(late):g} s; its worker was replaced and the "
                 f"visit is repeated{self.hint}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -35,7 +35,7 @@ def class_columns(number: int, federation: Federation, source: str) -> list[int]
         return [int(name) for name in names]
     raise InputError(
         f"{source} has {number} columns, but the federation has labels of {federation.classes} classes: "
-        f"{', '.join(names[:12])}; name the columns (a csv with these names, or `class_names` in an npz)"
+        f"{list_names(names)}; name the columns (a csv with these names, or `class_names` in an npz)"
     )
 
 
@@ -59,10 +59,10 @@ def drop_absent(
     if (np.abs(sums - 1) > 1e-3).any():
         worst = int(np.nanargmax(np.abs(sums - 1)))
         raise InputError(
-            f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {', '.join(absent[:12])}"
+            f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {list_names(absent)}"
         )
     kept = values[:, places]
     kept[kept.sum(1) <= 0] = 1
     if say is not None:
-        say(f"{source}: no label of the federation is of class {', '.join(absent[:12])}; these columns are left out")
+        say(f"{source}: no label of the federation is of class {list_names(absent)}; these columns are left out")
     return kept / kept.sum(1, keepdims=True)

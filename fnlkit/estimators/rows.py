@@ -12,7 +12,7 @@ from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.absent_classes import class_texts, drop_absent
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     wide = [key for key, values in arrays.items() if values.ndim == 2]
     key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
     if key is None:
-        held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
+        held = list_names(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
         raise InputError(f"{paths.display_path(path)}: no array {name!r} (n, d); found {held}")
     values: Any = arrays[key]
     size = len(federation.given)
@@ -148,5 +148,5 @@ def _columns(names, federation, source):
     missing = [name for name in classes if name not in places]
     if missing or len(places) < len(names):
         wrong = f"no column of the class {missing[0]!r}" if missing else "two columns have the same name"
-        raise InputError(f"{source}: {wrong}; name the columns {', '.join(classes[:12])}")
+        raise InputError(f"{source}: {wrong}; name the columns {list_names(classes)}")
     return [places[name] for name in classes], [name for name in places if name not in set(classes)]

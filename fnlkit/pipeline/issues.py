@@ -16,7 +16,7 @@ from fnlkit.datasets.loading import cache_folder, to_dataset
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.pipeline.auditing import Audited, audit
 from fnlkit.pipeline.labels import partition, tell
 from fnlkit.pipeline.types import ArrayLike, FilePath, Say
@@ -152,7 +152,7 @@ def _data(x, labels, sites, classes, sample_rate):
     taken = [name for name in (labels, sites) if columns and isinstance(name, str)]
     for name in taken:
         if name not in x.columns:
-            raise InputError(f"no column {name!r}; the columns are {', '.join(map(str, x.columns))}")
+            raise InputError(f"no column {name!r}; the columns are {list_names(x.columns)}")
     cells = [
         None if part is None else _texts(x[part] if isinstance(part, str) and columns else part) for part in (labels, sites)
     ]

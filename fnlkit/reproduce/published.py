@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import presets
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.reproduce import gathering, measures, reproduce
 from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.results import statistics
@@ -394,7 +394,7 @@ def jobs(
     regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
     sets = {regime["dataset"] for regime in regimes}
     if dataset and len(sets) > 1:
-        raise InputError(f"`dataset` {dataset} would replace {', '.join(sorted(sets))}; select one data set with `only`")
+        raise InputError(f"`dataset` {dataset} would replace {list_names(sorted(sets))}; select one data set with `only`")
     notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
     for regime in regimes:
         if "path=" in " ".join(regime["steps"]):

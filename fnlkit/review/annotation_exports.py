@@ -17,7 +17,7 @@ from fnlkit.artifacts import paths
 from fnlkit.artifacts.federation import PLAIN, must_support
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.review.answers import Answers, answers_of, labels_of
 from fnlkit.review.decisions import Decisions
 from fnlkit.review.suspects import find_reviewed
@@ -234,7 +234,7 @@ def _cvat(text, source, federation):
 
     controls = list(dict.fromkeys(["label", *(name for row in rows for name in row[2])]))
     notes = [f"{automatic:,} tags of models are no votes"] if automatic else []
-    notes += [f"labels that are no classes were left out: {', '.join(map(repr, sorted(beside)[:8]))}"] if beside else []
+    notes += [f"labels that are no classes were left out: {list_names(sorted(beside), quote=True)}"] if beside else []
     return Answers(
         source=source,
         columns={"name": [name for name, _, _ in rows]},

@@ -11,7 +11,7 @@ from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
 from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -136,7 +136,7 @@ def labels_of(
         what = "several choices" if words[wrong[0]].startswith(("{", "[")) else f"label {words[wrong[0]][:80]!r}"
         others = [name for name in answers.controls if name != control and _has_only_classes(answers.controls[name], find)]
         hint = "; another question can be chosen by `control=NAME`" if others else ""
-        answers.fail(wrong, f"{what} of {control!r} is not a class; the classes are {', '.join(names[:12])}{hint}")
+        answers.fail(wrong, f"{what} of {control!r} is not a class; the classes are {list_names(names)}{hint}")
     taken = {control, *answers.named}
     columns = {name: [texts[row] for row in rows] for name, texts in answers.columns.items() if name not in taken}
     asked = Asked(
@@ -203,7 +203,7 @@ def choose_control(answers: Answers, names: Iterable[str], control: str | None =
     fit = [name for name in answers.named or free if _has_only_classes(questions[name], find)]
     if len(fit) != 1:
         which = (
-            f"{' and '.join(map(repr, fit))} have only classes" if fit else f"no question has only classes: {_list(questions)}"
+            f"{list_names(fit, quote=True)} have only classes" if fit else f"no question has only classes: {_list(questions)}"
         )
         raise InputError(f"{answers.source}: {which}; choose one by `control=NAME`")
     return fit[0]
@@ -216,7 +216,7 @@ def _has_only_classes(words, find):
 
 def _list(questions):
     texts = []
-    for name, words in list(questions.items())[:12]:
+    for name, words in questions.items():
         some = sorted(set(words) - {""})[:3]
         texts.append(f"{name!r} ({', '.join(repr(word[:20]) for word in some)})")
-    return ", ".join(texts) or "none"
+    return list_names(texts) or "none"

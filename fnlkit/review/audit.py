@@ -18,7 +18,7 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.stored import Rows
 from fnlkit.client.network import Model
 from fnlkit.datasets.features import with_vectors
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.estimators import DETECTORS, em
 from fnlkit.estimators.checkpoints import Checkpoints
 from fnlkit.estimators.federated import ClientSession, nothing, scale_of
@@ -249,9 +249,8 @@ def _note_groups(names, sizes, observations):
     ids = np.flatnonzero(observations < sizes)
     if not len(ids):
         return []
-    some = [f"{names[k]} {observations[k]:,} of {sizes[k]:,} samples" for k in ids[:5]]
-    more = f" and {len(ids) - 5:,} more sites" if len(ids) > 5 else ""
-    return [f"ranges and tests count a group of samples, such as a patient, as one observation: {', '.join(some)}{more}"]
+    some = list_names(f"{names[k]} {observations[k]:,} of {sizes[k]:,} samples" for k in ids)
+    return [f"ranges and tests count a group of samples, such as a patient, as one observation: {some}"]
 
 
 def _keep_results(members, evidence, whole, detectors):

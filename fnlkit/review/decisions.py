@@ -11,7 +11,7 @@ from fnlkit.artifacts.records import to_json
 from fnlkit.artifacts.sheets import Sheet, unguard
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import value_of, words
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decided import Decisions
 from fnlkit.review.designs import Design, candidates_of, make_guarantee
@@ -232,7 +232,7 @@ def _decide(found, cells, i, label_of, names):
     word, label = text.lower(), cells["label"][i] if apart else ""
     chosen = label_of(label)
     if label and chosen is None:
-        found.fail([i], f"label {label!r} is no label of this task; it is about {', '.join(names[:12])}")
+        found.fail([i], f"label {label!r} is no label of this task; it is about {list_names(names)}")
     if label and word in ("keep", "drop", "unsure"):
         found.fail([i], f"decision {text!r} with the label {label!r}; write relabel, or leave the label empty")
     if not text:

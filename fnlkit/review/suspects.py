@@ -7,7 +7,7 @@ import numpy as np
 
 from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.components.parameters import Count, Share, check_arguments
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
 from fnlkit.review.designs import Design, plan_design
@@ -178,8 +178,7 @@ def client_of(federation: Federation, name: str) -> int:
         return int(name)
     if names == [f"client {k}" for k in range(len(names))]:
         raise InputError(f"`client` {name}: expected a client from 0 to {len(names) - 1}")
-    known = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
-    raise InputError(f"`client` {name}: no site has this name{nearest(name, names)}; the sites are {known}")
+    raise InputError(f"`client` {name}: no site has this name{nearest(name, names)}; the sites are {list_names(names)}")
 
 
 def class_of(federation: Federation, name: str) -> int:
@@ -192,7 +191,7 @@ def class_of(federation: Federation, name: str) -> int:
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     if name not in names or federation.task not in PLAIN:
         raise InputError(
-            f"`of_class` {name}: no class has this name{nearest(name, names)}; the classes are {', '.join(names[:12])}"
+            f"`of_class` {name}: no class has this name{nearest(name, names)}; the classes are {list_names(names)}"
         )
     return names.index(name)
 

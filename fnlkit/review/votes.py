@@ -12,7 +12,7 @@ from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_o
 from fnlkit.datasets.manifest import VOTE_ROLES
 from fnlkit.datasets.table import Table, read_table, read_text
 from fnlkit.datasets.votes import whole_votes
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.review.annotation_exports import is_export, read_answers
 from fnlkit.review.answers import answers_of, is_answers, labels_of
 
@@ -120,7 +120,7 @@ def _numbers(votes):
 
 
 def _words(federation):
-    return ", ".join(list(map(str, federation.meta.get("class_names") or range(federation.classes)))[:12])
+    return list_names(federation.meta.get("class_names") or range(federation.classes))
 
 
 def _reader(federation) -> Callable[[str], int | None]:

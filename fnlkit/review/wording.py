@@ -1,5 +1,6 @@
 """Describe the findings of an audit about a site in sentences."""
 
+from fnlkit.errors import list_names
 from fnlkit.review.records import SiteAudit
 from fnlkit.review.statistics import LEAST_REFERENCE
 from fnlkit.review.verdict import AGREES, UNKNOWN, WITHIN, WRONG
@@ -33,7 +34,7 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
         )
     if row.only_here:
         words.append(
-            f"Classes differ: only this site has {_list(row.only_here)}. Nobody can judge these labels, "
+            f"Classes differ: only this site has {list_names(row.only_here)}. Nobody can judge these labels, "
             f"{100 * row.unseen:.0f} % of the site; the range contains them."
         )
         following.append("check that these classes have the same name at all sites")
@@ -52,7 +53,7 @@ def _labels(row):
             text = f"Wrong labels: {level}, judged by a model of the site itself."
         for one in row.classes[:3]:
             part = f"{100 * one.share:.0f} % ({100 * one.low:.0f} to {100 * one.high:.0f} %)"
-            text += f" Of the samples that look like {one.true}, {part} have another label, mainly {_list(one.given)}."
+            text += f" Of the samples that look like {one.true}, {part} have another label, mainly {list_names(one.given)}."
         return text
     if row.finding == AGREES:
         return f"Compared with the other sites, {judged} of the labels can be wrong."
@@ -87,7 +88,7 @@ def _reason(row):
 def _inputs(inputs):
     known = f"(a linear classifier recognizes the site with AUC {inputs.auc:.2f})"
     if inputs.common:
-        columns = _list([one.name for one in inputs.columns])
+        columns = list_names([one.name for one in inputs.columns])
         return (
             f"Inputs differ between most sites, so that no site is the reference{columns and f': here in {columns}'} {known}."
         )
@@ -95,16 +96,10 @@ def _inputs(inputs):
     for kind, text in (("units", "units differ in {}"), ("offset", "values are shifted in {}"), ("missing", "{} is constant")):
         columns = [one for one in inputs.columns if one.kind == kind]
         if columns:
-            names = _list([f"column {one.name}" + (f" (factor {one.factor:.3g})" if kind == "units" else "")
+            names = list_names([f"column {one.name}" + (f" (factor {one.factor:.3g})" if kind == "units" else "")
                            for one in columns])  # fmt: skip
             found.append(text.format(names))
     why = "; ".join(found) or "for an unknown reason"
     undone = " The labels were judged after the difference was undone." if inputs.undone else ""
     undone = " The features by which the models judge labels do not differ." if inputs.equal_features else undone
     return f"Inputs differ: {why} {known}.{undone}"
-
-
-def _list(names, most=5):
-    names = list(map(str, names))
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

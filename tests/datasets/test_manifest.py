@@ -187,11 +187,11 @@ def test_bytes_that_are_no_table_of_texts(raw, tmp_path):
         datasets.load(tmp_path / "t.csv")
 
 
-def test_a_missing_label_column_lists_every_column(tmp_path):
+def test_a_missing_label_column_lists_five_columns(tmp_path):
     columns = [f"feature {i}" for i in range(60)] + ["diagnosis"]
     path = write(tmp_path / "t.csv", ",".join(columns), *[",".join(["1"] * 61)] * 3)
     for source in (path, f'manifest(file="{path}", label=diagnose)'):
-        with pytest.raises(InputError, match="t.csv.*'feature 13'.*'diagnosis'"):
+        with pytest.raises(InputError, match="t.csv.*'feature 4' and 56 more"):
             datasets.load(source)
 
 
