@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+import sys
 from typing import Any
 
 import click
-import numpy as np
 
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
@@ -21,6 +21,7 @@ from fnlkit.cli.plumbing import (
     seed_option,
 )
 from fnlkit.cli.source import need_input, refuse_unread
+from fnlkit.datasets.partition_report import report_lines
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.errors import InputError
 
@@ -69,6 +70,7 @@ def _schemes():
                    " a patient, are never divided. Default: the column with a usual name.")  # fmt: skip
 @seed_option
 @output_option("FED.npz")
+@click.option("--json", "as_json", is_flag=True, help="Print the report on stdout as one line of JSON. Requires -o.")
 def command(
     file: str | None,
     dataset: str | None,
@@ -85,6 +87,7 @@ def command(
     group: str | None,
     seed: int,
     output: str,
+    as_json: bool,
 ) -> None:
     """Split a data set over clients and write a federation.
 
@@ -100,26 +103,22 @@ def command(
     if file is not None and (task or label or group):
         raise InputError("--task, --label and --group describe a data set; the labels and groups of a federation are known")
     options |= {"task": task, "label": label, "group": group} if file is None else {}
+    if as_json and output == "-":
+        raise InputError("--json prints the report on stdout; name the file of the federation with -o")
     notes: list[str] = []
+    facts: dict[str, Any] = {}
     if file is None:
-        federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)
+        federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, report=facts.update, **options)
     else:
         need_input(file)
-        federation = pipeline.partition(Federation.read(file), dataset=dataset, seed=seed, say=notes.append, **options)
-    sizes = [len(part) for part in federation.clients]
-    apart = sum(map(len, federation.held_out))
-    verified = int((federation.extra.get("gold_label", np.zeros(0)) >= 0).sum()) if gold else 0
-    rest = len(federation.given) - sum(sizes) - apart
+        federation = pipeline.partition(
+            Federation.read(file), dataset=dataset, seed=seed, say=notes.append, report=facts.update, **options
+        )
     refuse_unread(file)
-    say = partial(console().print, style="dim", soft_wrap=True)
-    for note in notes:
-        say(printable(note))
-    say(
-        f"{printable(federation.dataset)}: {sum(sizes):,} samples over {len(sizes):,} clients, "
-        f"{min(sizes):,} to {max(sizes):,} each"
-        f"{f', {apart - verified:,} more held out for measuring' if apart - verified else ''}"
-        f"{f', {verified:,} verified' if verified else ''}"
-        f"{f', {rest:,} left out' if rest else ''}"
-        f"{'; labels are observed, true labels are unknown' if federation.true is None else ''}"
-    )
+    if as_json:
+        emit(federation, output)
+        sys.stdout.write(json.dumps(facts | {"notes": notes}) + "\n")
+        return
+    for line in report_lines(facts, notes):
+        console().print(printable(line), style="dim", soft_wrap=True)
     emit(federation, output)

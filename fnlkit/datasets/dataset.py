@@ -78,6 +78,8 @@ class Dataset:
         Feature names of vectors.
     table : list of dict or None
         Encoding of table columns as plain values, used to encode new rows (fnlkit.datasets.columns).
+    roles, left_out : dict of str to str
+        Of a table: column of each role, and kind of each column that identifies rows (fnlkit.datasets.identifying).
     unlabeled : Unlabeled or None
     shown : list of n lists of [name, text], or None
         Names and texts that a review shows instead of the values of a sample.
@@ -124,6 +126,8 @@ class Dataset:
     paths: np.ndarray | None = None
     columns: list[str] | None = None
     table: Sequence[dict[str, Any]] | None = None
+    roles: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     unlabeled: Unlabeled | None = None
     shown: list[Any] | None = None
     votes: np.ndarray | None = None

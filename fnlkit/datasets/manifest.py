@@ -429,6 +429,8 @@ class Manifest:
             ids=np.array([named[row] for row in train]),
             columns=columns.features(learned) if learned else None,
             table=learned,
+            roles=dict(self.roles),
+            left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
             notes=[*self._notes(learned), *moved, *found.notes, *self._note_unseen(learned, test, spare)],
         )
@@ -559,17 +561,20 @@ class Manifest:
             self.table.fail(unknown, f"{self.roles['split']} is {splits[unknown[0]][:40]!r}; write train or test")
         return np.array([SPLITS[text.lower()] == "test" for text in splits])
 
+    def _left_out_but(self, learned):
+        """Return the columns that are left out, without those that partners agreed on."""
+        agreed = {column["name"] for column in learned or ()}
+        return {name: kind for name, kind in self.left_out.items() if name not in agreed}
+
     def _notes(self, learned):
         roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
-        agreed = {column["name"] for column in learned or ()}
-        absent = {name: kind for name, kind in self.left_out.items() if name not in agreed}
         used = {*self.roles.values(), *self.features, *self.several, *self.left_out}
         rest = [name for name in self.table.columns if name not in used]
         left = f"; not used: {list_names(rest)}" if rest else ""
         return [
             f"{len(self.table):,} rows; {roles}{left}",
             *self.table.notes,
-            *_note_left_out(absent),
+            *_note_left_out(self._left_out_but(learned)),
             *(columns.descriptions(learned) if learned else ()),
             *(() if "group" in self.roles else groups.doubt_groups(self.features, self.table.texts)),
             *columns.doubts(self.table, learned or (), self.lists.get("categorical", ())),

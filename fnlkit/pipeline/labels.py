@@ -20,6 +20,7 @@ from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_level
 from fnlkit.datasets.manifest import is_manifest, with_labels
+from fnlkit.datasets.partition_report import report_partition
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
@@ -107,6 +108,7 @@ def partition(
     seed: int = 0,
     dataset: Samples | None = None,
     say: Say = tell,
+    report: Callable[[dict[str, Any]], object] | None = None,
 ) -> Federation:
     """Split a data set, or labels that are already corrupted, over clients.
 
@@ -142,6 +144,8 @@ def partition(
         Location of the samples of a Federation. Default: the location recorded in the file.
     say : callable(str) or None
         Receives notes on unverified assumptions.
+    report : callable(dict) or None
+        Receives facts on samples, clients, classes and columns (fnlkit.datasets.partition_report.report_partition).
 
     Returns
     -------
@@ -180,6 +184,8 @@ def partition(
     if say is not None:
         for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme), *_note_groups(data, out)]:
             say(text)
+    if report is not None:
+        report(report_partition(data, out))
     return out
 
 
