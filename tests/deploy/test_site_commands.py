@@ -314,7 +314,7 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     line = ["fnlkit", "site", "review", "--project", str(site), "--decisions", f"export.{kind}"]
     if kind == "json":
         done = fnlkit(line, tmp_path)
-        assert done.returncode == 2 and "'before' and 'c' have only classes; choose one by --control NAME" in done.stderr
+        assert done.returncode == 2 and "'before', 'c' have only classes; choose one by --control NAME" in done.stderr
         done = fnlkit([*line, "--control", "c"], tmp_path)
         assert done.returncode == 2 and "'image' (1 of 1 rows), 'compare' (1 of 1 rows)" in done.stderr
         assert "--sample-column NAME" in done.stderr and not (site / "memory/reviewed.npz").exists()

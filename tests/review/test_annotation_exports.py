@@ -174,7 +174,7 @@ def test_attributes_and_further_labels_of_a_job_are_other_questions(judged):
     (found,) = read_annotations(job(beside), federation, "a.xml")
     assert dict(zip(found.positions.tolist(), found.label.tolist(), strict=True)) == dict(zip(positions, range(3), strict=True))
     both = job("".join(tagged(name, "1", value=str(c)) for c, name in enumerate(names)))
-    with pytest.raises(InputError, match="'label' and 'value' have only classes; choose one by `control=NAME`"):
+    with pytest.raises(InputError, match="'label', 'value' have only classes; choose one by `control=NAME`"):
         read_annotations(both, federation, "a.xml")
     (found,) = read_annotations(both, federation, "a.xml", control="value")
     assert sorted(found.label.tolist()) == [0, 1, 2]
@@ -215,7 +215,7 @@ def test_the_control_with_the_classes_decides(judged, tmp_path):
     one["annotations"][0]["result"].insert(0, {"type": "choices", "from_name": "first", "value": {"choices": ["5"]}})
     (tmp_path / "a.json").write_text(json.dumps([one]))
     federation.write(tmp_path / "judged.npz")
-    commands.refuse("fnlkit review import judged.npz a.json -o b.npz", tmp_path, "'first' and 'c'", "--control")
+    commands.refuse("fnlkit review import judged.npz a.json -o b.npz", tmp_path, "'first', 'c'", "--control")
     commands.succeed("fnlkit review import judged.npz a.json --control first -o b.npz", tmp_path)
     assert fnlkit.load(tmp_path / "b.npz").given[position] == 5
 

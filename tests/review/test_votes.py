@@ -216,7 +216,7 @@ def test_the_question_whose_answers_are_classes_is_used(kind, tmp_path):
         for made in task["annotations"]:
             made["result"] += annotation(0, 0, {"second": "emu"})["result"]
     path = write(kind, tasks, tmp_path)
-    refuse(f"fnlkit consensus fed.npz {path.name} -o a.npz", tmp_path, "'kind' and 'second'", "--control NAME")
+    refuse(f"fnlkit consensus fed.npz {path.name} -o a.npz", tmp_path, "'kind', 'second'", "--control NAME")
     succeed(f"fnlkit consensus fed.npz {path.name} --control second -o a.npz", tmp_path)
     found = Federation.read(str(tmp_path / "a.npz")).extra["votes"]
     assert set(found[:30].ravel().tolist()) == {2} and (found[30:] == -1).all()
