@@ -358,7 +358,9 @@ def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
 
     import torch
 
-    data = SimpleNamespace(y_train=np.array([0, 1, 1, 0]), checksum="a", class_names=["x", "y"], ids=None, name="ours")
+    data = SimpleNamespace(
+        y_train=np.array([0, 1, 1, 0]), checksum="a", class_names=["x", "y"], ids=None, name="ours", groups=None
+    )
     federation = labels.fresh(data, "Bonn")
     rows = {"estimate/issue": torch.tensor([0.1, 0.9, 0.2, 0.3]), "estimate/flagged": torch.tensor([False, True, False, False]),
             "estimate/guess": torch.tensor([0, 0, 1, 0])}  # fmt: skip
