@@ -51,8 +51,8 @@ def knn(
 
     The level is the share of samples with a vote that differs from the label (FedLN). The issue score is the share of
     neighbors with another label, which ranks samples far better than the vote.  Neighbors of the same group (a patient) do not
-    vote.  Wrong votes bias the level upward: on a
-    clean client, the level is the error rate of a k-nearest-neighbor classifier trained on that client alone.
+    vote.  Wrong votes bias the level upward: on a clean client, the level is the error rate of a k-nearest-neighbor classifier
+    trained on that client alone.
 
     Parameters
     ----------
@@ -92,9 +92,10 @@ def knn(
     if evidence.federated:
         return by_clients(evidence, k, settings)
     settings["groups"] = evidence.groups
-    votes, share = vote_by_client(evidence.embed(), labels, groups, k, settings)
+    vectors = evidence.embed()
+    votes, share = vote_by_client(vectors, labels, groups, k, settings)
     if len(labels) <= _CHECKED:
-        changed = share_by_order(evidence.embed(), labels, groups, k, settings)
+        changed = share_by_order(vectors, labels, groups, k, settings)
         if changed > _MOST_BY_ORDER:
             evidence.say(
                 f"knn: {changed:.0%} of the votes depend on the order of the rows, because many samples are equally far; "

@@ -75,7 +75,7 @@ class Clients(Transactional):
         visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.
     max_update_ratio : float >= 0
         Limit on the length of an update, as a multiple of the median update.  A longer update is rejected if it is also longer
-        than the model. 0 disables the check.
+        than the model.  Trainable entries and buffers are compared separately.  0 disables the check.
 
     Attributes
     ----------
@@ -277,8 +277,8 @@ class Clients(Transactional):
             reasons[j] = reason
             norms.pop(j, None)
         # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
-        count = self.network.parameters_count
-        buffers = {j: admission.l2_norm((replies[j]["weights"] - start)[count:]) for j in norms if count < self.network.size}
+        count, has_buffers = self.network.parameters_count, self.network.parameters_count < self.network.size
+        buffers = {j: admission.l2_norm(replies[j]["weights"][count:] - start[count:]) for j in norms if has_buffers}
         long = admission.too_long(buffers, [], start[count:], self.max_update_ratio)
         long |= admission.too_long(norms, self.log, start[:count], self.max_update_ratio)
         if long:
