@@ -199,8 +199,8 @@ def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
     """Return the positions (n, k) of near other points in time n sqrt(n); -1 if fewer were found.
 
     FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.  Near copies are
-    found, because they are in the same cluster.  Without copies, another point can be nearer: of 11,000 Gaussian points, 4 %
-    with 8 columns, 25 % with 16, 33 % with 20 and 63 % with 64 have a nearer neighbor than the first one returned.
+    found, because they are in the same cluster.  Without copies, another point can be nearer: of 11,000 Gaussian points, 25 %
+    with 16 columns and 63 % with 64 have a nearer neighbor than the first one returned.
 
     Parameters
     ----------
