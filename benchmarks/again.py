@@ -12,7 +12,7 @@ import argparse
 
 from benchmarks.league import CELLS, SEARCH
 from benchmarks.league_cells import commit, read_lines, write_lines
-from fnlkit.reproduce import recipe, reproduce, search
+from fnlkit.recipes import recipe, reproduce, search
 
 
 def merged(old, new):

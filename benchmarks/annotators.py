@@ -37,10 +37,10 @@ from benchmarks.features import components
 from benchmarks.people import of_arrays
 from fnlkit import datasets, noise, pipeline
 from fnlkit.artifacts import saving
+from fnlkit.audits.consensus import consensus_of_rows
 from fnlkit.datasets.votes import by_vote
 from fnlkit.noise.people import FITTED, margins
 from fnlkit.results.evaluation import late_score
-from fnlkit.review.consensus import consensus_of_rows
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 3}  # fmt: skip

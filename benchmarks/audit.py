@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from fnlkit import datasets
+from fnlkit.audits.confusions import find_confusions
+from fnlkit.audits.statistics import SIGNIFICANT, noisier_than_others
 from fnlkit.datasets import partitioning
 from fnlkit.estimators import em
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.streams import stream
-from fnlkit.review.confusions import find_confusions
-from fnlkit.review.statistics import SIGNIFICANT, noisier_than_others
 
 SWAPPED, RANDOM = 1, 3
 PAIR, THREE = (4, 9), (4, 7, 9)
@@ -105,7 +105,7 @@ def scores(federation, data, rounds, seed, keep):
 def once(seed, rounds, swap, share, of, keep):
     """Return the results of one repetition as a dict of numbers and arrays.
 
-    The estimator `em` on these probabilities gives the same numbers as `fnlkit.review.audit`; a test compares both.
+    The estimator `em` on these probabilities gives the same numbers as `fnlkit.audits.audit`; a test compares both.
     """
     federation, data = world(seed, swap, share, of)
     probabilities, bounds = scores(federation, data, rounds, seed, keep), federation.client_offsets[1:-1]

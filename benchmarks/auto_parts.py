@@ -20,7 +20,7 @@ from benchmarks.league_cells import world_of
 from fnlkit.artifacts.run import Run
 from fnlkit.kernels.committees import correct_agreement, fit_transition, usable_inverse
 from fnlkit.methods.auto import CANDIDATES
-from fnlkit.reproduce import recipe, reproduce, stored
+from fnlkit.recipes import recipe, reproduce, stored
 
 AUTO, CORRECTED, PLAIN, HINDSIGHT = (
     "`auto`",

@@ -42,14 +42,14 @@ from benchmarks.reconstruction import Data, recovered, span
 from fnlkit import datasets
 from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits import rounding, shifts, summaries
+from fnlkit.audits.audit import audit
+from fnlkit.audits.private import DELTA
+from fnlkit.audits.quick import quick_audit
+from fnlkit.audits.verdict import UNKNOWN, WRONG
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.kernels.streams import stream
-from fnlkit.review import rounding, shifts, summaries
-from fnlkit.review.audit import audit
-from fnlkit.review.private import DELTA
-from fnlkit.review.quick import quick_audit
-from fnlkit.review.verdict import UNKNOWN, WRONG
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3

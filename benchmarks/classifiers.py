@@ -27,11 +27,11 @@ import torch
 from benchmarks import shifts
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits import quick, rounding, summaries
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.scaling import Moments, pool_moments, reply_moments
 from fnlkit.estimators.em import NORMAL, softmax
-from fnlkit.review import quick, rounding, summaries
 
 TABLES = "breast_cancer", "wine"
 # Factor of the regression's outputs, which are near 0 and 1, before the softmax.
@@ -40,7 +40,7 @@ GROUPS = (0.5, 0.7, 0.85, 0.95, 0.99)
 
 
 def regress(counts, by_class, moments, *, penalty):
-    """Return (coefficients (C, D), offsets (C,)) of ridge regression of the classes; see fnlkit.review.summaries.discriminant.
+    """Return (coefficients (C, D), offsets (C,)) of ridge regression of the classes; see fnlkit.audits.summaries.discriminant.
 
     The penalty is a multiple of the mean variance of the features.
     """

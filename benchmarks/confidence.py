@@ -16,8 +16,8 @@ import argparse
 import numpy as np
 
 from fnlkit import datasets
+from fnlkit.audits.audit import audit
 from fnlkit.datasets import partitioning
-from fnlkit.review.audit import audit
 
 EDGES = (0.0, 0.5, 0.65, 0.8, 0.9, 1.0)
 MOST_WRONG = 0.4

@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import shifts
-from fnlkit.review import audit as audits
-from fnlkit.review import verdict
+from fnlkit.audits import audit as audits
+from fnlkit.audits import verdict
 
 LIMITS = (0.15, 0.2, 0.25, 0.3, 0.4, 1.0)
 # Name, share of wrong labels, whether all sites have them, and whether they are of the next class.

@@ -16,7 +16,7 @@ import sys
 
 from benchmarks.league_cells import ROOT, SCORES, commit, read_lines, write_lines
 from fnlkit.errors import InputError
-from fnlkit.reproduce import recipe, reproduce, stored
+from fnlkit.recipes import recipe, reproduce, stored
 
 FIRST = "596d56c"  # commit of cells without `codes`
 
@@ -27,7 +27,7 @@ def extend(old, new, code):
     Parameters
     ----------
     old, new : list of dict
-        Stored cells as JSON, and those of `fnlkit.reproduce.reproduce.cells`.
+        Stored cells as JSON, and those of `fnlkit.recipes.reproduce.cells`.
     code : str
         Commit of the new runs.
 

@@ -24,11 +24,11 @@ import numpy as np
 
 from benchmarks.flower_failures import serverapps
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.audit import audit
+from fnlkit.audits.report import facts
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.deploy import agreement, tasks, terms
-from fnlkit.review.audit import audit
-from fnlkit.review.report import facts
+from fnlkit.sites import agreement, tasks, terms
 
 SITES = 3
 WRITE = ["--dataset", "digits", "--sites", str(SITES), "--demo", "--model", "mlp(hidden=8)", "--audit-rounds", "2",

@@ -35,7 +35,7 @@ SITES, ROWS, OMITTED, FAILING = 3, 90, 30, 100
 SETTINGS = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60", "--folds", "2",
             "--audit-rounds", "1"]  # fmt: skip
 CONTROL = """
-from fnlkit.deploy import leaving
+from fnlkit.sites import leaving
 
 _hello = leaving.Declared.hello
 leaving.Declared.hello = lambda self: _hello(self) | {"control": "CANARY"}

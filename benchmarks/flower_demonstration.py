@@ -38,11 +38,11 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
-from fnlkit.deploy import opening, scale, tasks
 from fnlkit.estimators import run_estimator
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.plan import Plan
 from fnlkit.kernels.streams import stream
+from fnlkit.sites import opening, scale, tasks
 
 ROOT = Path(__file__).parents[1]
 REVIEWING = 2
@@ -132,7 +132,7 @@ HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", 
 HOSTILE = """#!{python}
 import sys
 import torch
-from fnlkit.deploy import answers, apps
+from fnlkit.sites import answers, apps
 answer = apps.answer
 
 def spoil(value):

@@ -35,8 +35,8 @@ def changed_records(records, rng, folder, loud=False):
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
     from flwr.proto.recorddict_pb2 import RecordDict
 
-    from fnlkit.deploy.flower import wire
     from fnlkit.errors import InputError
+    from fnlkit.sites.flower import wire
 
     masked, what = "secaggplus_configs" in records.config_records, rng.random()
     if masked and what < 0.7:

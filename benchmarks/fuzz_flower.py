@@ -85,8 +85,8 @@ class Deployed:
 
     def __init__(self, place, name):
         from fnlkit import datasets
-        from fnlkit.deploy import apps, opening, project, terms
         from fnlkit.experiment.settings import Settings
+        from fnlkit.sites import apps, opening, project, terms
         from tests.engines.here import Grid
 
         if str(place) not in sys.path:
@@ -130,7 +130,7 @@ class Deployed:
         self.grid._memories.clear()
 
     def conduct(self, **changes):
-        from fnlkit.deploy.tasks import conduct
+        from fnlkit.sites.tasks import conduct
 
         self.grid.config = self.config | changes
         conduct(self.grid, self.config | changes)
@@ -236,9 +236,9 @@ def _outside(deployed):
 
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
-    from fnlkit.deploy import leaving
-    from fnlkit.deploy.flower import wire
-    from fnlkit.deploy.opening import open_site
+    from fnlkit.sites import leaving
+    from fnlkit.sites.flower import wire
+    from fnlkit.sites.opening import open_site
 
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"

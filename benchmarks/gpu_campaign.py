@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
-from fnlkit.reproduce import published
+from fnlkit.recipes import published
 from fnlkit.results import evaluation
 
 ROWS = [

@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.guarantee_cells import CELLS, sites_of
+from fnlkit.audits.designs import MOST, MULTIPLE
+from fnlkit.audits.guarantees import draw_reviews, find_guaranteed_list
 from fnlkit.estimators.ranges import share_range
 from fnlkit.kernels.streams import stream
-from fnlkit.review.designs import MOST, MULTIPLE
-from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
 
 BUDGET, Q, ERRORS = 100, 0.2, 0.05
 # Of the reviews for a range, this share is drawn from the samples that are not candidates.

@@ -20,8 +20,8 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from benchmarks.guarantee import BUDGET, Q, best_prefix, candidates_of, interval, report_cells
+from fnlkit.audits.guarantees import update_scores
 from fnlkit.kernels.streams import stream
-from fnlkit.review.guarantees import update_scores
 
 
 class Ranked:

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fnlkit.audits import cells, copies, shifts, site
 from fnlkit.client import scaling, testing
 from fnlkit.client.training import Fit
-from fnlkit.deploy.flower import visits, wire
 from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
 from fnlkit.methods import energy_levels, fedcorr, feddpcont
-from fnlkit.review import cells, copies, shifts, site
+from fnlkit.sites.flower import visits, wire
 
 # Samples of each site. The last class has few samples at each site.
 SIZES = (1, 4, 20, 60, 200)
@@ -66,8 +66,8 @@ class Federation:
 
     def __init__(self, folder, seed, *, method="fedavg", per_sample=False, open_tasks=False, scaling="project", **settings):
         from fnlkit import datasets
-        from fnlkit.deploy import apps, opening, project, terms
         from fnlkit.experiment.settings import Settings
+        from fnlkit.sites import apps, opening, project, terms
         from tests.engines.here import Grid
 
         self.folder, rng = Path(folder), np.random.default_rng(seed)

@@ -21,7 +21,7 @@ from statistics import mean
 from benchmarks import league_check, league_real, league_search
 from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League, show_difference
 from fnlkit.errors import InputError
-from fnlkit.reproduce import stored
+from fnlkit.recipes import stored
 from fnlkit.results.statistics import holm
 
 CELLS, SEARCH = ROOT / "data/cells/league2.jsonl", ROOT / "benchmarks/results/league2-search.jsonl"

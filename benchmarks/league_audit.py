@@ -23,12 +23,12 @@ from benchmarks.guarantee_cells import jira
 from benchmarks.league_cells import world_of
 from fnlkit import datasets, pipeline
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.quick import quick_audit
+from fnlkit.audits.verdict import WRONG
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.reproduce import recipe, reproduce
-from fnlkit.review.quick import quick_audit
-from fnlkit.review.verdict import WRONG
+from fnlkit.recipes import recipe, reproduce
 
 FIRST, MOST, FEW = 50, 5_000, 500
 HEART = ("clients(rho=0, tau=0)", "clients(rho=0.5, tau=0.3)")
@@ -97,7 +97,7 @@ def score(federation, true, found):
     ----------
     federation : Federation
     true : (n,) int
-    found : fnlkit.review.audit.Audit
+    found : fnlkit.audits.audit.Audit
 
     Returns
     -------

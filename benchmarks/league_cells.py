@@ -10,7 +10,7 @@ import numpy as np
 
 from fnlkit.artifacts import saving
 from fnlkit.kernels.streams import stream
-from fnlkit.reproduce import reproduce
+from fnlkit.recipes import reproduce
 from fnlkit.results.ranking import ranking
 from fnlkit.results.statistics import compare_pairs, holm
 
@@ -109,7 +109,7 @@ class League:
     Parameters
     ----------
     cells : list of dict
-        As returned by `fnlkit.reproduce.stored.read_cells`.
+        As returned by `fnlkit.recipes.stored.read_cells`.
     search : list of dict
         Lines of the log of the search.
     changed : sequence of str
@@ -118,7 +118,7 @@ class League:
     Attributes
     ----------
     rows : dict of (regime, method) to dict
-        From `fnlkit.reproduce.reproduce.rows`; p-values are corrected by Holm for all methods in all regimes.
+        From `fnlkit.recipes.reproduce.rows`; p-values are corrected by Holm for all methods in all regimes.
     regimes, methods : list of str
         Methods without the references.
     worlds : dict of str to list of str

@@ -9,7 +9,7 @@ from statistics import mean
 from benchmarks import league_real
 from benchmarks.league_cells import League, split_complete
 from fnlkit.errors import InputError
-from fnlkit.reproduce import recipe, stored
+from fnlkit.recipes import recipe, stored
 
 
 def check(path):

@@ -13,7 +13,7 @@ from functools import cache
 from statistics import mean, median, stdev
 
 from benchmarks.league_cells import ROOT, SCORES, League, read_lines, show_difference, split_complete, world_of
-from fnlkit.reproduce import stored
+from fnlkit.recipes import stored
 from fnlkit.results.statistics import holm
 
 CELLS, AUDITS = ROOT / "data/cells/league-real.jsonl", ROOT / "benchmarks/results/league-audit.txt"

@@ -20,7 +20,7 @@ from statistics import mean, stdev
 
 from benchmarks import league_real
 from benchmarks.league_cells import ROOT, League, commit, probabilities, read_lines, write_lines
-from fnlkit.reproduce import recipe, reproduce, search, stored
+from fnlkit.recipes import recipe, reproduce, search, stored
 
 LOG, CELLS = (ROOT / f"benchmarks/results/league-real-{name}.jsonl" for name in ("search", "searched"))
 RATE, SEED, HOLDOUT = {"lr": 0.03}, 100, "--holdout 0.2"

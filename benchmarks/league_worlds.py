@@ -13,7 +13,7 @@ from benchmarks.league_cells import world_of
 from benchmarks.league_real import part_of
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.reproduce import recipe, reproduce
+from fnlkit.recipes import recipe, reproduce
 
 
 def table(folder, part):

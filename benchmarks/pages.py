@@ -297,10 +297,10 @@ def images_table(file):
 
 def gate_table():
     """Yield the requests that a site answers in a project with the default settings: images, fedavg, estimator em."""
-    from fnlkit.deploy import gate_table as rows_of_sites
-    from fnlkit.deploy import scale, terms
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
+    from fnlkit.sites import gate_table as rows_of_sites
+    from fnlkit.sites import scale, terms
 
     yield f"| {' | '.join(rows_of_sites.TITLES)} |"
     yield "|---" * len(rows_of_sites.TITLES) + "|"

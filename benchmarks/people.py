@@ -29,6 +29,7 @@ from scipy import stats
 
 from fnlkit import datasets, noise, pipeline
 from fnlkit.artifacts import saving
+from fnlkit.audits.audit import audit
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import predict
 from fnlkit.components import registry
@@ -37,7 +38,6 @@ from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
 from fnlkit.results.evaluation import late_score
-from fnlkit.review.audit import audit
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 2}  # fmt: skip

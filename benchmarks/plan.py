@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.guarantee_cells import sites_of
+from fnlkit.audits.guarantees import draw_reviews, find_guaranteed_list
+from fnlkit.audits.planning import _division, calibrate, count_removed, expected_list
 from fnlkit.kernels.streams import stream
-from fnlkit.review.guarantees import draw_reviews, find_guaranteed_list
-from fnlkit.review.planning import _division, calibrate, count_removed, expected_list
 
 Q = 0.2
 

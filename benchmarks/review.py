@@ -17,14 +17,14 @@ import io
 import numpy as np
 
 from benchmarks.audit import RANDOM, SWAPPED, scores, world
+from fnlkit.audits import decisions
+from fnlkit.audits.statistics import SIGNIFICANT, noisier_than_others
+from fnlkit.audits.suspects import choose
 from fnlkit.estimators import em
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.federated import with_rows
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import owners
-from fnlkit.review import decisions
-from fnlkit.review.statistics import SIGNIFICANT, noisier_than_others
-from fnlkit.review.suspects import choose
 
 REVIEWED = SWAPPED, RANDOM
 ENDS = "level", "low", "high"
@@ -49,7 +49,7 @@ def decided(federation, data, client, budget, seed):
 def audited(federation, probabilities, seed):
     """Return each site's level, low and high (5, 3), the numbers of noisier sites, and the Judgment.
 
-    The steps are those of `fnlkit.review.audit`, on predictions of models that were trained on the other sites.
+    The steps are those of `fnlkit.audits.audit`, on predictions of models that were trained on the other sites.
     """
     evidence = EstimatorInputs(federation, None, seed=seed, form="federated")
     found, said = em.by_clients(with_rows(evidence, probabilities=probabilities), prior=1.0, seed=seed)

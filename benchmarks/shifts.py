@@ -21,12 +21,12 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.audit import audit
+from fnlkit.audits.quick import quick_audit
+from fnlkit.audits.results import AGREEING
+from fnlkit.audits.verdict import UNKNOWN, WRONG
 from fnlkit.datasets import columns
 from fnlkit.datasets.table import Table
-from fnlkit.review.audit import audit
-from fnlkit.review.quick import quick_audit
-from fnlkit.review.results import AGREEING
-from fnlkit.review.verdict import UNKNOWN, WRONG
 
 SHIFTED, NOISY, SITES = 1, 3, 5
 SHIFTS = {

@@ -11,8 +11,8 @@ import argparse
 import numpy as np
 
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.tasks.audit import audit
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.review.tasks.audit import audit
 
 SITES = 5
 

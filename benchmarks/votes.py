@@ -117,7 +117,7 @@ def predictions(features, votes, classes):
     from sklearn.model_selection import cross_val_predict
     from sklearn.preprocessing import StandardScaler
 
-    from fnlkit.review.consensus import shares
+    from fnlkit.audits.consensus import shares
 
     label = shares(votes, classes).argmax(1)
     found = cross_val_predict(LogisticRegression(max_iter=200), StandardScaler().fit_transform(features), label, cv=5,
@@ -128,7 +128,7 @@ def predictions(features, votes, classes):
 
 
 def of_fnlkit(votes, classes):
-    from fnlkit.review.consensus import expected_shares, infer
+    from fnlkit.audits.consensus import expected_shares, infer
 
     posterior = infer(votes, classes).posterior
     return posterior.argmax(1), expected_shares(votes, posterior)

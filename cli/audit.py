@@ -107,7 +107,7 @@ def _suggestions(facts):
 
 def _tables(facts):
     """Return the results of an audit as rich renderables."""
-    from fnlkit.review import report
+    from fnlkit.audits import report
 
     if "labels_are" in facts:
         return tables.of_task(facts)

@@ -52,7 +52,7 @@ def _names(parameter):
 
         return presets.names()
     if parameter.name == "recipe":
-        from fnlkit.reproduce import published, recipe
+        from fnlkit.recipes import published, recipe
 
         return [*recipe.names(), *published.tables()]
     if parameter.name == "dataset" or parameter.metavar == "NAME|PATH":

@@ -9,8 +9,8 @@ from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import console, printable, setting_options
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.deploy.identity import parse_address
 from fnlkit.errors import InputError
+from fnlkit.sites.identity import parse_address
 
 
 @click.command()
@@ -128,10 +128,10 @@ def command(
     Example:
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
-    from fnlkit.deploy import handover
-    from fnlkit.deploy.project import write_project
-    from fnlkit.deploy.terms import TASKS, Judging
     from fnlkit.experiment.settings import Settings
+    from fnlkit.sites import handover
+    from fnlkit.sites.project import write_project
+    from fnlkit.sites.terms import TASKS, Judging
 
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")

@@ -130,7 +130,7 @@ def command(
       fnlkit reproduce regimes --dry-run
       fnlkit reproduce fedcorr/table10 --only 'lenet, 0.6, 0.5' --seeds 3 --dry-run
     """
-    from fnlkit.reproduce import published, running
+    from fnlkit.recipes import published, running
 
     if recipe is None:
         _list()
@@ -207,7 +207,7 @@ def _percent(mean, spread):
 
 def _must_exist(dataset, model, embeddings):
     """Refuse unknown names before the first command, so that --dry-run prints only commands that can run."""
-    from fnlkit.reproduce import checking
+    from fnlkit.recipes import checking
 
     if model:
         spec = parse(model, "--model")
@@ -223,8 +223,8 @@ def _must_exist(dataset, model, embeddings):
 
 def _list(paper=None):
     """Print the recipes, and the published tables with the numbers of rows and runs."""
-    from fnlkit.reproduce import published
-    from fnlkit.reproduce import recipe as recipes
+    from fnlkit.recipes import published
+    from fnlkit.recipes import recipe as recipes
 
     say = out_console()
     for name in [] if paper else recipes.names():

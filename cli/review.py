@@ -26,8 +26,8 @@ from fnlkit.cli.plumbing import (
 )
 
 if TYPE_CHECKING:
-    from fnlkit.review.reviews import Review
-    from fnlkit.review.suspects import Selection
+    from fnlkit.audits.reviews import Review
+    from fnlkit.audits.suspects import Selection
 
 
 GUARANTEE = (
@@ -91,7 +91,7 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
     Example:
       fnlkit review export judged.npz --client 3 --budget 100 --guarantee 0.2 -o review
     """
-    from fnlkit.review.suspects import client_of
+    from fnlkit.audits.suspects import client_of
 
     federation = Federation.read(file, TASKS)
     chosen = pipeline.export_review(federation, client, output, dataset=dataset, say=caution, **options)
@@ -124,7 +124,7 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     Example:
       fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
     """
-    from fnlkit.review.reviews import read_reviews
+    from fnlkit.audits.reviews import read_reviews
 
     for read in (file, table):
         keeps(read, sheet, "file", "--csv")
@@ -146,8 +146,8 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
 
 def describe_list(review: Review, federation: Federation, command: str = "fnlkit correct --list") -> Iterator[str]:
     """Yield lines about the list of a review with a guarantee."""
+    from fnlkit.audits.designs import statement, statement_on_groups
     from fnlkit.datasets.groups import count_groups
-    from fnlkit.review.designs import statement, statement_on_groups
 
     found = review.guarantee
     if found is None:

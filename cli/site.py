@@ -23,8 +23,8 @@ from fnlkit.cli.plumbing import (
     takes_file,
 )
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
-from fnlkit.deploy import answers
 from fnlkit.errors import InputError
+from fnlkit.sites import answers
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -72,7 +72,7 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     Example:
       fnlkit site check ours.csv --project from-coordinator
     """
-    from fnlkit.deploy import checking, gate_table, handover
+    from fnlkit.sites import checking, gate_table, handover
 
     site = handover.read_site(folder)
     found = checking.describe_data(data, site["agreed"])
@@ -125,7 +125,7 @@ def join(folder: str, data: str, leave_out: str) -> None:
     Example:
       fnlkit site join from-coordinator --data ours.csv
     """
-    from fnlkit.deploy import checking, handover, project
+    from fnlkit.sites import checking, handover, project
 
     site = handover.read_site(folder)
     checking.leaving_of(data, site["agreed"], leave_out, site["memory"])
@@ -185,8 +185,8 @@ def review(
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
-    from fnlkit.deploy import handover, labels
-    from fnlkit.review.reviews import read_reviews
+    from fnlkit.audits.reviews import read_reviews
+    from fnlkit.sites import handover, labels
 
     site = handover.locate_site(folder, name)
     source = os.path.abspath(data) if data else site["data"]
@@ -236,8 +236,8 @@ def _to_review(site, source, run, *, judge):
 
     With `judge`, the run's model judges the test samples first.
     """
-    from fnlkit.deploy import checking, held_out_labels, predicting
-    from fnlkit.deploy.agreement import load_for_display
+    from fnlkit.sites import checking, held_out_labels, predicting
+    from fnlkit.sites.agreement import load_for_display
 
     _, task = checking.read_agreed_task(site["agreed"])
     samples = load_for_display(source, task, leave_out=site["leave_out"], memory=site["memory"])
@@ -281,7 +281,7 @@ def summarize(
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn -o bonn-1.npz
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn --epsilon 1 -o bonn-1.npz
     """
-    from fnlkit.deploy import mail, mail_files
+    from fnlkit.sites import mail, mail_files
 
     if delta is not None and epsilon is None:
         raise InputError("--delta: is part of --epsilon; add --epsilon")
@@ -321,7 +321,7 @@ def judge(data: str, heads: str, folder: str, name: str, leave_out: str, scaled:
     Example:
       fnlkit site judge ours.csv heads.npz --project project/pyproject.toml --site bonn -o bonn-2.npz
     """
-    from fnlkit.deploy import mail, mail_files
+    from fnlkit.sites import mail, mail_files
 
     site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
     artifact, lines = mail.judge(site, heads)
@@ -345,7 +345,7 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     Example:
       fnlkit site predict run.pt ours.csv --project from-coordinator -o predictions.csv
     """
-    from fnlkit.deploy import handover, predicting
+    from fnlkit.sites import handover, predicting
 
     site = handover.read_site(folder)
     source = os.path.abspath(data) if data else site["data"]
@@ -374,7 +374,7 @@ def connect(folder: str) -> None:
     Example:
       fnlkit site connect --project from-coordinator
     """
-    from fnlkit.deploy import connection, handover
+    from fnlkit.sites import connection, handover
 
     site = handover.read_site(folder)
     connection.test(site["superlink"], os.path.join(site["folder"], "ca.crt"))
@@ -403,7 +403,7 @@ def log(folder: str, name: str, as_json: bool) -> None:
     Example:
       fnlkit site log --project from-coordinator
     """
-    from fnlkit.deploy import handover, leaving
+    from fnlkit.sites import handover, leaving
 
     path = os.path.join(handover.locate_site(folder, name)["memory"], "left.jsonl")
     lines = leaving.read_ledger(path)

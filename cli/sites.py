@@ -18,8 +18,8 @@ import click
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import _tables
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
-from fnlkit.deploy import connection
 from fnlkit.errors import InputError, WorkStopped
+from fnlkit.sites import connection
 
 _HERE = "here"
 # States in which a task writes no more.
@@ -96,7 +96,7 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
     Example:
       fnlkit sites admit project site-0.key.pub site-1.key.pub
     """
-    from fnlkit.deploy import checking, project
+    from fnlkit.sites import checking, project
 
     folder = _folder(folder)
     found = {os.path.basename(key).removesuffix(".key.pub"): project.fingerprint_of(key) for key in keys}
@@ -204,8 +204,8 @@ def _unwritten_reason(folder, status):
 
 def _valid(folder, config):
     """Raise InputError if the project file with the configuration of a task cannot be run."""
-    from fnlkit.deploy import scale, terms
-    from fnlkit.deploy.agreement import config_of
+    from fnlkit.sites import scale, terms
+    from fnlkit.sites.agreement import config_of
 
     path = folder / "pyproject.toml"
     try:
@@ -314,8 +314,8 @@ def remove(folder: str, names: tuple[str, ...]) -> None:
     Example:
       fnlkit sites remove project site-1
     """
-    from fnlkit.deploy import checking
-    from fnlkit.deploy.agreement import config_of
+    from fnlkit.sites import checking
+    from fnlkit.sites.agreement import config_of
 
     folder = _folder(folder)
     config, path = config_of(str(folder / "pyproject.toml")), folder / "coordinator" / "nodes.json"
@@ -350,7 +350,7 @@ def renew(folder: str) -> None:
     Example:
       fnlkit sites renew project
     """
-    from fnlkit.deploy import credentials, handover
+    from fnlkit.sites import credentials, handover
 
     folder = _folder(folder)
     place = folder / "coordinator"
@@ -377,8 +377,8 @@ def audit(paths: tuple[str, ...], html: str | None, output: str) -> None:
       fnlkit sites audit *-1.npz -o heads.npz
       fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
     """
-    from fnlkit.deploy import mail, mail_files
-    from fnlkit.review import report
+    from fnlkit.audits import report
+    from fnlkit.sites import mail, mail_files
 
     firsts, seconds, about = mail_files.read_all(paths)
     if not seconds:
@@ -507,7 +507,7 @@ def _display(value):
 
 def _sites(folder):
     """Return a row per site of the project, from the SuperLink's list and the files of the last task."""
-    from fnlkit.deploy.agreement import config_of
+    from fnlkit.sites.agreement import config_of
 
     config = config_of(str(folder / "pyproject.toml"))
     names, keys = json.loads(config["names"]), json.loads(config["keys"])

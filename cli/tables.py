@@ -114,7 +114,7 @@ def _form(federation):
 
 def of_task(facts: dict[str, Any]) -> list[Any]:
     """Return the results of an audit of labels that are no classes."""
-    from fnlkit.review.tasks import report
+    from fnlkit.audits.tasks import report
 
     table = Table(*report.COLUMNS)
     sites = report.sites_of(facts)

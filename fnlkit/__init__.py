@@ -1,7 +1,5 @@
 """Federated learning with noisy labels: composable commands, exact methods, compiled kernels."""
 
-import importlib
-
 from fnlkit._lazy import attach
 
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
@@ -24,6 +22,7 @@ _HOME = {
     "predict": "fnlkit.pipeline",
     "export": "fnlkit.pipeline",
     "load": "fnlkit.pipeline",
+    "reproduce": "fnlkit.recipes.running",
     "save": "fnlkit.pipeline",
     "Datalab": "fnlkit.datalab",
     "find_label_issues": "fnlkit.filter",
@@ -39,7 +38,7 @@ _HOME = {
     "flip_labels": "fnlkit.kernels",
     "randomized_response": "fnlkit.kernels",
 }
-__all__ = sorted([*_HOME, "reproduce"])
+__all__ = sorted(_HOME)
 
 # The same names for type checkers, which do not run `__getattr__`. This line is cheaper than an import of typing.
 TYPE_CHECKING = False
@@ -76,15 +75,10 @@ if TYPE_CHECKING:
     from fnlkit.pipeline import suspects as suspects
     from fnlkit.pipeline import train as train
     from fnlkit.rank import get_label_quality_scores as get_label_quality_scores
+    from fnlkit.recipes.running import reproduce as reproduce
 
 
-_load = attach(__name__, _HOME)
-
-
-def __getattr__(name):
-    if name == "reproduce":  # a package that is called
-        return importlib.import_module("fnlkit.reproduce")
-    return _load(name)
+__getattr__ = attach(__name__, _HOME)
 
 
 def __dir__():

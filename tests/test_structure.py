@@ -27,9 +27,9 @@ HOMES = {
     "numba": ("fnlkit/_kernels/",),
     "faiss": ("fnlkit/kernels/neighbors.py",),
     "torchvision": ("fnlkit/models/vision.py",),
-    "flwr": ("fnlkit/deploy/flower/api.py",),
-    "nvflare": ("fnlkit/deploy/nvflare.py",),
-    "ray": ("fnlkit/deploy/flower/",),
+    "flwr": ("fnlkit/sites/flower/api.py",),
+    "nvflare": ("fnlkit/sites/nvflare.py",),
+    "ray": ("fnlkit/sites/flower/",),
     "tensorboard": ("fnlkit/experiment/tracking.py",),
     "mlflow": ("fnlkit/experiment/tracking.py",),
     "wandb": ("fnlkit/experiment/tracking.py",),
@@ -143,7 +143,7 @@ def test_the_core_names_no_module_of_another_part_but_the_engine():
         for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"fnlkit\.\w+[.:\w]*$", node.value)
     }
-    assert {name for name in named if re.split("[.:]", name)[1] in others} == {"fnlkit.deploy.flower.engine:Flower"}
+    assert {name for name in named if re.split("[.:]", name)[1] in others} == {"fnlkit.sites.flower.engine:Flower"}
 
 
 def test_no_cycle_of_files():

@@ -67,7 +67,7 @@ class Client:
     reviewed : bool Tensor (n,) or None
         Samples with a label that a reviewer decided.  After each round their working label is reset to that label.
     last_review : (int64 Tensor (groups, 4), float64 Tensor (2,)) or None
-        Counts and terms of the last review with a guarantee; see fnlkit.review.designs.last_counts.
+        Counts and terms of the last review with a guarantee; see fnlkit.audits.designs.last_counts.
     parts : dict of Part
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str

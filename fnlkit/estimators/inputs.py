@@ -55,7 +55,7 @@ class EstimatorInputs:
         Data exchanged between clients and server so far.
     sends : dict of str to fnlkit.components.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
-    sites : fnlkit.deploy.remote.Remote or None
+    sites : fnlkit.sites.remote.Remote or None
         Real sites that hold the samples; `labels` and `positions` are then placeholders.
     checkpoints : fnlkit.estimators.checkpoints.Checkpoints or None
         Saved trainings, which a repeated audit continues.

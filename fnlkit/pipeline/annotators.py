@@ -31,7 +31,7 @@ class Agreed:
     annotators : list of str
     sites : list of dict
         An entry per site: site, samples, voted, shared, alpha, kappa, changed, votes, accuracies; see
-        `fnlkit.review.consensus.consensus`.
+        `fnlkit.audits.consensus.consensus`.
     """
 
     federation: Federation
@@ -101,8 +101,8 @@ def consensus(
     ------
     InputError
     """
-    from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes
-    from fnlkit.review.votes import read_votes, to_votes
+    from fnlkit.audits.consensus import consensus, consensus_of_rows, own_votes
+    from fnlkit.audits.votes import read_votes, to_votes
 
     federation = to_federation(federation)
     arrays = os.fspath(votes).lower().endswith((".npz", ".npy")) if is_path(votes) else not hasattr(votes, "columns")

@@ -77,11 +77,11 @@ class Audited:
             Number of suspicious images or sounds of each noisy site on the page. Samples at real sites are not shown.
         """
         if "labels_are" in self.facts:
-            from fnlkit.review.tasks.report import page as page_of_task
+            from fnlkit.audits.tasks.report import page as page_of_task
 
             page = page_of_task(self.facts, os.fspath(judged))
         else:
-            from fnlkit.review import report
+            from fnlkit.audits import report
 
             suspects = {}
             if self.dataset is not None:
@@ -144,8 +144,8 @@ def audit(federation: Labels, **options: Any) -> Audited:
     >>> len(found.facts["sites"])
     3
     """
-    from fnlkit.review import report
-    from fnlkit.review.audit import audit
+    from fnlkit.audits import report
+    from fnlkit.audits.audit import audit
 
     chosen = Auditing(**pick(Auditing, options))
     check_settings(options, "audit", [one.name for one in fields(Auditing)])
@@ -192,7 +192,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
 
 def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
     """Return the Audited of an audit from sums."""
-    from fnlkit.review import quick, report
+    from fnlkit.audits import quick, report
 
     found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
     facts = report.facts(found, federation, data, sends=quick.SENDS) | {"features": source, "probabilities": None}
@@ -223,8 +223,8 @@ def embed_for_audit(
     say : callable(str) or None
     progress : callable(done, total, what) or None
     """
+    from fnlkit.audits.audit import duration
     from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, find_pretrained, place_of, seconds_for
-    from fnlkit.review.audit import duration
 
     say = say or (lambda text: None)
     if backbone == "auto":
@@ -254,7 +254,7 @@ def embed_for_audit(
 
 def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source):
     """Return the Audited of labels that are no classes."""
-    from fnlkit.review.tasks import audit, report
+    from fnlkit.audits.tasks import audit, report
 
     sites, arrays, sent, traffic = audit.audit(federation, data, embeddings=vectors, folds=folds, seed=seed, say=say)
     record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, folds=folds)

@@ -15,11 +15,11 @@ import numpy as np
 from jinja2 import Environment
 
 from fnlkit.artifacts.shown import data_set, plain
+from fnlkit.audits.page import thumbnail
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
-from fnlkit.review.page import thumbnail
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run

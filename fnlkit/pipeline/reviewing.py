@@ -12,16 +12,16 @@ from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
+from fnlkit.audits import annotation_exports, decisions, page
+from fnlkit.audits.listing import list_labels
+from fnlkit.audits.plans import describe_achievable, plan
+from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
-from fnlkit.review import annotation_exports, decisions, page
-from fnlkit.review.listing import list_labels
-from fnlkit.review.plans import describe_achievable, plan
-from fnlkit.review.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 
 
 def suspects(federation: Labels, *, every: bool = False) -> Sheet:
@@ -43,7 +43,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     InputError
         If the federation has no result of an audit or of estimate-noise.
     """
-    from fnlkit.review.listing import suspects
+    from fnlkit.audits.listing import suspects
 
     return suspects(to_federation(federation, TASKS), every=every)
 
@@ -94,7 +94,7 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
     ------
     InputError
     """
-    from fnlkit.review.correct import correct, correct_listed
+    from fnlkit.audits.correct import correct, correct_listed
 
     if listed:
         record = provenance("correct", None, list=True, drop=drop)
@@ -157,7 +157,7 @@ def export_review(
 
     Returns
     -------
-    fnlkit.review.suspects.Selection
+    fnlkit.audits.suspects.Selection
 
     Raises
     ------

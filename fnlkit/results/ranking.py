@@ -13,7 +13,7 @@ def ranking(rows: list[dict[str, Any]], *, by: str = "late_mean") -> dict[str, A
     Parameters
     ----------
     rows : list of dict
-        From `fnlkit.reproduce.reproduce.rows`. A regime is left out of the ranks if a method did not run in it.
+        From `fnlkit.recipes.reproduce.rows`. A regime is left out of the ranks if a method did not run in it.
     by : str
         The number to rank by; larger is better.
 

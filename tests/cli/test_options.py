@@ -89,7 +89,7 @@ def test_an_option_of_a_run_needs_its_field_only(monkeypatch):
     )
     assert train("fed", client_pause=2) == 2 and str(inspect.signature(train)).count("client_pause: float | None = None") == 1
     assert "client_pause\n    Seconds" in train.__doc__
-    recipe = reload_with(monkeypatch, "fnlkit.reproduce.recipe", "fnlkit.experiment.options", "TrainOptions", More)
+    recipe = reload_with(monkeypatch, "fnlkit.recipes.recipe", "fnlkit.experiment.options", "TrainOptions", More)
     assert "client_pause" in recipe._TRAIN and "resume" not in recipe._TRAIN
 
 

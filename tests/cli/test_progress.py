@@ -11,7 +11,7 @@ from fnlkit import pipeline
 from fnlkit.cli import progress
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from fnlkit.reproduce import running
+from fnlkit.recipes import running
 from tests.commands import refuse, succeed, wait_until
 
 

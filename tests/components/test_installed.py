@@ -13,9 +13,9 @@ from fnlkit import pipeline
 from fnlkit.artifacts.run import Run
 from fnlkit.components import installed, registry
 from fnlkit.components.spec import FileText, MessageText, own_names, parse
-from fnlkit.deploy import terms
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
+from fnlkit.sites import terms
 from tests.commands import fnlkit
 
 PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")

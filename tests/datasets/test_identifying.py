@@ -176,7 +176,7 @@ def test_agreed_columns_of_a_real_site(tmp_path):
     """A column of an older project stays a feature; agreed dates are checked."""
     from fnlkit.datasets.columns import learn
     from fnlkit.datasets.manifest import open_manifest
-    from fnlkit.deploy.agreement import columns_of
+    from fnlkit.sites.agreement import columns_of
 
     path = table(tmp_path)
     found = open_manifest(str(path))

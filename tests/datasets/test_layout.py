@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from fnlkit import datasets, pipeline
+from fnlkit.audits.page import view
 from fnlkit.datasets import layout, local, manifest
 from fnlkit.errors import InputError
-from fnlkit.review.page import view
 
 SHAPES = [
     ((3, 32, 32), True), ((1, 28, 20), True), ((4, 32, 32), True), ((2, 20, 24), True), ((13, 64, 64), True), ((3, 4, 4), True),

@@ -11,8 +11,8 @@ from fnlkit.datasets.columns import learn
 from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
-from fnlkit.deploy.agreement import columns_of
 from fnlkit.errors import InputError
+from fnlkit.sites.agreement import columns_of
 from tests.commands import fnlkit
 
 NAN = float("nan")

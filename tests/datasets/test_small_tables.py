@@ -7,7 +7,7 @@ from scipy import stats
 from fnlkit.datasets import load
 from fnlkit.datasets.small_tables import SOURCES
 from fnlkit.errors import InputError
-from fnlkit.reproduce import recipe, reproduce
+from fnlkit.recipes import recipe, reproduce
 from tests.commands import succeed
 
 

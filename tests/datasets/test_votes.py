@@ -7,11 +7,11 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.consensus import consensus_of_rows
+from fnlkit.audits.report import describe_shared_samples
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.votes import by_vote, most_votes
 from fnlkit.errors import InputError
-from fnlkit.review.consensus import consensus_of_rows
-from fnlkit.review.report import describe_shared_samples
 from tests.commands import fnlkit, refuse, succeed
 
 VOTES = np.array([[0, 0, 1, -1], [1, -1, 1, -1], [2, 1, -1, -1], [-1, 0, 0, 2], [-1, -1, -1, 1], [0, 2, -1, -1]])

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from fnlkit.deploy.flower import simulation
-from fnlkit.deploy.flower.engine import Flower
+from fnlkit.sites.flower import simulation
+from fnlkit.sites.flower.engine import Flower
 
 
 class Here(simulation.Simulation):

@@ -20,9 +20,9 @@ import torch
 
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
-from fnlkit.deploy.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
+from fnlkit.sites.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
 from tests.commands import LIMIT, shell, wait_until
 from tests.engines.test_engines import agree, mlp
 from tests.engines.test_resume import finish
@@ -32,7 +32,7 @@ from tests.toy import toy
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy.flower import wire  # noqa: E402
+from fnlkit.sites.flower import wire  # noqa: E402
 from tests.engines.here import stay_here  # noqa: E402
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -233,7 +233,7 @@ def test_foreign_messages_are_refused():
 
 @pytest.mark.parametrize("number", [np.array([0, 1]), np.array([]), "0", None, 0.0, [0]])
 def test_an_answer_about_no_client_is_left_out(number):
-    from fnlkit.deploy.flower.visits import replies_to
+    from fnlkit.sites.flower.visits import replies_to
 
     assert replies_to({"replies": [[number, {"weights": torch.zeros(1)}]]}, {7: 0}) == {}
     assert replies_to({"replies": [[0, {"weights": torch.zeros(1)}]]}, {7: 0}).keys() == {7}

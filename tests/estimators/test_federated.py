@@ -9,6 +9,7 @@ import torch
 
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.audit import audit
 from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
@@ -19,7 +20,6 @@ from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
-from fnlkit.review.audit import audit
 from tests.commands import fnlkit, succeed
 
 WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}

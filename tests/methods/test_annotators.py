@@ -14,8 +14,6 @@ from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
-from fnlkit.deploy.allowed import may_be_named
-from fnlkit.deploy.terms import Task, deployable
 from fnlkit.errors import InputError
 from fnlkit.experiment.assembly import shared_samples
 from fnlkit.experiment.settings import Settings
@@ -23,6 +21,8 @@ from fnlkit.kernels import learning as kernels_learning
 from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
 from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, match_level, symmetric
+from fnlkit.sites.allowed import may_be_named
+from fnlkit.sites.terms import Task, deployable
 from tests.toy import CLASSES, FEATURES, toy, train
 
 

@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
     return place
 
 
-# Their examples need the folders of a coordinator; tests/deploy/test_site_commands.py runs these commands.
+# Their examples need the folders of a coordinator; tests/sites/test_site_commands.py runs these commands.
 ELSEWHERE = ("site", "sites")
 
 

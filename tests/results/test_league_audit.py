@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import league_audit
 from fnlkit.artifacts.federation import Federation
-from fnlkit.review.verdict import WRONG
+from fnlkit.audits.verdict import WRONG
 
 
 def test_scores_of_an_audit_by_hand(monkeypatch):

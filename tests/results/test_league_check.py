@@ -10,7 +10,7 @@ from benchmarks.league_cells import ROOT
 from benchmarks.league_real import CELLS, stored_league
 from fnlkit.cli import group
 from fnlkit.errors import InputError
-from fnlkit.reproduce import stored
+from fnlkit.recipes import stored
 from tests.commands import fnlkit
 
 REGIMES = stored_league().regimes

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import league_real
 from benchmarks.league_cells import League, split_complete, world_of
-from fnlkit.reproduce import recipe
+from fnlkit.recipes import recipe
 
 
 def cell(regime, method, *scores):

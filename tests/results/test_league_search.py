@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 from benchmarks import league_real, league_search
 from benchmarks.league_cells import read_lines
-from fnlkit.reproduce import checking, recipe, reproduce
-from fnlkit.reproduce.spaces import apply_configuration
+from fnlkit.recipes import checking, recipe, reproduce
+from fnlkit.recipes.spaces import apply_configuration
 
 PLAN = recipe.load_recipe("league-real")
 

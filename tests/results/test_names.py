@@ -9,7 +9,7 @@ from fnlkit.errors import InputError
 from fnlkit.results import names
 from fnlkit.results.plots import curves
 from tests.commands import fnlkit, refuse, succeed
-from tests.reproduce.test_reproduce import here as here  # noqa: PLC0414
+from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 
 RECIPE = """
 dataset = "digits"

@@ -9,9 +9,9 @@ import pytest
 
 import fnlkit
 from fnlkit.pipeline import report
+from tests.audits.test_page_in_a_browser import CHROMIUM, DRIVER, browser  # noqa: F401  (a fixture)
 from tests.commands import fnlkit as command
 from tests.commands import succeed
-from tests.review.test_page_in_a_browser import CHROMIUM, DRIVER, browser  # noqa: F401  (a fixture)
 
 HOSTILE = "<script>alert(1)</script>"
 

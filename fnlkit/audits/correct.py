@@ -1,0 +1,136 @@
+"""Correct labels automatically: relabel or drop samples with a high issue score, and record the changes."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnlkit.artifacts.records import to_json
+from fnlkit.audits.decisions import without_samples
+from fnlkit.audits.levels import differ
+from fnlkit.audits.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
+from fnlkit.audits.suspects import find_reviewed
+from fnlkit.components.parameters import Share, check_arguments
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import PREFIX
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
+@check_arguments
+def correct(
+    federation: "Federation", *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> "tuple[Federation, dict[str, Any]]":
+    """Return (federation, facts): relabel or drop flagged samples with a high issue score.
+
+    Labels that a person decided do not change.  ``received`` contains the original labels.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        As `estimate-noise` or `audit` writes it.
+    above : float in [0, 1]
+        Smallest issue score of a corrected sample.
+    drop : bool
+        Drop the samples instead of relabeling them.
+
+    Returns
+    -------
+    federation : Federation
+    facts : dict
+        flagged, changed, dropped, reviewed (numbers), per_client (N,) list; with `drop` also left_out, the positions of each
+        client's dropped samples.
+
+    Raises
+    ------
+    InputError
+        If there are no issue scores, or if a client would have no sample left.
+    """
+    missing = [name for name in ("issue_score", "flagged", "suggested_label") if PREFIX + name not in federation.extra]
+    if missing:
+        raise InputError("the federation has no noise estimate; pipe it through `fnlkit audit` or `estimate-noise`")
+    score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
+    flagged = np.asarray(federation.extra[f"{PREFIX}flagged"]).astype(bool)
+    held = np.zeros(len(federation.given), bool)
+    held[federation.client_indices] = True
+    wanted = held & flagged & (score >= above)
+    chosen = np.flatnonzero(wanted & ~find_reviewed(federation))
+    per_client = [int(np.isin(part, chosen).sum()) for part in federation.clients]
+    facts = {
+        "flagged": int((held & flagged).sum()),
+        "reviewed": int((wanted & find_reviewed(federation)).sum()),
+        "changed": 0 if drop else len(chosen),
+        "dropped": len(chosen) if drop else 0,
+        "per_client": per_client,
+    }
+    if drop:
+        facts["left_out"] = [part[np.isin(part, chosen)].tolist() for part in federation.clients]
+    return _apply(federation, np.zeros(0, np.int64) if drop else chosen, chosen if drop else np.zeros(0, np.int64),
+                  {"above": above, **facts}, provenance), facts  # fmt: skip
+
+
+def correct_listed(
+    federation: "Federation", *, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> "tuple[Federation, dict[str, Any]]":
+    """Return (federation, facts): relabel or drop exactly the labels of the lists with a guarantee.
+
+    The guarantee is about the given labels: most of the listed labels are wrong.  It does not state that a suggested label is
+    right. Samples without a suggestion of another label are dropped.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        After `review import` of a review with a guarantee.
+    drop : bool
+        Drop all samples of the lists.
+
+    Returns
+    -------
+    federation : Federation
+    facts : dict
+        flagged (labels in the lists), changed, dropped, reviewed (labels decided by people since), per_client, left_out, and
+        lists: q, confidence, labels, reviews, sha256 and date of each list.
+
+    Raises
+    ------
+    InputError
+        If there is no list, or if a client would have no sample left.
+    """
+    done = {one.sha256 for one in read_applied_lists(federation)}
+    lists = [
+        AppliedList(
+            one.guarantee.q, one.guarantee.confidence, one.guarantee.reviews, one.guarantee.listed, one.sha256, one.when
+        )
+        for one in read_guaranteed_reviews(federation)
+        if one.guarantee and one.guarantee.listed and one.sha256 not in done
+    ]
+    if not lists:
+        raise InputError(
+            "the federation has no list to apply; `fnlkit.export_review(guarantee=0.2)` and `fnlkit.import_review()` make one"
+        )
+    suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
+    listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)
+    chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]
+    other = differ(suggested[chosen], np.asarray(federation.given)[chosen]) & (not drop)
+    dropped = chosen[~other]
+    facts = {
+        "flagged": len(listed),
+        "reviewed": int(find_reviewed(federation)[listed].sum()),
+        "changed": int(other.sum()),
+        "dropped": len(dropped),
+        "per_client": [int(np.isin(part, chosen).sum()) for part in federation.clients],
+        "left_out": [part[np.isin(part, dropped)].tolist() for part in federation.clients],
+        "lists": to_json(lists),
+    }
+    return _apply(federation, chosen[other], dropped, facts, provenance), facts
+
+
+def _apply(federation, relabeled, dropped, record, provenance):
+    """Return the federation with suggested labels at `relabeled`, without `dropped`, and with a record of the correction."""
+    meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), record]}
+    if provenance is not None:
+        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    given, extra = np.array(federation.given), {"received": np.array(federation.given), **federation.extra}
+    given[relabeled] = np.asarray(federation.extra[f"{PREFIX}suggested_label"])[relabeled]
+    return without_samples(replace(federation, given=given, extra=extra, meta=meta), dropped)

@@ -1,0 +1,298 @@
+"""Plan of a review with a guarantee, fixed before the first decision, and the list that follows from the decisions."""
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
+from fnlkit.audits.records import ReviewCounts
+from fnlkit.audits.reviews import GROUPS, Guarantee, ListTerms, read_guaranteed_reviews
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import PREFIX
+
+# Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
+# projects of benchmarks/guarantee.py.
+MULTIPLE, MOST = 10, 0.5
+# Smallest number of candidates of a group of a real site: the count of a single candidate would be its label.
+LEAST = 5
+_FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
+
+
+@dataclass(frozen=True)
+class Design:
+    """Plan of a review, which the table of decisions contains as text in the column `design`.
+
+    Attributes
+    ----------
+    q : float
+        Largest share of right labels in the list.
+    candidates : int
+        Number of samples with the highest scores, from which the list is made.
+    reviews : int
+        Number of candidates to review, drawn at random.
+    random : int
+        Number of other samples to review, drawn at random.
+    confidence : float or None
+        As in fnlkit.audits.guarantees.find_guaranteed_list.
+    errors : float
+        As in fnlkit.audits.guarantees.find_guaranteed_list.
+    given : int or None
+        Class of the candidates; None: all classes.
+    check : str
+        Digest of the candidates in their order.
+    """
+
+    q: float
+    candidates: int
+    reviews: int
+    random: int
+    confidence: float | None = None
+    errors: float = 0.0
+    given: int | None = None
+    check: str = ""
+
+    def text(self) -> str:
+        """Return the plan as text, which `read` reads."""
+        values = {name: getattr(self, name) for name in _FIELDS}
+        return " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+
+    @classmethod
+    def read(cls, text: str, source: str) -> "Design":
+        """Return the plan in a text.
+
+        Raises
+        ------
+        InputError
+            If the text is not a plan.
+        """
+        try:
+            values = dict(part.split("=") for part in text.split())
+            kinds = {"q": float, "confidence": float, "errors": float, "check": str}
+            out = cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
+        except (TypeError, ValueError):
+            raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again") from None
+        whole = 0 <= out.reviews <= out.candidates and out.random >= 0
+        if not (whole and 0 < out.q < 1 and 0 <= out.errors < 1 and (out.confidence is None or 0 < out.confidence < 1)):
+            raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again")
+        return out
+
+    def bounds(self) -> np.ndarray:
+        """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix by its number of reviewed right labels."""
+        if self.confidence is not None:
+            return right_with_confidence(self.candidates, self.reviews, 1 - self.confidence).astype(float)
+        return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
+
+
+def rank_samples(federation: Federation, client: int, given: int | None = None) -> np.ndarray:
+    """Return the samples of a client, or of a class of this client, from which a list can be made, highest issue scores first.
+
+    Reviewed samples, samples of earlier lists and held-out samples are omitted.
+    """
+    held = np.asarray(federation.clients[client])
+    done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
+    for record in read_guaranteed_reviews(federation):
+        if record.guarantee:
+            done[record.guarantee.listed] = True
+    held = held[~done[held]]
+    held = held if given is None else held[np.asarray(federation.given)[held] == given]
+    return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
+
+
+def plan_design(
+    federation: Federation,
+    client: int,
+    reviews: int,
+    *,
+    q: float,
+    candidates: int | None = None,
+    confidence: float | None = None,
+    errors: float = 0.0,
+    random: int = 0,
+    given: int | None = None,
+) -> tuple[Design, np.ndarray]:
+    """Return (Design, positions of the candidates in the order of the scores).
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    client : int
+    reviews : int
+    q : float
+    candidates : int, optional
+        Default: 10 times `reviews`, or the estimated number of wrong labels if it is larger; at most half of the samples.
+    confidence, errors
+        As in `Design`.
+    random : int
+    given : int, optional
+        As in `Design`.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    if not (isinstance(q, (int, float)) and 0 < q < 1):
+        raise InputError(f"`guarantee` {q}: expected a share between 0 and 1, such as 0.2")
+    if confidence is not None and not 0 < confidence < 1:
+        raise InputError(f"`confidence` {confidence}: expected a probability between 0 and 1, such as 0.95")
+    if not 0 <= errors < 1:
+        raise InputError(f"`reviewer_errors` {errors}: expected a rate from 0 to below 1, such as 0.05")
+    if errors and confidence is not None:
+        raise InputError("`reviewer_errors`: is for a guarantee on average; omit `confidence`")
+    order = rank_samples(federation, client, given)
+    if candidates is None:
+        levels = federation.extra.get(f"{PREFIX}client_level")
+        level = 0.0 if levels is None else float(np.nan_to_num(levels[client]))
+        candidates = min(max(MULTIPLE * reviews, round(level * len(order))), math.ceil(MOST * len(order)))
+    candidates = min(max(candidates, reviews), len(order))
+    top = order[:candidates]
+    design = Design(float(q), len(top), min(reviews, len(top)), int(random), confidence, float(errors), given)
+    return replace(design, check=_check(top)), top
+
+
+def _check(positions):
+    return hashlib.sha256(np.asarray(positions, np.int64).tobytes()).hexdigest()[:12]
+
+
+def candidates_of(federation: Federation, client: int, design: Design, source: str) -> np.ndarray:
+    """Return the positions of the candidates of a plan.
+
+    Raises
+    ------
+    InputError
+        If the scores differ from the scores of the export.
+    """
+    top = rank_samples(federation, client, design.given)[: design.candidates]
+    if _check(top) != design.check:
+        raise InputError(f"{source}: the scores are not those of the export; import into the same file, or export again")
+    return top
+
+
+def make_guarantee(
+    federation: Federation, client: int, design: Design, top: np.ndarray, drawn: np.ndarray, wrong: np.ndarray
+) -> Guarantee:
+    """Return the list of wrong labels of a review with a guarantee.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    client : int
+    design : Design
+    top : int (K,)
+        Candidates in the order of their scores.
+    drawn : int (b,)
+        Positions of the reviewed candidates.
+    wrong : int (w,)
+        Positions of reviewed samples whose label is wrong. Reviewed candidates without a decision count as right.
+    """
+    reviewed = np.isin(top, drawn)
+    groups = federation.given[top] if federation.task in PLAIN else None
+    how: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
+    found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
+    listed = top[found.listed]
+    before = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
+    this = ListTerms(len(listed), design.q, design.confidence)
+    return Guarantee(
+        q=design.q,
+        confidence=design.confidence,
+        reviewer_errors=design.errors,
+        given=design.given,
+        candidates=len(top),
+        reviews=int(reviewed.sum()),
+        wrong=int((reviewed & np.isin(top, wrong)).sum()),
+        right_at_most=found.right_at_most,
+        listed=listed.tolist(),
+        groups=_groups(found, reviewed, np.isin(top, wrong)),
+        together=_together([*(ListTerms(len(one.listed), one.q, one.confidence) for one in before if one), this]),
+    )
+
+
+def _groups(found, reviewed, wrong):
+    """Return counts [GROUPS][4] of reviewed right, reviewed wrong, listed and other candidates, by their place in the list."""
+    kinds = np.stack([reviewed & ~wrong, reviewed & wrong, found.listed, ~reviewed & ~found.listed], 1)
+    return [kinds[part].sum(0).tolist() for part in np.array_split(found.order, GROUPS)]
+
+
+def last_counts(federation: Federation, client: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (counts (GROUPS, 4), terms (2,)) of a client's last review with a guarantee, zeros if there is none.
+
+    The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
+    `LEAST` candidates; the last rows are then zero.
+    """
+    lists = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client and one.guarantee]
+    if not lists:
+        return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
+    last = lists[-1]
+    return _merge(np.array(last.groups, np.int64)), np.array([last.q, last.confidence or 0.0])
+
+
+def _merge(counts):
+    """Return counts (GROUPS, 4) with neighboring rows added until each has `LEAST` candidates; zeros if there are fewer."""
+    out = np.zeros_like(counts)
+    place = 0
+    for row in counts:
+        if out[place].sum() >= LEAST:
+            place += 1
+        out[place] += row
+    if 0 < out[place].sum() < LEAST:  # the last row
+        if place:
+            out[place - 1] += out[place]
+        out[place] = 0
+    return out
+
+
+def summary(counts: np.ndarray, terms: np.ndarray) -> ReviewCounts | None:
+    """Return the counts and terms of `last_counts` as a record, or None if there was no review."""
+    if not counts.sum():
+        return None
+    right, wrong, listed, _ = counts.sum(0).tolist()
+    q, confidence = terms.tolist()
+    return ReviewCounts(q, confidence or None, int(counts.sum()), right + wrong, wrong, listed, counts.tolist())
+
+
+def _together(lists):
+    """Return the ListTerms of several lists of a client together: the errors of the single lists add up."""
+    sure = [one.confidence for one in lists if one.confidence is not None]
+    labels = sum(one.labels for one in lists)
+    if len(sure) == len(lists):
+        return ListTerms(labels, max(one.q for one in lists), max(0.0, 1 - sum(1 - c for c in sure)))
+    return ListTerms(labels, min(1.0, sum(one.q for one in lists)), None)
+
+
+def statement(labels: int, q: float, confidence: float | None) -> str:
+    """Return the guarantee of a list as a sentence.
+
+    Parameters
+    ----------
+    labels : int
+        Number of listed labels.
+    q : float
+        Largest share of right labels.
+    confidence : float or None
+        Probability of the guarantee. None: it holds on average.
+    """
+    how = "on average" if confidence is None else f"with a probability of {100 * confidence:g} %"
+    return f"{labels:,} labels, of which {how} at most {100 * q:g} % are right"
+
+
+def statement_on_groups(labels: int, groups: int, q: float, confidence: float | None) -> str:
+    """Return what the guarantee of a list means for the groups of its labels, such as patients, as a sentence.
+
+    The guarantee holds for labels, whatever the labels of a group have in common, because only the draw of the reviews is
+    random.  A list with at most a number of right labels has at most as many groups with a right label.
+
+    Parameters
+    ----------
+    labels, groups : int
+        Number of listed labels, and of groups to which they belong.
+    q, confidence
+        As for `statement`.
+    """
+    most, how = int(q * labels + 1e-9), "on average" if confidence is None else f"with a probability of {100 * confidence:g} %"
+    if most >= groups:
+        return f"they belong to {groups:,} groups, each of which can have a right label in the list"
+    return f"they belong to {groups:,} groups, of which {how} at most {most:,} have a right label in the list"

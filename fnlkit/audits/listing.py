@@ -1,0 +1,186 @@
+"""Tables of a federation's samples for people: all suspects, and the labels after cleaning."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fnlkit.artifacts.sheets import Sheet
+from fnlkit.audits.reviews import read_applied_lists, read_reviews
+from fnlkit.audits.suspects import find_reviewed
+from fnlkit.datasets.targets import words
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import PREFIX
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
+def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
+    """Return a Sheet of all flagged samples of all sites, highest issue score first.
+
+    Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
+    right, if the estimate has one), held_out, reviewed; with `every` also flagged, and the scores of tasks that have them.
+    Ordinal classes have a column distance, the number of levels between both labels; after an audit of classes there is a
+    column detectors (names of the detectors that flag the sample).
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    every : bool
+        List all samples, not the flagged ones only.
+
+    Raises
+    ------
+    InputError
+        If the federation has no estimate.
+    """
+    arrays = [federation.extra.get(PREFIX + name) for name in ("issue_score", "flagged", "suggested_label")]
+    if any(values is None for values in arrays):
+        raise InputError("the federation has no noise estimate; pipe it through `fnlkit audit` or `estimate-noise`")
+    score, flagged, suggested = map(np.asarray, arrays)
+    owner = _owners(federation)
+    flagged = flagged.astype(bool)
+    found = np.flatnonzero((owner >= 0) & (flagged | every))
+    found = found[np.argsort(-score[found], kind="stable")]
+    head, cells = _identify_samples(federation, found, owner)
+    held_out, seen = _find_held_out(federation), find_reviewed(federation)
+    sure = federation.extra.get(f"{PREFIX}confidence")
+    given, better = (_words(federation, labels[found]) for labels in (federation.given, suggested))
+    rows = []
+    for cell, i, label, suggestion in zip(cells, found.tolist(), given, better, strict=True):
+        stated = [] if sure is None else [float(sure[i])]
+        rows.append([*cell, label, suggestion, float(score[i]), *stated, bool(held_out[i]), bool(seen[i])])
+    last = _more(federation, found, flagged, suggested, every)
+    rows = [[*row, *(values[k] for values in last.values())] for k, row in enumerate(rows)]
+    stated = [] if sure is None else ["confidence"]
+    return Sheet([*head, "given", "suggested", "score", *stated, "held_out", "reviewed", *last], rows)
+
+
+def _more(federation, found, flagged, suggested, every):
+    """Return the last columns of `suspects`: {name: values of the samples `found`}."""
+    extra, out = federation.extra, {}
+    if every:
+        out["flagged"] = flagged[found].astype(bool).tolist()
+        # Other scores of the task, next to the issue score: cleanlab's quality, and residuals by MAD.
+        out |= {
+            name: extra[PREFIX + name][found].tolist()
+            for name in ("quality", "robust", "sentence_quality")
+            if PREFIX + name in extra
+        }
+    if federation.task == "ordinal":  # levels between the given and the suggested label
+        out["distance"] = np.abs(suggested[found].astype(int) - federation.given[found].astype(int)).tolist()
+    start = f"{PREFIX}by_"
+    by = {name.removeprefix(start): flags[found] for name, flags in extra.items() if name.startswith(start)}
+    if by:
+        out["detectors"] = [" ".join(name for name, flags in by.items() if flags[k]) for k in range(len(found))]
+    return out
+
+
+def list_labels(federation: "Federation") -> Sheet:
+    """Return a Sheet of all samples of all sites with their received and current labels.
+
+    Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
+    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review,
+    a list with guarantee and review, the votes of annotators, or the issue score of a correction.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+
+    Raises
+    ------
+    InputError
+        If a record of the file names samples or clients that are not in the federation.
+    """
+    owner, left = _owners(federation), np.zeros(len(federation.given), bool)
+    for position, client in _find_left_out(federation):
+        if owner[position] < 0:
+            owner[position], left[position] = client, True
+    held = np.flatnonzero(owner >= 0)
+    held = held[np.argsort(owner[held], kind="stable")]
+    head, cells = _identify_samples(federation, held, owner)
+    held_out, seen = _find_held_out(federation), find_reviewed(federation)
+    received, decided = (
+        np.asarray(federation.extra.get("received", federation.given)),
+        _find_listed(federation) | _find_decisions(federation),
+    )
+    before, now, rows = _words(federation, received[held]), _words(federation, federation.given[held]), []
+    for cell, i, was, word in zip(cells, held.tolist(), before, now, strict=True):
+        action = "left out" if left[i] else "changed" if was != word else "kept"
+        reason = _reason(federation, i, decided, left[i]) if action != "kept" else None
+        rows.append([*cell, was, None if left[i] else word, action, reason, bool(held_out[i]), bool(seen[i])])
+    return Sheet([*head, "received", "label", "action", "reason", "held_out", "reviewed"], rows)
+
+
+def _find_decisions(federation):
+    """Return {position: reviewer and date} of the samples whose label a review changed or that it left out."""
+    out = {}
+    for one in read_reviews(federation):
+        words = " ".join(str(part) for part in (one.who, one.when) if part)
+        positions = [*(row[0] for row in one.changed if row), *one.dropped]
+        out |= dict.fromkeys(positions, f"review ({words})" if words else "review")
+    return out
+
+
+def _find_listed(federation):
+    """Return {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
+    out = {}
+    for number, one in enumerate(read_applied_lists(federation), 1):
+        sure = "on average" if one.confidence is None else f"with probability {one.confidence:g}"
+        text = f"list {number} of {len(one.listed)} labels, at most {one.q:g} right {sure}"
+        text += f" (review of {one.when}, {one.reviews} decisions, {one.sha256[:12]})"
+        out |= dict.fromkeys(one.listed, text)
+    return out
+
+
+def _reason(federation, position, decided, left):
+    """Return the reason why a label was changed or a sample left out, or None if it is not recorded."""
+    if position in decided:
+        return decided[position]
+    score, suggested = (federation.extra.get(PREFIX + name) for name in ("issue_score", "suggested_label"))
+    corrected = federation.meta.get("corrections") and score is not None and suggested is not None
+    if corrected and (left or np.array_equal(suggested[position], federation.given[position])):
+        return f"issue score {float(score[position]):.3f}"
+    return "votes" if federation.meta.get("consensus") else None
+
+
+def _owners(federation):
+    """Return the client of each sample of the training set (n,), held-out samples included; -1 if it has none."""
+    whole, owner = federation.whole(), np.full(len(federation.given), -1)
+    owner[whole.client_indices] = np.repeat(np.arange(len(whole)), np.diff(whole.client_offsets))
+    return owner
+
+
+def _find_held_out(federation):
+    return np.asarray(federation.extra.get("holdout_client", np.full(len(federation.given), -1))) >= 0
+
+
+def _identify_samples(federation, positions, owner):
+    """Return (columns, cells of each position) that identify a sample and its site."""
+    places, names = federation.extra.get("sample_path"), federation.names
+    cells = [
+        [sample, *([] if places is None else [str(places[i])]), names[owner[i]]]
+        for sample, i in zip(federation.ids_of(positions), positions.tolist(), strict=True)
+    ]
+    return ["sample", *([] if places is None else ["path"]), "site"], cells
+
+
+def _words(federation, labels):
+    return words(federation.task, federation.meta.get("class_names") or list(map(str, range(federation.classes))), labels)
+
+
+def _find_left_out(federation):
+    """Yield (position, client) of samples that reviews and corrections left out."""
+    for one in read_reviews(federation):
+        yield from ((position, one.client) for position in one.dropped)
+    for record in federation.meta.get("corrections", []):
+        parts = record.get("left_out", [])
+        for client, positions in enumerate(parts if isinstance(parts, list) else [parts]):
+            yield from _check(federation, positions, client)
+
+
+def _check(federation, positions, client):
+    right = isinstance(positions, list) and all(type(i) is int and 0 <= i < len(federation.given) for i in positions)
+    if not right or (positions and not (type(client) is int and 0 <= client < len(federation))):
+        raise InputError("`corrections` name samples or clients that are not in the federation; make the file again")
+    return [(position, client) for position in positions]

@@ -1,0 +1,316 @@
+"""Audit reports: plain values for JSON and an HTML page."""
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment
+
+from fnlkit.artifacts.records import from_json, to_json
+from fnlkit.artifacts.shown import data_set, plain
+from fnlkit.audits import crowd
+from fnlkit.audits.audit import ASSUMPTIONS, Audit
+from fnlkit.audits.page import view
+from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.results import AGREEING
+from fnlkit.audits.site import SENDS
+from fnlkit.audits.tasks.records import LabelAudit, TaskSite
+from fnlkit.audits.verdict import UNKNOWN
+from fnlkit.audits.wording import COMPARED
+from fnlkit.estimators.federated import describe_traffic
+from fnlkit.estimators.judgment import PREFIX
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Traffic
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.components.declarations import Sent
+    from fnlkit.datasets.dataset import Dataset
+
+
+# A class with more than this share of a site's samples is reported.
+LARGE = 0.5
+# Classes in the small table of a site.
+MOST_CLASSES = 10
+RANGE = (
+    "Range: interval of the share of wrong labels, compared with the other sites, if the site had "
+    "drawn other samples. It allows for as many mistakes of the model as the cleanest site may show. If mistakes of the "
+    "model cannot be told from wrong labels, the range contains both "
+    "and no estimate is shown."
+)
+
+BASIS = (
+    "Estimated: all shares of wrong labels, ranges and confusions here are right only if the assumptions below hold. "
+    "Guaranteed, whatever the noise depends on: a list of wrong labels and ranges from a review whose samples were drawn at "
+    "random (fnlkit review export --guarantee 0.2)."
+)
+
+
+def facts(
+    audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS | crowd.SENDS
+) -> dict[str, Any]:
+    """Return the results of an audit as plain values for JSON.
+
+    Parameters
+    ----------
+    audit : fnlkit.audits.audit.Audit
+    federation : fnlkit.artifacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset
+    sends : dict of str to Sent
+        Declared replies.
+    """
+    classes = list(map(str, dataset.class_names))
+    return facts_of(
+        audit.sites, federation.dataset, classes, audit.traffic, sends, describe_shared_samples(federation), audit.notes
+    )
+
+
+def facts_of(
+    sites: list[SiteAudit],
+    dataset: str,
+    classes: list[str],
+    traffic: "Traffic",
+    sends: "dict[str, Sent]",
+    more: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the results of an audit as plain values for JSON.
+
+    Parameters
+    ----------
+    sites : list of SiteAudit
+    dataset : str
+        Name of the data set.
+    classes : list of str
+    traffic : fnlkit.artifacts.exchange.Traffic
+    sends : dict of str to Sent
+        Declared replies.
+    more, notes : sequence of str
+        Further assumptions, and notes.
+    """
+    return {
+        "compared": COMPARED,
+        "dataset": dataset,
+        "name": data_set(dataset),
+        "samples": sum(row.samples for row in sites),
+        "classes": classes,
+        "sites": [to_json(row) | {"basis": "assumptions"} for row in sites],
+        "sent": describe_traffic(traffic, sends),
+        "assumptions": [*ASSUMPTIONS, *more],
+        "range": RANGE,
+        "basis": BASIS,
+        "notes": list(notes),
+        "look": look(sites),
+        "words": sentence(sites),
+    }
+
+
+def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
+    """Return the sites of the results of an audit.
+
+    Raises
+    ------
+    InputError
+        If an entry is missing or has another type.
+    """
+    return [from_json(SiteAudit, row, f"site {k}") for k, row in enumerate(facts["sites"])]
+
+
+def needs_a_look(row: SiteAudit) -> bool:
+    """Return whether a site has a finding other than the agreement of its labels with the models."""
+    return row.finding not in AGREEING or row.inputs.differ or bool(row.only_here)
+
+
+def describe_shared_samples(federation: "Federation") -> list[Any]:
+    """Return a list with one sentence if clients share samples, otherwise an empty list."""
+    number, samples = crowd.count_shared(federation)
+    if not number:
+        return []
+    return [
+        f"{number:,} of {samples:,} samples belong to several clients, so that clients are not independent: each label is "
+        "judged by labels of other samples, but levels can be too low where annotators agree on wrong labels of similar "
+        "samples, and p-values count these samples several times; upper ends count every contradicted label as wrong"
+    ]
+
+
+def look(sites: list[SiteAudit]) -> str:
+    """Return a sentence with the number of sites that need a look, compared with the other sites."""
+    odd = sum(map(needs_a_look, sites))
+    if not odd:
+        return "Compared with the other sites, no site differs."
+    return f"Compared with the other sites, {odd} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
+
+
+def following(sites: Sequence[SiteAudit | TaskSite], judged: str) -> list[str]:
+    """Return the commands to run next: a review of each noisy site, or training if there is none.
+
+    Parameters
+    ----------
+    sites : list of SiteAudit
+    judged : str
+        The file with the judgment. "" if the sites keep it.
+    """
+    noisy = [row.site for row in sites if row.noisier]
+    if not judged:
+        return [f"fnlkit site review DATA --project PATH  # at {name}" for name in noisy]
+    file = shlex.quote(judged)
+    if not noisy:
+        return [f"fnlkit train {file} -o run.pt"]
+    folders = [f"review-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}" for name in noisy]
+    return [
+        f"fnlkit review export {file} --client {shlex.quote(name)} -o {shlex.quote(folder)}"
+        for name, folder in zip(noisy, folders, strict=True)
+    ]
+
+
+def sentence(sites: list[SiteAudit]) -> str:
+    """Return the audit in a few sentences; the first sentence states the reference of the comparison."""
+    noisy = [row for row in sites if row.noisier]
+    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
+    out = [COMPARED, f"Noisier than the others by more than chance: {named}." if noisy else
+           "No site is noisier than the others by more than chance."]  # fmt: skip
+    for text, holds in (
+        ("Inputs differ", lambda row: row.inputs.differ),
+        ("Classes differ", lambda row: row.shares_differ or row.only_here),
+        ("Labels cannot be judged", lambda row: row.finding == UNKNOWN),
+    ):
+        found = [row.site for row in sites if holds(row)]
+        out += [f"{text}: {', '.join(found)}."] if found else []
+    return " ".join(out)
+
+
+def level(row: SiteAudit | TaskSite | LabelAudit) -> str:
+    """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
+    return "-" if row.level is None else f"{100 * row.level:.1f} %"
+
+
+def ends(row: SiteAudit) -> str:
+    """Return the range of the share of wrong labels as text; a dash if no model judges."""
+    if row.judge is None:
+        return "-"
+    span = f"{100 * row.low:.1f} to {100 * row.high:.1f} %"
+    return span if row.judge == "others" else f"{span} (own model)"
+
+
+def skill(row: SiteAudit) -> str:
+    """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
+    return "; ".join(
+        f"{name} {one.kappa:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in row.skill.items()
+    )  # fmt: skip
+
+
+def describe_confusions(row: SiteAudit) -> str:
+    """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
+    # Results of older versions have no mark.
+    shown = [c for c in row.confused if (row.finding not in AGREEING if c.supported is None else c.supported)]
+    return "; ".join(f"{c.true} given as {c.given} {100 * c.share:.0f} %" for c in shown) or "-"
+
+
+def chance(p: float | None) -> str:
+    """Return a p-value as text: ``0.012``, ``< 0.001``, or a dash for None."""
+    if p is None:
+        return "-"
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def odd(row: SiteAudit) -> str:
+    """Return the further findings about a site's data as text."""
+    found = [f"{number} {word}" for number, word in (
+        (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
+        (row.unlabeled, "without a label"),
+    ) if number]  # fmt: skip
+    found += [f"{number} also at {other}" for other, number in row.shared.items()]
+    found += [f"{number} nearly also at {other}" for other, number in row.near_shared.items()]
+    if row.balance > LARGE:
+        found.append(f"{100 * row.balance:.0f} % are {row.largest}")
+    found += [f"fewer than 5 of {name}, left out" for name in (row.withheld or [])[:3]]
+    found += [f"no {name}" for name in row.missing[:3]]
+    if len(row.missing) > 3:
+        found.append(f"{len(row.missing) - 3} more classes missing")
+    return "; ".join(found) or "-"
+
+
+def matrix(row: SiteAudit, classes: list[str]) -> dict[str, Any] | None:
+    """Return the confusions of a site as {"names": classes, "rows": shares of the true class}, or None if no model judged.
+
+    Of many classes, those with the most confusions are taken.
+
+    Parameters
+    ----------
+    row : SiteAudit
+    classes : list of str
+    """
+    if row.matrix is None:
+        return None
+    counts = np.asarray(row.matrix)
+    off = counts * ~np.eye(len(counts), dtype=bool)
+    taken = np.sort(np.argsort(-(off.sum(0) + off.sum(1)), kind="stable")[:MOST_CLASSES])
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1e-9)
+    return {"names": [classes[c] for c in taken], "rows": shares[np.ix_(taken, taken)].tolist()}
+
+
+def detectors(row: SiteAudit) -> str:
+    """Return how many samples each detector flags at a site, and on how many of them they agree, as text."""
+    if len(row.detectors) < 2:
+        return ""
+    half = len(row.detectors) // 2 + 1
+    each = ", ".join(f"{name} {number}" for name, number in row.detectors.items())
+    return f"Flagged by {each}; {sum(row.agreed[half:])} samples by at least {half} of {len(row.detectors)} detectors."
+
+
+def first_suspects(
+    federation: "Federation", dataset: "Dataset", sites: list[SiteAudit], most: int = 6
+) -> dict[str, list[dict[str, Any]]]:
+    """Return {site: views of the flagged samples with the highest scores} of the noisy sites.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        The judged federation.
+    dataset : fnlkit.datasets.Dataset
+        Images or waves; other samples have no picture.
+    sites : list of SiteAudit
+    most : int
+        Samples per site.
+    """
+    if dataset.kind == "vector":
+        return {}
+    score, flagged, guess = (np.asarray(federation.extra[PREFIX + n]) for n in ("issue_score", "flagged", "suggested_label"))
+    names, whole, out = list(map(str, dataset.class_names)), federation.whole().clients, {}
+    for row in sites:
+        held = np.asarray(whole[row.client])
+        held = held[flagged[held]]
+        chosen = held[np.argsort(-score[held], kind="stable")][:most] if row.noisier else []
+        labels = [{"given": names[federation.given[i]], "suggested": names[guess[i]]} for i in chosen]
+        out[row.site] = [view(dataset, i) | one for i, one in zip(chosen, labels, strict=True)]
+    return {site: views for site, views in out.items() if views}
+
+
+def page(facts: dict[str, Any], judged: str = "judged.npz", suspects: dict[str, Any] | None = None) -> str:
+    """Return the audit as one HTML page that needs no network; all text from files is escaped.
+
+    Parameters
+    ----------
+    facts : dict
+        From `facts`.
+    judged : str
+        The file with the judgment, which the next command reads. "" if the sites keep it.
+    suspects : dict, optional
+        From `first_suspects`.
+    """
+    text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+    sites = sites_of(facts)
+    more = {"sites": sites, "next": list(map(plain, following(sites, judged)))}
+    top = max(0.1, math.ceil(10 * max(row.high for row in sites)) / 10)
+    sent = sum(row["bytes"] for row in facts["sent"].values())
+    attention = [row for row in sites if needs_a_look(row)]
+    others = [row for row in sites if not needs_a_look(row)]
+    parts = {"suspects": suspects or {}, "attention": attention, "others": others, "most": MOST_CLASSES}
+    parts |= {"matrix": partial(matrix, classes=facts["classes"]), "detectors": detectors}
+    parts |= {"odd": odd, "chance": chance, "level": level, "ends": ends, "skill": skill}
+    return template.render(facts=facts | more, top=top, sent=sent, confused=describe_confusions, **parts)

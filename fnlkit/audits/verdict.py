@@ -1,0 +1,273 @@
+"""Decide what an audit reports for each site: wrong labels, labels that agree, or labels that cannot be judged.
+
+Wrong labels are reported only if the models of the other sites have skill and the inputs of the site agree with those of
+the others, or if a cross-validated model of the site itself is certain and still contradicts the labels.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.shifts import DIFFERENT
+from fnlkit.audits.statistics import (
+    LEAST_REFERENCE,
+    LEAST_SHARE,
+    SIGNIFICANT,
+    SIGNIFICANT_CLASS,
+    confuses_beyond_chance,
+    excess_of,
+    holm,
+    is_fewer,
+    more_than_others,
+    noisier_than_others,
+    skill_of,
+)
+from fnlkit.estimators.em import allowing_for_mistakes
+from fnlkit.estimators.intervals import wilson
+
+# A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
+SKILL = 0.3
+# If more labels can be wrong even at the cleanest site, mistakes of the models cannot be told from wrong labels.
+SEPARABLE = 0.1
+# The same if the predictions differ from a larger share of the labels at every site: a calibrated model that has learned wrong
+# labels explains them as samples that are hard to classify. Within the limits that separate the development seeds of
+# benchmarks.contradicted, and confirmed on its reported seeds (tables).
+CONTRADICTED = 0.25
+# If the site's own model may contradict more labels, the finding is not that they agree with this model.
+DOUBT = 0.1
+AGREES, WITHIN = "agrees with the other sites", "agrees with its own model"
+WRONG, UNKNOWN = "wrong labels", "cannot be judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions of the models of the other sites, by site.
+
+    Attributes
+    ----------
+    chosen : int (N,)
+        Number of the change of the inputs (of fnlkit.audits.shifts.Compared) under which the labels were judged.
+    predicted : int (N, C, C)
+        Counts by predicted class and given label.
+    known : bool (N, C)
+        Classes that the models of the others can judge.
+    shares_differ : bool (N,)
+        Sites whose class shares differ from those of the others.
+    """
+
+    chosen: np.ndarray
+    predicted: np.ndarray
+    known: np.ndarray
+    shares_differ: np.ndarray
+
+    def scaled(self, independence: np.ndarray) -> "Predictions":
+        """Return the predictions with the counts of as many samples as are independent; `independence` (N,) is their share."""
+        if (independence == 1).all():
+            return self
+        return replace(self, predicted=_scale(self.predicted, independence))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPredictions:
+    """Predictions of the cross-validated model of the site itself, by site.
+
+    Attributes
+    ----------
+    within, doubted : int (N, C, C)
+        Counts by predicted class and given label, of all samples and of those for which both models predict the same other
+        class.
+    supported : int (N,)
+        Number of labels that only this model predicts.
+    certain : int (N, 2)
+        Samples of which the model is most certain: other predictions, all.
+    """
+
+    within: np.ndarray
+    doubted: np.ndarray
+    supported: np.ndarray
+    certain: np.ndarray
+
+    def scaled(self, independence: np.ndarray) -> "OwnPredictions":
+        """Return the predictions as `Predictions.scaled` does."""
+        if (independence == 1).all():
+            return self
+        names = ("within", "doubted", "supported", "certain")
+        return replace(self, **{name: _scale(getattr(self, name), independence) for name in names})
+
+
+def _scale(counts, independence):
+    """Return counts (N, ...) times the share of each site, rounded."""
+    return np.rint(counts * independence.reshape(-1, *[1] * (counts.ndim - 1))).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Numbers of a site on which the report rests.
+
+    Attributes
+    ----------
+    cells : bool (C, C)
+        Confusions by true and given class that are more frequent than at the other sites.
+    judge : str or None
+        As in fnlkit.audits.records.SiteAudit, like the other fields.
+    level, p : float or None
+    low, high : float
+    separable, accused, contradicted : bool
+        `accused`: the site has wrong labels.
+    unseen : float
+    """
+
+    cells: np.ndarray
+    judge: str | None = None
+    level: float | None = None
+    p: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+    separable: bool = False
+    accused: bool = False
+    contradicted: bool = False
+    unseen: float = 0.0
+
+
+def judges(auc: np.ndarray, predicted: np.ndarray, within: np.ndarray, known: np.ndarray) -> list[str | None]:
+    """Return for each site "others", "own" or None: the model that can judge the labels.
+
+    Parameters
+    ----------
+    auc : (N,)
+        Difference of the inputs after the chosen change; infinite if the difference cannot be undone.
+    predicted, within : int (N, C, C)
+        Predictions of the models of the other sites, and of the model of the site itself.
+    known : bool (N, C)
+        Classes that the models of the others can judge; skill is measured on samples with these labels.
+    """
+    others = [skill_of(table * columns) for table, columns in zip(predicted, known, strict=True)]
+    own = [skill_of(table) for table in within]
+    agree = auc < DIFFERENT
+    out: list[str | None] = []
+    for k in range(len(auc)):
+        if predicted[k].sum() < LEAST_REFERENCE:
+            out.append(None)
+            continue
+        elsewhere = [others[j].kappa for j in range(len(auc)) if j != k and agree[j]]
+        skilled = np.median(elsewhere) >= SKILL if elsewhere else others[k].low >= SKILL
+        # A site whose labels are all of one class shows no skill.
+        skilled = skilled and np.count_nonzero(predicted[k].sum(0)) > 1
+        out.append("others" if agree[k] and skilled else "own" if own[k].low >= SKILL else None)
+    return out
+
+
+def assess(
+    judge: list[str | None],
+    estimates: dict[str, np.ndarray],
+    counts: np.ndarray,
+    others: Predictions,
+    own: OwnPredictions,
+    *,
+    shared: bool = False,
+    away: int = 0,
+) -> list[Assessment]:
+    """Return the Assessment of each site.
+
+    Parameters
+    ----------
+    judge : list of N str or None
+        From `judges`.
+    estimates : dict of (N, ...)
+        level, low, high, deviation, counts of fnlkit.estimators.em.
+    counts : int (N, C)
+        Samples by given class.
+    others : Predictions
+    own : OwnPredictions
+    shared : bool
+        Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
+        labels of similar samples teach these labels to the models. The model of the site itself is no independent evidence,
+        because other sites have the same inputs.
+    away : int
+        As for `more_than_others`, for counts by class.
+    """
+    classes = others.predicted.shape[1]
+    none = np.zeros((classes, classes), bool)
+    ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
+    unseen = ((counts * ~others.known).sum(1) / counts.sum(1)).tolist()
+    out = {k: Assessment(none) for k in range(len(judge))}
+    if len(ids["others"]):
+        out |= _assess_by_others(ids["others"], estimates, others.predicted, own, unseen, shared=shared, away=away)
+    if len(ids["own"]):
+        out |= _assess_by_own(ids["own"], others.predicted.sum((1, 2)), own)
+    return [out[k] for k in range(len(judge))]
+
+
+def _assess_by_others(ids, estimates, predicted, own, unseen, *, shared, away):
+    """Return {site: Assessment} of the sites `ids`, which the models of the others judge."""
+    predicted, high = predicted[ids], estimates["high"][ids]
+    level, total = estimates["level"][ids], predicted.sum((1, 2))
+    wrong = total - predicted.trace(axis1=1, axis2=2)
+    separable = len(ids) > 1 and high.min() <= SEPARABLE and (wrong / np.maximum(total, 1)).min() <= CONTRADICTED
+    low = np.minimum(allowing_for_mistakes(estimates["low"][ids], high), level)
+    least = np.minimum(estimates["low"][ids], level) if shared else low
+    # A bootstrap of few samples can have no spread, for example if all are contradicted.
+    expected = (level * total + 1) / (total + 2)
+    deviation = np.maximum(estimates["deviation"][ids], np.sqrt(expected * (1 - expected) / (total + 2)))
+    p = noisier_than_others(level, deviation)
+    cells, by_cells = confuses_beyond_chance(predicted, estimates["counts"][ids], away)
+    excess = excess_of(predicted)
+    more, _ = more_than_others(own.doubted[ids].sum((1, 2)), total)
+    agreed = holm(more) < SIGNIFICANT_CLASS
+    out = {}
+    for i, site in enumerate(ids.tolist()):
+        # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
+        contradicted = is_fewer(own.doubted[site].sum(), own.supported[site]) and not agreed[i] and not shared
+        # A p-value that is not very small needs the support of the site's own model.
+        noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
+        shown = p[i] if noisy or not cells[i].any() else by_cells[i]
+        noisy = noisy or cells[i].any()
+        accused = bool(noisy and not contradicted)
+        # No sign of wrong labels in a sample does not mean that there are none.
+        upper = max(high[i], float(wilson(0, total[i])[1]))
+        upper = upper if separable and not shared else max(upper, wilson(wrong[i], total[i])[1])
+        out[site] = Assessment(
+            cells[i],
+            judge="others",
+            level=float(level[i]) if separable else None,
+            p=float(shown),
+            low=float(least[i]) if accused or shared else 0.0,
+            high=float(min(1, max(upper, level[i]) + unseen[site])),
+            separable=bool(separable),
+            accused=accused,
+            contradicted=bool(noisy and contradicted),
+            unseen=unseen[site],
+        )
+    return out
+
+
+def _assess_by_own(ids, total, own):
+    """Return {site: Assessment} of the sites `ids`, which the model of the site itself judges."""
+    none = np.zeros(own.within.shape[1:], bool)
+    skilled = [j for j, table in enumerate(own.within) if skill_of(table).low >= SKILL]
+    ends = {j: wilson(*own.certain[j], 0.99)[1] for j in skilled}
+    out = {}
+    for site in ids.tolist():
+        most = wilson(total[site] - own.within[site].trace(), total[site])[1]
+        least = wilson(*own.certain[site], 0.99)[0]
+        mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
+        low = float(max(0.0, least - mistakes))
+        low = low if low > LEAST_SHARE else 0.0
+        out[site] = Assessment(none, judge="own", low=low, high=float(most), accused=low > 0)
+    return out
+
+
+def find_verdict(row: SiteAudit) -> str:
+    """Return AGREES, WITHIN, WRONG or UNKNOWN for the labels of a site.
+
+    Labels agree with the other sites only if their models contradict few labels at some site: mistakes of the models and wrong
+    labels at all sites look alike.
+    """
+    if row.noisier:
+        return WRONG
+    if row.judge is None or row.contradicted:
+        return UNKNOWN
+    if row.judge == "own":
+        return WITHIN if row.high <= DOUBT else UNKNOWN
+    return AGREES if row.separable and row.high - row.unseen <= 0.5 else UNKNOWN

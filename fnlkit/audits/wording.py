@@ -1,0 +1,105 @@
+"""Describe the findings of an audit about a site in sentences."""
+
+from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.statistics import LEAST_REFERENCE
+from fnlkit.audits.verdict import AGREES, UNKNOWN, WITHIN, WRONG
+from fnlkit.errors import list_names
+
+# A class with a larger share of the labels is named as the reason if no model has skill.
+ONE_CLASS = 0.9
+COMPARED = "Sites are compared with the other sites; errors that most sites share cannot be seen."
+
+
+def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
+    """Return (words, next): the findings about a site in sentences, and the next step for each, as lists of texts.
+
+    Parameters
+    ----------
+    row : SiteAudit
+        With its `finding`.
+    """
+    words, following = [_labels(row)], []
+    if row.finding == WRONG:
+        following.append("review the suspicious samples of this site")
+    elif row.finding == UNKNOWN:
+        following.append("let a person review random samples of this site before its labels are judged")
+    inputs = row.inputs
+    if inputs.differ:
+        words.append(_inputs(inputs))
+        cause = "the units" if any(c.kind == "units" for c in inputs.columns) else "the export and the device"
+        following.append(
+            "find out which devices, exports and units the sites use"
+            if inputs.common
+            else f"compare {cause} with the other sites, correct the inputs, and audit again"
+        )
+    if row.only_here:
+        words.append(
+            f"Classes differ: only this site has {list_names(row.only_here)}. Nobody can judge these labels, "
+            f"{100 * row.unseen:.0f} % of the site; the range contains them."
+        )
+        following.append("check that these classes have the same name at all sites")
+    elif row.shares_differ:
+        words.append("Classes differ: the shares of the classes are not those of the other sites.")
+    return words, following
+
+
+def _labels(row):
+    span = f"{100 * row.low:.1f} to {100 * row.high:.1f} %"
+    judged = f"{100 * row.low:.1f} to {100 * (row.high - row.unseen):.1f} %"
+    if row.finding == WRONG:
+        level = f"about {100 * row.level:.1f} % ({span})" if row.level is not None else span
+        text = f"Wrong labels, compared with the other sites: {level}."
+        if row.judge == "own":
+            text = f"Wrong labels: {level}, judged by a model of the site itself."
+        for one in row.classes[:3]:
+            part = f"{100 * one.share:.0f} % ({100 * one.low:.0f} to {100 * one.high:.0f} %)"
+            text += f" Of the samples that look like {one.true}, {part} have another label, mainly {list_names(one.given)}."
+        return text
+    if row.finding == AGREES:
+        return f"Compared with the other sites, {judged} of the labels can be wrong."
+    if row.finding == WITHIN:
+        return (f"Only a model of the site itself judges: it contradicts at most {100 * row.high:.1f} % of the labels. It "
+                "cannot see errors that follow a rule.")  # fmt: skip
+    return f"Labels cannot be judged: {_reason(row)}"
+
+
+def _reason(row):
+    """Return why the labels of a site cannot be judged, as sentences that follow a colon."""
+    if row.contradicted:
+        return ("a model of the site itself supports labels that the models of the other sites "
+                "contradict. The site labels by another rule, or its inputs differ in another way.")  # fmt: skip
+    if row.judge == "others" and not row.separable:
+        return (f"the models contradict many labels at every site, here up to {100 * row.high:.0f} %, so that mistakes of "
+                "the models cannot be told from wrong labels.")  # fmt: skip
+    if row.judge == "others":
+        return f"the models of the other sites contradict up to {100 * (row.high - row.unseen):.0f} % of the labels."
+    if row.judge == "own":
+        return (f"a model of the site itself, the only one that applies, contradicts up to {100 * row.high:.0f} % of the "
+                "labels; its mistakes cannot be told from wrong labels.")  # fmt: skip
+    if row.samples < LEAST_REFERENCE:
+        return f"the site has fewer than {LEAST_REFERENCE} samples."
+    if row.balance > ONE_CLASS:
+        return f"{100 * row.balance:.1f} % of the labels are {row.largest}, and no model predicts the others."
+    if row.inputs.differ and not row.inputs.undone:
+        return "the inputs differ, and a model of the site itself has no skill."
+    return "the models cannot tell these classes apart here."
+
+
+def _inputs(inputs):
+    known = f"(a linear classifier recognizes the site with AUC {inputs.auc:.2f})"
+    if inputs.common:
+        columns = list_names([one.name for one in inputs.columns])
+        return (
+            f"Inputs differ between most sites, so that no site is the reference{columns and f': here in {columns}'} {known}."
+        )
+    found = list(inputs.words)
+    for kind, text in (("units", "units differ in {}"), ("offset", "values are shifted in {}"), ("missing", "{} is constant")):
+        columns = [one for one in inputs.columns if one.kind == kind]
+        if columns:
+            names = list_names([f"column {one.name}" + (f" (factor {one.factor:.3g})" if kind == "units" else "")
+                           for one in columns])  # fmt: skip
+            found.append(text.format(names))
+    why = "; ".join(found) or "for an unknown reason"
+    undone = " The labels were judged after the difference was undone." if inputs.undone else ""
+    undone = " The features by which the models judge labels do not differ." if inputs.equal_features else undone
+    return f"Inputs differ: {why} {known}.{undone}"

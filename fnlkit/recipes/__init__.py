@@ -1,0 +1,1 @@
+"""Recipes and published tables: plan, run, resume, merge and tabulate."""

@@ -1,0 +1,343 @@
+"""Recipes: published experiments as TOML files, checked before a command runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from dataclasses import fields
+from importlib import resources
+from typing import Any, NamedTuple
+
+from fnlkit.artifacts import files, paths
+from fnlkit.components.options import about
+from fnlkit.components.spec import parse, rename_components
+from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.experiment.options import TrainOptions
+from fnlkit.recipes import checking, spaces
+
+MAX_BYTES = 2**20
+_MAX_JOBS = 100_000
+_LONGEST = 10_000  # characters of a step or a method
+# 16 parts of a dotted key, bare or quoted, as TOML allows them. Possessive, and anchored at the beginning of a bare part, so
+# that a text without such a key is read once.
+_LONG_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){16}""")
+# Options of a step; options for further input files and for the output are not allowed.
+_STEPS = {
+    "partition": ("--scheme", "--clients", "--min-samples", "--labels", "--public", "--holdout"),
+    "inject-noise": ("--noise",),
+    "estimate-noise": ("--estimator", "--apply"),
+}
+# Options of `train` in addition to its settings; none of them is a path.
+_TRAIN = tuple(one.name for one in fields(TrainOptions) if about(one).recipe)
+_TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list, "search": dict}
+_REGIME = {"name": str, "dataset": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
+_METHOD = {"method": str, "name": str, "train": dict}
+_SEARCH = {"budget": int, "strategy": str, "seeds": list, "rungs": int, "space": dict, "spaces": dict}
+_NEEDED = {
+    "a recipe": ("dataset", "seeds", "train", "regime"),
+    "a regime": ("name", "steps", "methods"),
+    "a method": ("method",),
+    "search": ("budget", "space"),
+}
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that are included in fnlkit."""
+    folder = resources.files("fnlkit.data") / "recipes"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
+
+    A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` is relative to the
+    recipe's folder; the returned dict has absolute paths.
+
+    Parameters
+    ----------
+    name : str
+
+    Raises
+    ------
+    InputError
+        If the recipe does not exist or contains an entry that is not allowed.
+    """
+    if name.endswith(".toml"):
+        text = files.read_text(name, max_bytes=MAX_BYTES)
+    elif name in names():
+        text = (resources.files("fnlkit.data") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise InputError(f"no recipe {name!r}{nearest(name, names())}; known: {list_names(names())}, or a .toml file")
+    shown = paths.display_path(name)
+    if _LONG_KEY.search(text):
+        raise InputError(f"{shown}: not a recipe: a key of more than 16 parts")
+    try:
+        recipe = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{shown}: not a recipe: {error}") from error
+    except ValueError as error:  # numbers and dates outside Python's range
+        raise InputError(f"{shown}: not a recipe: {error}") from error
+    try:
+        _check(recipe)
+        if name.endswith(".toml"):
+            _locate(recipe, os.path.dirname(os.path.abspath(name)))
+        check_components(recipe, every=name.endswith(".toml"))
+    except InputError as error:
+        raise InputError(f"{shown}: {error}") from error
+    return recipe
+
+
+def _check(recipe):
+    _table(recipe, _TOP, "a recipe")
+    odd = next((text for text in _texts(recipe) if not text.isprintable()), None)
+    if odd is not None:
+        raise InputError(f"{_short(odd)} contains control characters; write plain text")
+    _must_be_seeds(recipe["seeds"])
+    if not recipe["regime"]:
+        raise InputError("a recipe needs at least one [[regime]]")
+    jobs = 0
+    for regime in recipe["regime"]:
+        if isinstance(regime, dict) and "methods" in recipe:
+            regime.setdefault("methods", recipe["methods"])
+        _table(regime, _REGIME, "a regime")
+        for key in ("steps", "methods"):
+            texts = [one for one in regime[key] if not (key == "methods" and isinstance(one, dict))]
+            if not regime[key] or not all(isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST for text in texts):
+                raise InputError(f"regime {_short(regime['name'])}: {key!r} is {_short(regime[key])}; write texts")
+        for text in regime["steps"]:
+            step(text)
+        for one in regime["methods"]:
+            if isinstance(one, dict):
+                _table(one, _METHOD, "a method")
+                _train(one.get("train", {}))
+        labels = [entry.label for entry in entries(regime)]
+        if double := next((label for label in labels if labels.count(label) > 1), None):
+            raise InputError(f"regime {_short(regime['name'])}: two methods are called {_short(double)}; name one of them")
+        for method, number in regime.get("published", {}).items():
+            if not (isinstance(number, list) and 1 <= len(number) <= 2 and all(map(_real, number))):
+                raise InputError(f"published {method!r} is {_short(number)}; write [mean, standard deviation] in percent")
+        jobs += len(regime["methods"]) * len(recipe["seeds"])
+    if jobs > _MAX_JOBS:
+        raise InputError(f"{jobs:,} runs; expected at most {_MAX_JOBS:,}")
+    for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
+        _train(options)
+    if "search" in recipe:
+        _search(recipe)
+
+
+def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
+    """Raise InputError unless the components of all runs exist and accept their parameters.
+
+    Parameters
+    ----------
+    recipe : dict
+    every : bool
+        False checks methods and settings only: other components of included recipes import torch and are checked by tests.
+    """
+    for dataset in (recipe["dataset"], *(regime["dataset"] for regime in recipe["regime"] if "dataset" in regime)):
+        checking.must_be_stored(dataset, "dataset")
+    for regime in recipe["regime"]:
+        common = recipe["train"] | regime.get("train", {})
+        seen: list[Any] = []
+        try:
+            for method, options in _variants(recipe, regime, common):
+                checking.must_run(method, options)
+                named = {kind: text for kind, text in options.items() if (kind, text) not in seen} if every else {}
+                checking.must_be_components(named)
+                seen += named.items()
+            if every:
+                for text in regime["steps"]:
+                    checking.must_be_components(dict(_step_options(text)))
+                checking.must_be_components({name: regime[name] for name in ("backbone",) if name in regime})
+        except InputError as error:
+            raise InputError(f"regime {_short(regime['name'])}: {error}") from error
+
+
+def _variants(recipe, regime, common):
+    """Yield (method, options) of each entry of a regime, and with every value of a search."""
+    for entry in entries(regime):
+        yield entry.method, common | entry.train
+        space = spaces.space_of(recipe["search"], entry) if "search" in recipe else {}
+        for values in spaces.examples(space):
+            method, more = spaces.apply_configuration(entry.method, values)
+            yield method, common | entry.train | more
+
+
+def _step_options(text):
+    """Yield (option without dashes, value) of a step."""
+    words = iter(step(text)[1:])
+    for word in words:
+        option, equals, value = word.partition("=")
+        yield option.removeprefix("--"), value if equals else next(words, "")
+
+
+class Entry(NamedTuple):
+    """A method of a regime, with options that differ from the other methods of the regime.
+
+    Attributes
+    ----------
+    label : str
+        Name in tables. Default: the method, followed by the options.
+    method : str
+    train : dict
+    """
+
+    label: str
+    method: str
+    train: dict[str, Any]
+
+
+def entries(regime: dict[str, Any]) -> list[Entry]:
+    """Return the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
+    out = []
+    for one in regime["methods"]:
+        if isinstance(one, str):
+            one = {"method": one}
+        options: Any = one.get("train", {})
+        label = ", ".join([one["method"], *(f"{name}={value}" for name, value in options.items())])
+        out.append(Entry(one.get("name", label), one["method"], options))
+    return out
+
+
+def _must_be_seeds(seeds):
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds is {_short(seeds)}; write distinct whole numbers of at least 0")
+
+
+def _search(recipe):
+    """Check the table ``search`` of a recipe whose other entries are right."""
+    plan = recipe["search"]
+    _table(plan, _SEARCH, "search")
+    _must_be_seeds(plan.get("seeds", [0]))
+    if common := set(plan.get("seeds", [])) & set(recipe["seeds"]):
+        raise InputError(f"search: seed {min(common)} is also a seed of the recipe; search on other seeds")
+    own = plan.get("spaces", {})
+    known = {label for regime in recipe["regime"] for entry in entries(regime) for label in (entry.label, _name(entry.method))}
+    for name, space in own.items():
+        if name not in known:
+            raise InputError(f"search.spaces: no method is called {_short(name)}{nearest(name, known)}")
+        if not isinstance(space, dict):
+            raise InputError(f"search.spaces.{name} is {_short(space)}; write a table")
+    for space in (plan["space"], *own.values()):
+        spaces.must_be_space(space)
+        for values in spaces.examples(space):
+            _train({key: value for key, value in values.items() if not key.startswith(spaces.PARAMETER)})
+    spaces.must_fit(plan)
+    for regime in recipe["regime"]:
+        if not any(step(text)[0] == "partition" and "--holdout" in text for text in regime["steps"]):
+            raise InputError(
+                f"regime {_short(regime['name'])}: search reads held-out noisy labels; add `fnlkit.partition(holdout=0.1)`"
+            )
+
+
+def _name(method):
+    return parse(method).name
+
+
+def _texts(value):
+    """Yield all texts in a value, including keys."""
+    if isinstance(value, str):
+        yield value
+    for part in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+        yield from _texts(part)
+
+
+def _table(table, known, what):
+    if not isinstance(table, dict):
+        raise InputError(f"{what} is {_short(table)}; write a table")
+    for key, value in table.items():
+        if key not in known:
+            raise InputError(f"{what} has no {_short(key)}{nearest(key, known)}; write one of {', '.join(known)}")
+        if not isinstance(value, known[key]):
+            raise InputError(f"{what} needs {key!r} as {known[key].__name__}, found {_short(value)}")
+    for key in _NEEDED[what]:
+        if key not in table:
+            raise InputError(f"{what} needs {key!r} ({known[key].__name__})")
+
+
+def step(text: str) -> list[str]:
+    """Return the arguments of one step, for example ``partition --clients 10``.
+
+    Raises
+    ------
+    InputError
+        If the command does not make a federation, or names a file to read or write.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"step {_short(text)}: {error}") from error
+    if not words or words[0] not in _STEPS:
+        raise InputError(f"step {_short(text)}: begin with {', '.join(_STEPS)}")
+    allowed, rest = _STEPS[words[0]], words[1:]
+    while rest:
+        option, equals, value = rest.pop(0).partition("=")
+        if option not in allowed:
+            raise InputError(f"step {_short(text)}: {_short(option)} is not allowed in a recipe; write {', '.join(allowed)}")
+        if not equals and (not rest or rest[0].startswith("--")):
+            raise InputError(f"step {_short(text)}: {option} needs a value")
+        if not equals:
+            rest.pop(0)
+    return words
+
+
+def _train(options):
+    from fnlkit.experiment import Settings
+
+    known = [field.name for field in fields(Settings) if field.name not in ("method", "seed")] + list(_TRAIN)
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; write one of {', '.join(known)}")
+        if not isinstance(value, (str, int, float)) or (isinstance(value, int) and abs(value) >= 2**63):
+            raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
+
+
+def _locate(recipe, folder):
+    """Make paths of the user's components absolute, in place, relative to the recipe's folder."""
+
+    def absolute(name: str) -> str:
+        place, _, function = name.rpartition(":")
+        if not place.endswith(".py"):
+            return name
+        path = os.path.normpath(os.path.join(folder, os.path.expanduser(place)))
+        if not os.path.isfile(path):
+            raise InputError(f"{_short(name)}: the file {path} does not exist")
+        return f"{path}:{function}"
+
+    def locate(text: str) -> str:
+        return rename_components(text, absolute) if isinstance(text, str) and ".py:" in text else text
+
+    def locate_step(text: str) -> str:
+        words = []
+        for word in step(text):
+            option, equals, value = word.partition("=")
+            words.append(f"{option}={locate(value)}" if option.startswith("--") and equals else locate(word))
+        return shlex.join(words)
+
+    for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
+        options |= {key: locate(value) for key, value in options.items()}
+    if "spaces" in recipe.get("search", {}):
+        recipe["search"]["spaces"] = {locate(name): space for name, space in recipe["search"]["spaces"].items()}
+    for regime in recipe["regime"]:
+        for one in regime["methods"]:
+            if isinstance(one, dict):
+                one |= {"method": locate(one["method"]), "train": {k: locate(v) for k, v in one.get("train", {}).items()}}
+        regime["methods"] = [locate(one) if isinstance(one, str) else one for one in regime["methods"]]
+        regime["steps"] = [locate_step(text) if ".py:" in text else text for text in regime["steps"]]
+        regime["published"] = {locate(name): number for name, number in regime.get("published", {}).items()}
+        if "backbone" in regime:
+            regime["backbone"] = locate(regime["backbone"])
+
+
+def _real(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e6
+
+
+def _short(value):
+    try:
+        text = repr(value)
+    except ValueError:  # Python formats no number of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,67 @@
+"""Functions that a server's message can name: steps of methods, estimators and audits, losses, gradient terms and penalties.
+
+A site resolves the names in a message only with the table of `functions` and never imports anything else.  The table has the
+public functions at the top of a module of `PACKAGES`, defined in this module, whose positional parameters are exactly those
+of a client step, a loss, a gradient term or a penalty.  A message therefore runs code that every site would also run in a
+simulation.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+from typing import Any
+
+PACKAGES = (
+    "fnlkit.client.drift",
+    "fnlkit.client.losses",
+    "fnlkit.client.measuring",
+    "fnlkit.client.penalties",
+    "fnlkit.client.scaling",
+    "fnlkit.client.testing",
+    "fnlkit.estimators",
+    "fnlkit.methods",
+    "fnlkit.audits",
+    "fnlkit.audits.tasks",
+    "fnlkit.server.optimizers",
+    "fnlkit.server.selection",
+)
+# Positional parameters of functions that run on a client.
+STEP, LOSS, TERM = ("client", "model", "received"), ("logits", "batch"), ("w", "w_start", "batch")
+PENALTY = ("features", "batch")
+
+
+@cache
+def functions() -> frozenset[tuple[Any, Any]]:
+    """Return the frozenset of (module, name) of all functions that a server may name."""
+    return frozenset(
+        (module.__name__, name)
+        for module in _modules()
+        for name, found in vars(module).items()
+        if not name.startswith("_") and _runs_on_clients(found, module.__name__, name)
+    )
+
+
+def _modules():
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _runs_on_clients(found, module, name):
+    if not inspect.isfunction(found) or (found.__module__, found.__qualname__) != (module, name):
+        return False
+    parameters = inspect.signature(found).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM, PENALTY)
+
+
+def may_be_named(module: object, name: object) -> bool:
+    """Return whether a server can run the function `name` of `module` at a site.
+
+    Parameters
+    ----------
+    module, name : object
+        Values from a message, not validated.
+    """
+    return isinstance(module, str) and isinstance(name, str) and (module, name) in functions()

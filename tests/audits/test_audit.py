@@ -1,0 +1,258 @@
+"""An audit names the noisy sites and what they confuse, with nobody knowing the truth, and says what left each site."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.audit import world
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.audits import report
+from fnlkit.audits.audit import audit
+from fnlkit.audits.confusions import confusions_of_mistakes, find_confusions, mark_supported
+from fnlkit.audits.records import Confusion
+from fnlkit.audits.shifts import EMBEDDED
+from fnlkit.audits.site import SENDS
+from fnlkit.audits.statistics import noisier_than_others
+from fnlkit.audits.verdict import AGREES, Assessment
+from fnlkit.datasets import partitioning
+from fnlkit.datasets.local import from_arrays
+from fnlkit.errors import InputError
+from fnlkit.estimators import em, estimate
+from fnlkit.estimators.apply import add_judgment
+from fnlkit.estimators.intervals import wilson
+
+QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
+
+
+@pytest.fixture(scope="module")
+def doubtful():
+    """Digits at five sites: site 1 swaps half of its twos and threes, a quarter of site 3's labels are random."""
+    data, rng = datasets.load("digits"), np.random.default_rng(0)
+    federation = partitioning.federation(data, clients=5, labels="observed", seed=3)
+    given, true = federation.given, data.y_train
+    one, three = federation.clients[1], federation.clients[3]
+    swapped = one[np.isin(true[one], [2, 3]) & (rng.random(len(one)) < 0.5)]
+    given[swapped] = 5 - true[swapped]
+    random = three[rng.random(len(three)) < 0.25]
+    given[random] = (true[random] + rng.integers(1, 10, len(random))) % 10
+    federation.meta["client_names"] = ["Aix", "Bonn", "Cork", "Delft", "Essen <b>"]
+    return federation, data
+
+
+@pytest.fixture(scope="module")
+def found(doubtful):
+    return audit(*doubtful, warm_up=QUICK, folds=2)
+
+
+def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
+    federation, data = doubtful
+    assert {row.site for row in found.sites if row.noisier} == {"Bonn", "Delft"}
+    assert {row.site: row.finding for row in found.sites if not row.noisier} == dict.fromkeys(
+        ("Aix", "Cork", "Essen <b>"), AGREES
+    )
+    assert not any(row.inputs.differ or row.shares_differ or row.only_here for row in found.sites)
+    rows = {row.site: row for row in found.sites}
+    assert {(c.true, c.given) for c in rows["Bonn"].confused[:2]} == {("2", "3"), ("3", "2")}
+    for k, name in ((1, "Bonn"), (3, "Delft")):
+        held = federation.clients[k]
+        level = (federation.given[held] != data.y_train[held]).mean()
+        assert rows[name].low <= level <= rows[name].high
+    assert all(rows[name].low < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
+    mistakes = [Confusion("3", "8", samples=5.0, share=0.14, low=0.06, high=0.29)]  # of an older version
+    assert report.describe_confusions(replace(rows["Aix"], confused=mistakes)) == "-"
+    assert report.describe_confusions(rows["Bonn"]) != "-"
+    assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
+
+
+def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown(found):
+    rows = {row.site: row for row in found.sites}
+    marks = {name: {(c.true, c.given): c.supported for c in row.confused} for name, row in rows.items()}
+    assert marks["Bonn"]["2", "3"] and marks["Bonn"]["3", "2"]
+    assert not any(mark for name in ("Aix", "Cork", "Essen <b>") for mark in marks[name].values())
+    for row in rows.values():
+        words = report.describe_confusions(row)
+        for c in row.confused:
+            assert (f"{c.true} given as {c.given} " in words) == c.supported
+        assert words == "-" or row.low > 0 or row.classes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "accused", "low", "cell", "supported"),
+    [(4, True, 0.05, False, False), (20, True, 0.05, False, True), (20, True, 0.0, False, False),
+     (20, False, 0.0, False, False),
+     (4, True, 0.0, True, True)],
+)  # fmt: skip
+def test_a_confusion_is_compared_with_the_mistakes_at_the_cleanest_site(wrong, accused, low, cell, supported):
+    """By hand, Wilson at 95 %: 3 of 30 elsewhere is at most 25.6 %; 4 of 30 is at least 5.3 %, 20 of 30 at least 48.8 %."""
+    expected = np.array([[[30 - n, n], [0, 30]] for n in (wrong, 3, 5)], float)
+    mistakes = confusions_of_mistakes(expected)
+    assert abs(mistakes[0, 1] - 0.256) < 1e-3 and confusions_of_mistakes(expected[:0]).tolist() == [[1, 1], [1, 1]]
+    one = Assessment(np.array([[False, cell], [False, False]]), accused=accused, low=low)
+    (marked,) = mark_supported(find_confusions(expected[0], ["a", "b"]), ["a", "b"], one, mistakes)
+    assert marked.supported == supported and abs(marked.low - {4: 0.053, 20: 0.488}[wrong]) < 1e-3
+
+
+def test_pooled_estimates_are_the_same_numbers(doubtful, found):
+    federation, data = doubtful
+    pooled = estimate(federation, data, "em(folds=2)", warm_up=QUICK)
+    arrays = found.judgment.arrays(federation)
+    for name in ("client_level", "client_level_high", "issue_score", "transition"):
+        np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], atol=1e-6)
+    noisy = sorted(row.client for row in found.sites if row.noisier)
+    low = np.zeros(5)  # a site that is not reported as noisy can have no wrong label
+    low[noisy] = pooled["estimate_client_level_low"][noisy]
+    np.testing.assert_allclose(arrays["estimate_client_level_low"], low, atol=1e-6)
+
+
+def test_only_declared_replies_leave_a_site(doubtful, found):
+    federation, _ = doubtful
+    assert set(found.traffic.sent) == {"weights", "moments", *SENDS} - set(EMBEDDED)
+    assert found.traffic.sent["moments"] == 5 * (8 + 16)  # told once for all trainings
+    sizes = np.diff(federation.client_offsets)
+    open_sides = {"columns": 1, "changes": 18, "features": 34, "tried": 3, "detectors": 4, "numbers": 5}
+    for name, what in SENDS.items():
+        if name in EMBEDDED:
+            continue
+        item, expected = 4 if what.dtype == "float32" else 8, 0
+        for n in sizes:
+            sides = [open_sides.get(side, side) for side in what.sides(classes=10, samples=int(n))]
+            sides = [0 if name == "class_columns" and side == 1 else side for side in sides]  # images have no columns
+            expected += int(np.prod(sides, dtype=int)) * item
+        assert found.traffic.sent[name] == expected, name
+
+
+def test_page_and_facts(doubtful, found):
+    facts = report.facts(found, *doubtful)
+    json.dumps(facts)
+    text = report.page(facts)
+    assert facts["look"].startswith("Compared with the other sites, 2 of 5 sites") and text.index(facts["look"]) < text.index(
+        "review export"
+    ) < text.index("<table")
+    sites = report.sites_of(facts)
+    assert sites == found.sites
+    assert report.following(sites, "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
+    assert report.following([replace(row, noisier=False) for row in sites], "j.npz") == ["fnlkit train j.npz -o run.pt"]
+    assert facts["basis"] in text and {row["basis"] for row in facts["sites"]} == {"assumptions"}
+    assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
+
+
+def test_the_page_is_titled_by_the_data_and_no_spec(doubtful, found):
+    federation, data = doubtful
+    named = replace(federation, dataset='folder(path="/data/hospital sites", label=2)')
+    text = report.page(report.facts(found, named, data))
+    assert "<title>Audit of hospital sites</title>" in text and "<h1>Audit of hospital sites</h1>" in text
+
+
+def test_which_samples_are_copies_stays_with_the_samples(doubtful):
+    """A copy at a site is written beside the site's samples, held-out ones among them; the server got numbers alone."""
+    data = datasets.load("digits")
+    x = data.x_train.copy()
+    split = {"clients": 3, "labels": "observed", "holdout": 0.2, "seed": 3}
+    federation = partitioning.federation(data, **split)
+    a, b = federation.clients[1][4], federation.held_out[1][2]
+    x[b] = x[a]
+    near = federation.clients[2][:2]
+    x[near[1]] = np.clip(x[near[0]].astype(int) + (x[near[0]] > 100), 0, 255)
+    planted = replace(data, samples=lambda: (x, data.x_test))
+    federation = partitioning.federation(planted, **split)
+    said = audit(federation, planted, warm_up={"rounds": 1, "fraction": 1.0, "epochs": 1}, folds=2)
+    of = said.arrays(federation)["estimate_copy_of"]
+    assert {(min(j, of[j]), max(j, of[j])) for j in np.flatnonzero(of >= 0)} == {tuple(sorted((a, b))), tuple(sorted(near))}
+    assert {row.client: (row.copies, row.near_copies) for row in said.sites} == {0: (0, 0), 1: (1, 0), 2: (0, 1)}
+    assert add_judgment(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(row.far for row in said.sites)
+    assert not {"copy_of", "far_samples"} & set(said.traffic.sent) and said.traffic.sent["near_copies"] == 3 * 8
+
+
+def test_one_site_cannot_be_compared():
+    data = datasets.load("digits")
+    with pytest.raises(InputError, match="at least 2 sites"):
+        audit(partitioning.federation(data, clients=1), data)
+
+
+def test_noisier_needs_more_than_chance():
+    p = noisier_than_others([0.02, 0.02, 0.03, 0.2], [0.01] * 4)
+    assert p[3] < 1e-6 and (p[:3] > 0.3).all() and (noisier_than_others([0.1] * 5, [0.02] * 5) == 1).all()
+
+
+def test_confusions_are_ordered_and_small_ones_left_out():
+    counts = np.array([[90.0, 10, 0], [1, 99, 0], [30, 0, 70]])
+    rows = find_confusions(counts, ["a", "b", "c"])
+    assert [(r.true, r.given) for r in rows] == [("c", "a"), ("a", "b")]
+    assert rows[0].share == 0.3 and rows[0].low < 0.3 < rows[0].high
+
+
+@pytest.mark.parametrize("of", ["pair", "site"])
+def test_the_simulation_swaps_exact_shares(of):
+    """A quarter of each of two classes, or of all labels of the site; a tenth at another site; nothing elsewhere."""
+    federation, data = world(7, 0.25, 0.1, of)
+    given, true, pair = federation.given, data.y_train, [data.class_names.index(name) for name in "49"]
+    wrong = [held[given[held] != true[held]] for held in federation.clients]
+    assert [len(part) > 0 for part in wrong] == [False, True, False, True, False]
+    assert len(wrong[3]) == round(0.1 * len(federation.clients[3]))
+    assert sorted(set(zip(true[wrong[1]].tolist(), given[wrong[1]].tolist(), strict=True))) == [tuple(pair), tuple(pair[::-1])]
+    sizes = [(true[federation.clients[1]] == c).sum() for c in pair]
+    swapped = [(true[wrong[1]] == c).sum() for c in pair]
+    if of == "pair":
+        assert swapped == [round(0.25 * size) for size in sizes]
+    else:
+        assert abs(len(wrong[1]) - 0.25 * len(federation.clients[1])) <= 1 and data.classes == 3
+
+
+def simulated(seed, n=1500, classes=4, sharpness=3.0):
+    """Return (scores, true): a calibrated classifier's log-probabilities, and classes drawn from them."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, classes)) * sharpness
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return np.log(p), (rng.random((n, 1)) > np.cumsum(p, 1)).sum(1), rng
+
+
+def test_em_finds_the_transition_and_its_temper():
+    scores, true, rng = simulated(0)
+    T = np.array([[0.7, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0, 1]])
+    given = (rng.random((len(true), 1)) > np.cumsum(T[true], 1)).sum(1)
+    for factor in (0.5, 1.0, 2.0):  # a classifier that is too timid, right, too sure
+        temper = em.best_temper(factor * scores, given)
+        assert temper * factor == pytest.approx(1, rel=0.45)
+    found = em.fit(scores, given, 1.0, rng=rng)
+    level = (given != true).mean()
+    assert found["low"] <= level <= found["high"] and abs(found["level"] - level) < 0.03
+    np.testing.assert_allclose(found["counts"] / found["counts"].sum(1, keepdims=True), T, atol=0.06)
+    assert found["counts"].sum() == pytest.approx(len(true)) and found["posterior"].sum(1) == pytest.approx(1)
+
+
+def test_em_interval_covers():
+    inside = 0
+    for seed in range(20):
+        scores, true, rng = simulated(seed, n=400)
+        given = np.where(rng.random(400) < 0.15, rng.integers(0, 4, 400), true)
+        found = em.fit(scores, given, 1.0, rng=rng)
+        inside += found["low"] <= (given != true).mean() <= found["high"]
+    assert inside >= 18
+
+
+def test_an_audit_counts_a_group_as_one_observation():
+    """Six copies of 40 samples at each site: a clean site has 40 observations without an error, not 240."""
+    rng, sites, patients, copies = np.random.default_rng(0), 5, 40, 6
+    true = rng.integers(0, 2, sites * patients)
+    given = np.where(np.arange(len(true)) < 6, 1 - true, true)
+    x = np.stack([3 * true + rng.normal(size=len(true)), rng.normal(size=len(true))], 1)
+    x = np.repeat(x, copies, 0) + 0.05 * rng.normal(size=(len(x) * copies, 2))
+    y, groups = np.repeat(given, copies), np.repeat(np.arange(len(true)), copies)
+    p = 1 / (1 + np.exp(-3 * (x[:, 0] - 1.5)))
+    data = from_arrays("toy", {"x_train": x.astype(np.float32), "y_train": y})
+    plain = Federation("toy", 2, np.arange(sites + 1) * patients * copies, np.arange(len(y)), y,
+                       meta={"dataset_checksum": data.checksum})  # fmt: skip
+    found = [
+        audit(replace(plain, extra=extra), data, probabilities=np.stack([1 - p, p], 1)) for extra in ({}, {"group": groups})
+    ]
+    rows = [{row.client: row for row in each.sites} for each in found]
+    for k in (2, 4):
+        assert rows[0][k].high == pytest.approx(float(wilson(0, 240)[1]))
+        assert 0 <= rows[1][k].high - float(wilson(0, 40)[1]) < 1 / 240  # a whole number of labels
+    assert rows[0][0].p < 1e-4 < 0.05 < rows[1][0].p
+    assert rows[0][0].level == rows[1][0].level and rows[1][0].high > rows[0][0].high
+    assert any("40 of 240 samples" in note for note in found[1].notes) and not any("group" in note for note in found[0].notes)

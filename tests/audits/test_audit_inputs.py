@@ -1,0 +1,248 @@
+"""An audit by embeddings, by a backbone or by the user's probabilities, and further detectors."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+
+import fnlkit
+from fnlkit import InputError, datasets
+from fnlkit.audits import shifts
+from fnlkit.datasets import embed, partitioning, pca
+from fnlkit.estimators import DETECTORS
+from fnlkit.kernels.scores import auc
+from fnlkit.pipeline import auditing
+from fnlkit.pipeline.rows import rows_of
+from tests import commands
+
+QUICK = {"rounds": 2, "folds": 2, "epochs": 2}
+
+
+def noisy(data, sites=5, share=0.25):
+    """Return a federation in which a quarter of the labels of site 1 are random."""
+    federation, rng = partitioning.federation(data, clients=sites, labels="observed", seed=3), np.random.default_rng(0)
+    one = federation.clients[1]
+    wrong = one[rng.random(len(one)) < share]
+    federation.given[wrong] = (federation.given[wrong] + rng.integers(1, data.classes, len(wrong))) % data.classes
+    return federation
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="module")
+def vectors(digits):
+    """Well separated classes, with a constant and 30 uninformative values."""
+    rng = np.random.default_rng(0)
+    centers = 4 * rng.standard_normal((10, 12))
+    parts = centers[digits.y_train] + rng.standard_normal((len(digits.y_train), 12))
+    return np.column_stack([parts, rng.standard_normal((len(parts), 30)), np.ones(len(parts))]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def probabilities(digits):
+    rng = np.random.default_rng(1)
+    found = np.exp(5 * np.eye(10)[digits.y_train] + rng.standard_normal((len(digits.y_train), 10)))
+    return found / found.sum(1, keepdims=True)
+
+
+def row_of(found, client):
+    return next(row for row in found.facts["sites"] if row["client"] == client)
+
+
+def test_models_judge_by_embeddings(digits, vectors):
+    """The samples are useless pixels, so that only the embeddings can show which labels are wrong."""
+    rng = np.random.default_rng(2)
+    blank = rng.integers(0, 255, digits.x_train.shape).astype(np.uint8)
+    data = replace(digits, samples=lambda: (blank, blank[:0]), y_test=digits.y_test[:0])
+    federation = noisy(data)
+    found = fnlkit.audit(federation, embeddings=vectors, dataset=data, say=None, **QUICK)
+    wrong = federation.given != digits.y_train
+    assert (
+        auc(found.federation.extra["estimate_issue_score"][federation.client_indices], wrong[federation.client_indices]) > 0.97
+    )
+    assert [row["client"] for row in found.facts["sites"] if row["noisier"]] == [1]
+    assert {"embedding_moments", "embedding_means", "embedding_covariances"} <= set(found.facts["sent"])
+    assert row_of(found, 0)["skill"]["others"]["kappa"] > 0.7
+
+
+def test_a_site_with_other_embeddings_is_not_accused(digits, vectors):
+    federation = partitioning.federation(digits, clients=5, labels="observed", seed=3)
+    moved = vectors.copy()
+    moved[federation.clients[2]] = -vectors[federation.clients[2]]
+    found = fnlkit.audit(federation, embeddings=moved, say=None, **QUICK)
+    row = row_of(found, 2)
+    assert not any(each["noisier"] for each in found.facts["sites"])
+    assert row["inputs"]["differ"] and not row["inputs"]["undone"] and row["judge"] != "others"
+    assert [each["client"] for each in found.facts["sites"] if each["inputs"]["differ"]] == [2]
+
+
+def test_inverted_samples_with_equal_embeddings_are_named_and_judged(digits, vectors):
+    federation = noisy(digits)
+    x = digits.x_train.copy()
+    x[federation.clients[3]] = 255 - x[federation.clients[3]]
+    data = replace(digits, samples=lambda: (x, digits.x_test))
+    federation.meta.pop("dataset_checksum", None)
+    found = fnlkit.audit(federation, embeddings=vectors, dataset=data, say=None, **QUICK)
+    row = row_of(found, 3)
+    assert row["inputs"]["words"] == ["intensities look inverted"] and row["inputs"]["equal_features"]
+    assert row["judge"] == "others" and not row["noisier"] and row_of(found, 1)["noisier"]
+
+
+def test_given_probabilities_replace_the_models(digits, probabilities, tmp_path):
+    federation = noisy(digits)
+    found = fnlkit.audit(federation, probabilities=probabilities, say=None)
+    assert [row["client"] for row in found.facts["sites"] if row["noisier"]] == [1]
+    assert not {"weights", "agreeing"} & set(found.facts["sent"])
+    names = [f"digit {c}" for c in range(10)]
+    federation.meta["class_names"] = names
+    frame = pandas.DataFrame(probabilities[:, ::-1], columns=names[::-1])
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    shuffled = frame.assign(sample=federation.ids_of(np.arange(len(frame)))).sample(frac=1, random_state=0)
+    shuffled.to_csv(tmp_path / "ids.csv", index=False)
+    np.savez(tmp_path / "p.npz", probabilities=probabilities[:, ::-1], class_names=np.array(names[::-1]))
+    for given in (frame, tmp_path / "p.csv", tmp_path / "ids.csv", tmp_path / "p.npz"):
+        np.testing.assert_allclose(rows_of(given, "probabilities", federation)[0], probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.drop(columns="3"), "no column of the class '3'"),
+        (lambda f: f.assign(more=1.0), "over the classes and more"),
+        (lambda f: f[:-1], "rows"),
+        (lambda f: f.assign(id=["0"] * len(f)), "listed twice"),
+        (lambda f: f.assign(id=[f"x{i}" for i in range(len(f))]), "no sample 'x0'"),
+        (lambda f: f.assign(**{"3": "many"}), "must be numbers"),
+    ],
+)
+def test_tables_of_probabilities_that_do_not_fit(digits, probabilities, change, message):
+    frame = pandas.DataFrame(probabilities, columns=list(map(str, range(10))))
+    with pytest.raises(InputError, match=message):
+        rows_of(change(frame), "probabilities", noisy(digits))
+
+
+def test_detectors_are_counted_and_compared(digits, vectors):
+    federation = noisy(digits)
+    found = fnlkit.audit(federation, embeddings=vectors, say=None, **QUICK)
+    extra, wrong = found.federation.extra, federation.given != digits.y_train
+    flags = {name: extra[f"estimate_by_{name}"] for name in ("em", *DETECTORS)}
+    for k, held in enumerate(federation.clients):
+        row = row_of(found, k)
+        assert row["detectors"] == {name: int(each[held].sum()) for name, each in flags.items()}
+        numbers = sum(each[held].astype(int) for each in flags.values())
+        assert row["agreed"] == np.bincount(numbers, minlength=len(flags) + 1).tolist()
+    np.testing.assert_array_equal(flags["em"], extra["estimate_flagged"])
+    listed = fnlkit.suspects(found.federation, every=True).to_pandas().set_index("sample").detectors
+    for i in federation.clients[1][:50]:
+        assert listed[str(i)].split() == [name for name, each in flags.items() if each[i]]
+    everyone = np.all(list(flags.values()), 0)
+    assert wrong[everyone].mean() > 0.95 and wrong[everyone].sum() > 0.5 * wrong.sum()
+    alone = fnlkit.audit(federation, embeddings=vectors, detectors=(), say=None, **QUICK)
+    assert not any(f"estimate_by_{name}" in alone.federation.extra for name in DETECTORS)
+    with pytest.raises(InputError, match="`detectors` oracle"):
+        fnlkit.audit(federation, detectors=["oracle"], say=None)
+
+
+def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    large = np.repeat(np.repeat(digits.x_train[:40], 8, 1), 8, 2)
+    data = datasets.Dataset("large", "image", digits.y_train[:40], digits.y_test[:0], list(map(str, range(10))),
+                            lambda: (large, large[:0]), observed=True)  # fmt: skip
+    assert auditing.embed_for_audit(digits, say=pytest.fail) == (None, None)
+    said = []
+    monkeypatch.setattr(embed, "find_pretrained", lambda: None)
+    assert auditing.embed_for_audit(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
+    monkeypatch.setattr(embed, "find_pretrained", lambda: "pca(dim=4)")
+    rows, name = auditing.embed_for_audit(data, say=said.append)
+    assert name == "pca(dim=4)" and rows.shape == (40, 4) and "pca(dim=4)" in said[1]
+    assert auditing.embed_for_audit(data, "none", say=pytest.fail) == (None, None)
+    calls = []
+    monkeypatch.setattr(pca, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
+    first, _ = auditing.embed_for_audit(data, "pixels", say=None)
+    assert calls
+    calls.clear()
+    again, _ = auditing.embed_for_audit(data, "pixels", say=None)
+    assert sum(calls) <= 1 and np.array_equal(np.asarray(first), np.asarray(again))
+
+
+def test_two_sources_of_features_are_refused(digits, vectors):
+    with pytest.raises(InputError, match="`backbone`"):
+        fnlkit.audit(noisy(digits), embeddings=vectors, backbone="pca", say=None)
+
+
+def test_time_is_estimated_before_the_first_model(digits, vectors):
+    said = []
+    fnlkit.audit(noisy(digits), embeddings=vectors, rounds=10, folds=2, epochs=1, say=said.append)
+    models = [text.startswith("model") for text in said]
+    assert "2 models of 10 rounds" in said[models.index(True) - 1]
+
+
+def test_command_with_embeddings_and_probabilities(digits, vectors, probabilities, tmp_path):
+    noisy(digits).write(str(tmp_path / "fed.npz"))
+    np.savez(tmp_path / "emb.npz", embeddings=vectors)
+    np.savez(tmp_path / "p.npz", probabilities=probabilities)
+    given = "fnlkit audit fed.npz --embeddings emb.npz --probs p.npz"
+    done = commands.fnlkit(f"{given} --detectors none --json -o j.npz --html a.html", tmp_path)
+    facts = json.loads(done.stdout)
+    assert [row["client"] for row in facts["sites"] if row["noisier"]] == [1]
+    assert facts["features"].endswith("emb.npz") and facts["probabilities"].endswith("p.npz")
+    page = (tmp_path / "a.html").read_text()
+    assert page.count('class="matrix"') == 5 and page.count("<figure>") == 6
+    assert commands.fnlkit(f"{given} --backbone pca", tmp_path).returncode == 2
+
+
+# ---- in one call
+def test_arrays_with_sites(digits):
+    federation, names = noisy(digits), np.array(list("abcdefghij"), object)
+    labels, sites = names[federation.given], np.full(len(federation.given), "", object)
+    for k, held in enumerate(federation.clients):
+        sites[held] = f"site {k}"
+    labels[7], wrong = None, federation.given != digits.y_train
+    found = fnlkit.audit_samples(digits.x_train, labels, sites, rounds=4, folds=2, say=None)
+    assert len(found.issues) == len(labels) - 1 and 7 not in found.issues.index
+    assert (found.issues.given == labels[found.issues.index]).all() and (found.issues.site == sites[found.issues.index]).all()
+    assert found.sites.site[0] == "site 1" and found.sites.noisier.tolist() == [True] + 4 * [False]
+    first = found.issues.sort_values("score", ascending=False).head(20)
+    assert wrong[first.index].all() and (first.suggested == names[digits.y_train[first.index]]).mean() > 0.8
+    assert (found.issues.suggested == found.issues.given)[~found.issues.flagged].all()
+
+
+def test_a_frame_with_gaps_and_without_sites(digits):
+    x = pandas.DataFrame(digits.x_train.reshape(len(digits.x_train), -1)[:600, 10:40].astype(float))
+    x.columns = [f"p{i}" for i in x]
+    x.iloc[::7, 3] = np.nan
+    x["ward"] = np.where(np.arange(len(x)) % 3, "east", None)
+    x["finding"], x.index = digits.y_train[:600], [f"case {i}" for i in range(600)]
+    found = fnlkit.audit_samples(x, "finding", rounds=2, folds=2, say=None)
+    assert found.sites is None and "site" not in found.issues and list(found.issues.index) == list(x.index)
+    assert found.issues.given.tolist() == digits.y_train[:600].astype(str).tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x, y: fnlkit.audit_samples(x), "`labels`"),
+        (lambda x, y: fnlkit.audit_samples(x, y[:-1]), "`labels` has"),
+        (lambda x, y: fnlkit.audit_samples(x, y, ["a"]), "`sites` has 1"),
+        (lambda x, y: fnlkit.audit_samples(x, y, classes=["0", "1"]), "not in `classes`"),
+        (lambda x, y: fnlkit.audit_samples("digits", y), "`labels` and `sites`"),
+        (lambda x, y: fnlkit.audit_samples(pandas.DataFrame({"a": [1.0]}), "b"), "no column 'b'"),
+    ],
+)
+def test_calls_that_do_not_fit(digits, call, message):
+    with pytest.raises(InputError, match=message):
+        call(digits.x_train, digits.y_train)
+
+
+def test_embeddings_replace_only_models_not_the_comparison_of_samples(digits):
+    compared = shifts.Encoded([shifts.Change(), shifts.Change("mirrored")], np.array([[0.9, 0.5], [0.5, 0.5], [0.5, 0.5]]),
+                              [[], [], []], np.zeros((3, 2, 1)), embedding_auc=np.array([0.5, 0.8, 0.5]))  # fmt: skip
+    assert compared.differ.tolist() == [True, True, False] and compared.apart.tolist() == [False, True, False]
+    found = compared.at(0, np.zeros(3, int))
+    assert found.words == ["images look mirrored"] and found.equal_features and not found.undone
+    assert compared.at(1, np.zeros(3, int)).words == [] and not compared.at(1, np.zeros(3, int)).equal_features

@@ -1,0 +1,287 @@
+"""A review with a guarantee: export, decide, import, correct exactly the list, and continue with a second review."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fnlkit
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.audits import decisions, designs, reviews
+from fnlkit.audits.designs import Design, rank_samples
+from fnlkit.audits.reviews import Guarantee, ListTerms, Review
+from fnlkit.audits.suspects import choose_guaranteed
+from fnlkit.datasets import partitioning
+from fnlkit.errors import InputError
+from tests.commands import refuse, succeed
+from tests.tables import format_csv, parse_csv
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Digits over 3 clients, 60 labels of client 1 wrong, mostly with high scores and right suggestions."""
+    data, rng = datasets.load("digits"), np.random.default_rng(0)
+    clean = partitioning.federation(data, clients=3, labels="observed")
+    given, wrong = clean.given.copy(), rng.permutation(clean.clients[1])[:60]
+    given[wrong] = (given[wrong] + 1) % 10
+    score = rng.random(len(given)) * 0.6
+    score[wrong] += 0.35
+    arrays = {"issue_score": score, "flagged": score > 0.5, "suggested_label": data.y_train.copy()}
+    return replace(clean, given=given, extra={f"estimate_{name}": values for name, values in arrays.items()}), data
+
+
+def review(federation, data, undecided=(), **options):
+    """Return (Selection, text of the table with the true labels as decisions)."""
+    chosen = choose_guaranteed(federation, 1, **{"guarantee": 0.2, "budget": 40, "seed": 1} | options)
+    rows = parse_csv(decisions.decision_template(federation, data, 1, chosen))
+    for i, row in enumerate(rows):
+        true = data.class_names[data.y_train[int(row["position"])]]
+        if i not in undecided:
+            row |= {"decision": "keep"} if true == row["given"] else {"decision": "relabel", "label": true}
+    return chosen, format_csv(rows)
+
+
+def imported(federation, data, text, when="2026-01-02"):
+    return decisions.decide(federation, decisions.read_decisions(text, federation, data), when=when)
+
+
+def test_the_review_is_drawn_from_the_candidates(world):
+    federation, data = world
+    chosen, _ = review(federation, data)
+    top = rank_samples(federation, 1)[: chosen.design.candidates]
+    assert chosen.candidates.tolist() == top.tolist() and chosen.suspect.sum() == chosen.design.reviews == 32
+    assert np.isin(chosen.positions[chosen.suspect], top).all() and not np.isin(chosen.positions[~chosen.suspect], top).any()
+    assert chosen.design.candidates == -(-len(federation.clients[1]) // 2)  # ten times the reviews are more than half
+    other = choose_guaranteed(federation, 1, guarantee=0.2, budget=40, seed=0)
+    assert set(other.positions.tolist()) != set(chosen.positions.tolist())
+    assert Design.read(chosen.design.text(), "x") == chosen.design
+    few = choose_guaranteed(federation, 1, guarantee=0.2, budget=40, at_random=0, candidates=50)
+    assert few.design.candidates == 50 and few.suspect.all()
+
+
+def test_the_list_is_stored_with_its_statement_and_ranges(world):
+    federation, data = world
+    chosen, text = review(federation, data)
+    out = imported(federation, data, text)
+    record = out.meta["reviews"][0]
+    found, wrong = record["guarantee"], federation.given != data.y_train
+    assert len(found["listed"]) > 25 and (~wrong[found["listed"]]).mean() <= 0.2
+    assert not np.isin(found["listed"], chosen.positions).any() and found["right_at_most"] <= 0.2 * len(found["listed"])
+    assert found["reviews"] == 32 and found["wrong"] == wrong[chosen.positions[chosen.suspect]].sum()
+    share = wrong[federation.clients[1]].mean()
+    assert record["level"]["low"] <= share <= record["level"]["high"] < share + 0.2 and record["basis"] == "random reviews"
+    assert record["after"]["low"] <= record["after"]["level"] <= record["after"]["high"]
+    covered = []
+    for row in record["classes"]:
+        members = federation.clients[1][federation.given[federation.clients[1]] == int(row["given"])]
+        covered.append(row["low"] <= wrong[members].mean() <= row["high"])
+    assert sum(covered) >= len(covered) - 1  # each range has a confidence of 95 %
+    assert all(row["true"] == str((int(row["given"]) - 1) % 10) for row in record["pairs"]) and record["pairs"]
+
+
+def test_samples_without_a_decision_count_as_right(world):
+    federation, data = world
+    lists = [imported(federation, data, review(federation, data, undecided=range(n))[1]).meta["reviews"][0] for n in (0, 12)]
+    assert len(lists[1]["guarantee"]["listed"]) < len(lists[0]["guarantee"]["listed"])
+    assert lists[1]["level"]["level"] is None and lists[1]["level"]["high"] > lists[0]["level"]["high"]
+
+
+def test_a_second_review_continues(world):
+    federation, data = world
+    _, text = review(federation, data)
+    first = imported(federation, data, text)
+    listed = first.meta["reviews"][0]["guarantee"]["listed"]
+    chosen, text = review(first, data, at_random=0.0)
+    assert not np.isin(chosen.candidates, listed).any() and not first.extra["reviewed"][chosen.candidates].any()
+    second = imported(first, data, text).meta["reviews"][1]["guarantee"]
+    assert not np.isin(second["listed"], listed).any()
+    assert second["together"]["labels"] == len(listed) + len(second["listed"]) and second["together"]["q"] == 0.4
+    other = choose_guaranteed(first, 2, guarantee=0.2, budget=40)
+    elsewhere = decisions.read_decisions(decisions.decision_template(first, data, 2, other), first, data)
+    assert (
+        decisions.decide(first, elsewhere, when="now").meta["reviews"][1]["guarantee"]["together"]["q"] == 0.2
+    )  # another site
+    _, sure = review(federation, data, confidence=0.95)
+    assert imported(federation, data, sure).meta["reviews"][0]["guarantee"]["together"]["confidence"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows[1:], "every row"),
+        (lambda rows: [row | {"design": "q=2"} for row in rows], "column design"),
+        (lambda rows: [rows[0] | {"design": rows[0]["design"].replace("q=0.2", "q=0.5")}, *rows[1:]], "two reviews"),
+        (lambda rows: [row | {"design": row["design"][:-3] + "000"} for row in rows], "scores are not those"),
+        (lambda rows: [row | {"part": "suspect"} for row in rows], "expected candidate or random"),
+        (lambda rows: [row | {"part": "candidate"} for row in rows], "every row"),
+    ],
+)  # fmt: skip
+def test_other_rows_than_those_of_the_export_are_refused(world, change, words):
+    federation, data = world
+    rows = parse_csv(review(federation, data)[1])
+    with pytest.raises(InputError, match=words):
+        decisions.read_decisions(format_csv(change(rows)), federation, data)
+
+
+def test_the_commands_apply_exactly_the_list(world, tmp_path):
+    federation, data = world
+    federation.write(tmp_path / "judged.npz")
+    export = "fnlkit review export judged.npz --dataset digits --client 1 --budget 40 --guarantee 0.2 --seed 1 -o review"
+    assert "candidates" in succeed(export, tmp_path).stderr
+    (tmp_path / "review/decisions.csv").write_text(review(federation, data)[1])
+    done = succeed("fnlkit review import judged.npz review/decisions.csv --dataset digits -o reviewed.npz", tmp_path)
+    assert "on average at most 20 % are right (32 of " in done.stderr
+    succeed("fnlkit correct reviewed.npz --list --csv cleaned.csv -o corrected.npz", tmp_path)
+    before, after = (fnlkit.load(tmp_path / name) for name in ("reviewed.npz", "corrected.npz"))
+    listed = before.meta["reviews"][0]["guarantee"]["listed"]
+    changed, kept = np.flatnonzero(after.given != before.given), np.isin(after.client_indices, listed).sum()
+    assert set(changed) <= set(listed) and len(changed) == kept == after.meta["corrections"][0]["changed"]
+    assert after.meta["corrections"][0]["dropped"] == len(listed) - kept  # right labels: the suggestion is the given label
+    reasons = {row["sample"]: row["reason"] for row in parse_csv(tmp_path / "cleaned.csv")}
+    text = reasons[before.ids_of([listed[0]])[0]]
+    assert text.startswith(f"list 1 of {len(listed)} labels, at most 0.2 right on average (review of ")
+    refuse("fnlkit correct reviewed.npz --list --above 0.5 -o twice.npz", tmp_path, "omit one of both")
+    refuse("fnlkit correct corrected.npz --list -o twice.npz", tmp_path, "no list to apply")
+    assert not (tmp_path / "twice.npz").exists()
+    dropped = fnlkit.correct(before, listed=True, drop=True)
+    assert not np.isin(dropped.client_indices, listed).any() and (dropped.given == before.given).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--guarantee 1.5", "between 0 and 1"),
+        ("--guarantee 0.2 --confidence 2", "between 0 and 1"),
+        ("--guarantee 0.2 --reviewer-errors 1", "below 1"),
+        ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
+        ("--guarantee 0.2 --at-random 1", "lower --at-random"),
+        ("--confidence 0.9", "need --guarantee"),
+        ("--guarantee 0.2 --class ten", "no class has this name"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):
+    world[0].write(tmp_path / "judged.npz")
+    refuse(f"fnlkit review export judged.npz --dataset digits --client 1 {options} -o review", tmp_path, words)
+    assert not (tmp_path / "review/decisions.csv").exists()
+
+
+def test_random_reviews_of_held_out_samples_give_an_exact_accuracy():
+    """Every outcome of 4 random reviews of 10 held-out samples: the range contains the accuracy with 95 %."""
+    from itertools import combinations
+
+    from fnlkit.results.measured import by_reviews
+
+    data = datasets.load("digits")
+    federation = partitioning.federation(data, clients=2, labels="observed")
+    held = np.arange(20)
+    right = np.arange(20) % 10 < 7  # by the true labels
+    predicted = np.where(right, federation.given[held], (federation.given[held] + 1) % 10)
+    owner, covered, outcomes = np.repeat([0, 1], 10), 0, 0
+    for drawn in combinations(range(10), 4):
+        part = np.zeros(len(federation.given), np.int64)
+        part[list(drawn)] = 2
+        found = by_reviews(replace(federation, extra={"review_part": part}), held, predicted, owner)
+        outcomes += 1
+        covered += found["low"] <= 0.7 <= found["high"]
+        assert found["samples"] == 10 and [row["site"] for row in found["sites"]] == ["client 0"]
+    assert covered >= 0.95 * outcomes
+    part[:10] = [1, 4, 2, 2, 2, 2, 2, 2, 2, 2]  # sample 1 was chosen by its score and is undecided
+    found = by_reviews(replace(federation, extra={"review_part": part}), held, predicted, owner)
+    assert [round(found[name], 9) for name in ("share", "low", "high")] == [0.65, 0.6, 0.7]
+    assert by_reviews(federation, held, predicted, owner) is None
+
+
+def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
+    federation, data = world
+    chosen, text = review(federation, data, undecided=range(5))
+    part = imported(federation, data, text).extra["review_part"]
+    table = {int(row["position"]): row for row in parse_csv(text)}
+    for position, row in table.items():
+        decided = bool(row["decision"])
+        assert part[position] == ((1 if decided else 4) if row["part"] == "candidate" else (2 if decided else 3))
+    assert part.astype(bool).sum() == 40
+    again = imported(imported(federation, data, text), data, review(imported(federation, data, text), data)[1]).extra[
+        "review_part"
+    ]
+    first = [position for position, row in table.items() if row["decision"]]
+    assert (again[first] == 1).all()
+
+
+def test_a_guarantee_about_one_class_of_a_site(world):
+    federation, data = world
+    chosen, text = review(federation, data, guarantee=0.8, given=3, at_random=0.7)
+    top = chosen.candidates
+    assert (federation.given[top] == 3).all() and chosen.design.candidates <= (
+        federation.given[federation.clients[1]] == 3
+    ).sum()
+    record = imported(federation, data, text).meta["reviews"][0]["guarantee"]
+    assert record["given"] == 3 and np.isin(record["listed"], top).all() and record["listed"]
+
+
+def test_the_next_audit_shows_the_review_of_a_site(world):
+    federation, data = world
+    reviewed = imported(federation, data, review(federation, data)[1])
+    found = fnlkit.audit(reviewed, dataset=data, rounds=1, folds=2, detectors=(), backbone="none", say=None).facts["sites"]
+    rows = {row["site"]: row for row in found}
+    record, shown = reviewed.meta["reviews"][0]["guarantee"], rows["client 1"]["review"]
+    assert all(shown[name] == record[name] for name in ("candidates", "reviews", "wrong", "groups"))
+    assert shown["labels"] == len(record["listed"]) and shown["confidence"] is None
+    assert "on average at most 20 % are right (32 decisions)" in " ".join(rows["client 1"]["words"])
+    assert rows["client 0"]["review"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record["guarantee"].update(listed=[10**6]),
+        lambda record: record["guarantee"].update(groups=[[1, 2]]),
+        lambda record: record["guarantee"].update(q="a lot"),
+        lambda record: record.update(guarantee=[3]),
+        lambda record: record.update(client="Bonn"),
+        lambda record: record.update(client=3),
+    ],
+)
+def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
+    federation, data = world
+    out = imported(federation, data, review(federation, data)[1])
+    change(out.meta["reviews"][0])
+    out.write(tmp_path / "reviewed.npz")
+    for line in ("correct reviewed.npz --list -o out.npz", "review plan reviewed.npz --dataset digits --budget 9 -o out.csv"):
+        refuse(f"fnlkit {line}", tmp_path, "import the review again")
+
+
+@pytest.mark.parametrize("candidates", [0, 1, 4, 5, 7, 10, 23, 49, 50, 200])
+def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeypatch):
+    kinds = np.random.default_rng(candidates).integers(0, 4, candidates)
+    groups = [[int((part == kind).sum()) for kind in range(4)] for part in np.array_split(kinds, designs.GROUPS)]
+    terms = ListTerms(0, 0.2, None)
+    found = Guarantee(0.2, None, 0.0, None, candidates, 0, 0, 0.0, listed=[], groups=groups, together=terms)
+    review = Review(client=0, guarantee=found)
+    monkeypatch.setattr(designs, "read_guaranteed_reviews", lambda federation: [review])
+    counts, _ = designs.last_counts(None, 0)
+    sizes = counts.sum(1)
+    assert counts.shape == (designs.GROUPS, 4) and ((sizes == 0) | (sizes >= 5)).all()
+    assert counts.sum(0).tolist() == (np.sum(groups, 0).tolist() if candidates >= 5 else [0] * 4)
+    assert (sizes > 0).sum() == min(designs.GROUPS, candidates // 5) or candidates in (7, 23, 49)  # here some sizes are 3 and 4
+
+
+def test_a_list_states_its_groups(world, tmp_path):
+    federation, data = world
+    federation = replace(federation, extra={**federation.extra, "group": np.arange(len(federation.given)) // 4})
+    federation.write(tmp_path / "judged.npz")
+    notes = []
+    exported = fnlkit.export_review(federation, 1, tmp_path / "review", guarantee=0.2, budget=60, say=notes.append)
+    count = len(np.unique(exported.candidates // 4))
+    assert any(f"{len(exported.candidates):,} candidates belong to {count:,} groups" in note for note in notes)
+    _, text = review(federation, data, budget=60, seed=0)
+    (tmp_path / "decisions.csv").write_text(text)
+    done = succeed("fnlkit review import judged.npz decisions.csv -o out.npz", tmp_path)
+    listed = np.array(reviews.read_reviews(Federation.read(tmp_path / "out.npz"))[-1].guarantee.listed)
+    assert len(listed) and f"they belong to {len(np.unique(listed // 4))} groups" in done.stderr + done.stdout
+
+
+def test_groups_with_a_right_label_are_at_most_as_many_as_right_labels():
+    assert "of which on average at most 8 have" in designs.statement_on_groups(40, 20, 0.2, None)
+    assert "each of which can" in designs.statement_on_groups(40, 8, 0.2, None)
+    assert "with a probability of 95 % at most 3 have" in designs.statement_on_groups(30, 20, 0.1, 0.95)

@@ -1,0 +1,88 @@
+"""Findings of many sites are computed at once, and equal those of one pair of sites after the other."""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2_contingency
+
+from fnlkit.audits import shifts, statistics
+from fnlkit.estimators import em
+
+
+def naive_shares_differ(counts):
+    """Return `statistics.shares_differ` (N,) with a test for each pair of sites."""
+    out = np.zeros(len(counts), bool)
+    for k in range(len(counts)):
+        differing = 0
+        for j in range(len(counts)):
+            pair = counts[[k, j]]
+            pair = pair[:, pair.sum(0) > 0]
+            if j == k or pair.shape[1] < 2 or (pair.sum(1) == 0).any() or chi2_contingency(pair).pvalue > statistics.RARE:
+                continue
+            mine, other = pair / pair.sum(1, keepdims=True)
+            n, m = pair.sum(1)
+            single = np.array([chi2_contingency([[a, n - a], [b, m - b]]).pvalue < statistics.RARE for a, b in pair.T])
+            ratio = np.maximum(mine, other) / np.maximum(np.minimum(mine, other), 1e-9)
+            differing += np.abs(mine - other).sum() / 2 > statistics.SHARES or (single & (ratio > statistics.RATIO)).any()
+        out[k] = differing >= max(1, (len(counts) - 1) / 2)
+    return out
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_shares_of_classes_are_those_of_pairs(classes):
+    rng, found = np.random.default_rng(classes), []
+    for _ in range(15):
+        shares = rng.dirichlet(np.full(classes, rng.choice([0.3, 30.0])), 6)
+        counts = np.stack([rng.multinomial(rng.choice([0, 1, 3, 80, 400]), share) for share in shares])
+        found.append(statistics.shares_differ(counts))
+        assert np.array_equal(found[-1], naive_shares_differ(counts))
+    assert np.any(found) and not np.all(found)
+
+
+def test_p_values_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for classes in (2, 4):
+        mine, others = rng.integers(1, 60, classes), rng.integers(1, 60, (20, classes))
+        expected = [chi2_contingency([mine, other]).pvalue for other in others]
+        assert np.allclose(statistics.chi_square(mine, others), expected, rtol=1e-9)
+    assert statistics.chi_square([3, 0], [[4, 0]]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 7])
+def test_classes_that_the_other_sites_have(sites):
+    counts = np.random.default_rng(sites).integers(0, 6, (sites, 4))
+    for k in range(sites):
+        others = np.sort(np.delete(counts, k, 0), 0)
+        expected = others[: max(1, len(others) - 1)].sum(0) >= 5
+        assert np.array_equal(statistics.seen_elsewhere(counts)[k], expected)
+
+
+def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
+    rng, calls, pair = np.random.default_rng(0), [], shifts._auc
+    monkeypatch.setattr(shifts, "_auc", lambda *given: calls.append(1) or pair(*given))
+    counts = np.full((60, 2), 20)
+    counts[40:] = [1, 0]  # sites of one sample are compared with none
+    means, within = rng.standard_normal((60, 2, 2, 3)), np.tile(np.eye(3), (60, 2, 1, 1))
+    means[0] += 100
+    auc = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, 2)
+    assert len(calls) == 40 * 2 * shifts.MOST_COMPARED
+    assert (auc[0] > 0.99).all() and (auc[40:] == 0.5).all()
+    few = {"class_means": means[:20], "covariances": within[:20]}
+    calls.clear()
+    shifts.compare_inputs(few, counts[:20], 2)
+    assert len(calls) == 20 * 2 * 19
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4, 30])
+def test_the_bootstrap_of_few_samples_is_that_of_all_draws(samples, monkeypatch):
+    rng = np.random.default_rng(samples)
+    logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 3, samples)
+    calls, fitted = [], em._maximize
+    monkeypatch.setattr(em, "_maximize", lambda *given: calls.append(1) or fitted(*given))
+    found = em.fit(logits, labels, 1.0, rng=np.random.default_rng(7))
+    draws, p, one_hot = np.random.default_rng(7), em.softmax(logits), np.eye(3)[labels]
+    T = fitted(p, labels, one_hot, np.ones(samples), em._start(3), 1.0, 300)
+    for i in range(0, em.DRAWS, 7):
+        weights = np.random.default_rng(7).multinomial(samples, np.ones(samples) / samples, em.DRAWS)[i].astype(np.float64)
+        again = em.posterior_of(p, labels, fitted(p, labels, one_hot, weights, T, 1.0, 15))
+        assert found["draws"][i] == pytest.approx(1 - weights @ (again * one_hot).sum(1) / samples, abs=1e-14)
+    assert len(calls) == 1 + len(np.unique(draws.multinomial(samples, np.ones(samples) / samples, em.DRAWS), axis=0))

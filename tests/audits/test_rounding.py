@@ -1,0 +1,72 @@
+"""Rounded counts: no count of fewer than five samples follows from a second file, and sums are kept on average."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fnlkit.audits import rounding, statistics
+
+
+def send(column, total):
+    """Return what a second file states of the counts of one given class, which is the last one of the table."""
+    table = np.zeros((len(column) + 1, len(column) + 1), int)
+    table[:-1, -1] = column
+    cells, wrong = rounding.round_table(table, np.array([0] * len(column) + [total]))
+    return *cells[:-1, -1].tolist(), int(wrong[-1])
+
+
+@pytest.mark.parametrize(("others", "total"), [(1, 12), (2, 6), (2, 9), (2, 40), (3, 9), (3, 14), (4, 12), (4, 16)])
+def test_no_cell_follows_exactly_from_cells_and_sums(others, total):
+    # All counts of a class by hand: those with the same released numbers leave at least two values of each cell.
+    left = {}
+    for column in itertools.product(range(total + 1), repeat=others):
+        if sum(column) <= total:
+            left.setdefault(send(column, total), []).append(column)
+    assert (len(left) > 1) == (total > 6)  # a class of 6 samples has no room for a cell
+    for columns in left.values():
+        for values in np.array(columns).T:
+            assert len(set(values.tolist())) > 1
+
+
+def test_exact_sums_of_withheld_cells_would_state_them():
+    # Four cells of 3 samples are sent as 5 each; their sum 12 would be sent as 10, which means at most 12: all are 3.
+    assert rounding.round_counts(12) == 10
+    assert send((3, 3, 3, 3), 40) == (5, 5, 5, 5, 15)
+
+
+def test_restored_tables_have_the_totals_and_the_rounded_sums():
+    rng = np.random.default_rng(0)
+    away = []
+    for _ in range(200):
+        classes = rng.integers(2, 11)
+        table = rng.poisson(rng.choice([0.5, 2, 4]), (classes, classes)) + np.diag(rng.integers(5, 60, classes))
+        totals = table.sum(0)
+        cells, wrong = rounding.round_table(table, totals)
+        again = rounding.restore_table(cells, wrong, totals)
+        assert (again.sum(0) == totals).all() and (again >= 0).all()
+        assert not np.diag(cells).any() and not (cells % 5).any() and not (wrong % 5).any()
+        roomy = (cells == np.where(np.eye(classes, dtype=bool), 0, rounding.round_counts(table))).all(0)
+        assert (wrong >= rounding.sums_of(cells)[0]).all() and (
+            np.abs(cells - table)[:, roomy] * ~np.eye(classes, dtype=bool)[:, roomy] <= 2
+        ).all()
+        away += ((again.trace() - table.trace()) / classes,)
+    assert abs(np.mean(away)) < 0.5  # the number of contradicted labels is hardly biased
+
+
+def test_of_two_classes_the_supported_labels_state_nothing_more():
+    # Contradicted labels are either supported or doubted by the own model: the released difference follows from other numbers.
+    for supported in range(12):
+        assert rounding.round_supported(supported, np.array([10, 5]), np.array([5, 0])) == 10
+    assert rounding.round_supported(13, np.array([10, 5, 5]), np.array([5, 0, 0])) == 15
+    assert rounding.round_supported(23, np.array([10, 5, 5]), np.array([5, 0, 0])) == 15
+
+
+def test_a_confusion_that_rounding_can_explain_is_not_reported():
+    totals = np.array([38, 42, 29, 37, 33])
+    for count, away, reported in ((5, 0, True), (5, rounding.ALLOWANCE, False), (10, rounding.ALLOWANCE, True)):
+        predicted = np.array([[[n, 0], [0, 400]] for n in totals])
+        predicted[4, :, 0] = totals[4] - count, count
+        cells, p = statistics.confuses_beyond_chance(predicted, predicted.astype(float), away)
+        assert cells[4, 1, 0] == reported and not cells[:4].any()
+        assert (p[4] < statistics.SIGNIFICANT_CLASS) == reported

@@ -1,0 +1,263 @@
+"""Votes from exports of annotation tools land on the right samples, on every route."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import fnlkit
+from fnlkit import InputError
+from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.votes import read_votes
+from tests.commands import refuse, succeed
+
+CLASSES = ["cat", "dog", "emu"]
+IDS = [f"p-{i}" for i in range(1, 49)]
+
+
+def federation_of(ids, **extra):
+    """Return two sites of 24 samples with these ids."""
+    size = len(ids)
+    meta = {"class_names": CLASSES, "client_names": ["Aix", "Bonn"]}
+    extra = {"sample_id": np.array(list(map(str, ids)))} | extra
+    return Federation("d", 3, np.array([0, size // 2, size]), np.arange(size), np.zeros(size, np.int64), extra=extra, meta=meta)
+
+
+def label_of(i, person=0):
+    return CLASSES[(i + (person if i % 7 == 0 else 0)) % 3]
+
+
+def expected(samples, people):
+    votes = np.full((48, people), -1)
+    for i in samples:
+        votes[i - 1] = [CLASSES.index(label_of(i, person)) for person in range(people)]
+    return votes
+
+
+def annotation(number, person, choices, **more):
+    """Return an annotation as in Label Studio's task format; `choices` is {control: class}."""
+    result = [
+        {
+            "id": f"r{number}",
+            "type": "choices",
+            "from_name": name,
+            "to_name": "image",
+            "origin": "manual",
+            "value": {"choices": [word]},
+        }
+        for name, word in choices.items()
+    ]
+    when = {"created_at": "2026-03-09T21:52:49.513742Z", "updated_at": "2026-03-09T22:16:08.746926Z"}
+    by = {"id": person, "email": f"{'ab'[person]}@x.org", "first_name": "", "last_name": ""}
+    state = {"was_cancelled": False, "ground_truth": False, "lead_time": 4.288, "task": 1}
+    return {"id": number, "completed_by": by, "result": result, **state, **when, **more}
+
+
+def tasks_of(samples, tool=20, **data):
+    """Return an export as JSON: two annotators, the tool's number in `id`, the sample in `data`."""
+    tasks = []
+    for i in samples:
+        own = {name: value(i) for name, value in data.items()} or {"sample_id": i}
+        made = [annotation(1000 + 2 * i + person, person, {"kind": label_of(i, person)}) for person in (0, 1)]
+        tasks.append({"id": i + tool, "data": own, "annotations": made, "drafts": [], "predictions": [], "meta": {},
+                      "inner_id": i, "total_annotations": 2, "cancelled_annotations": 0, "total_predictions": 0})  # fmt: skip
+    return tasks
+
+
+def min_of(tasks):
+    """Return JSON-MIN as label_studio_converter writes it: the data, the tool's `id` over it, and a key per control."""
+    rows = []
+    for task in tasks:
+        for made in task["annotations"]:
+            if not made["was_cancelled"]:
+                record = {**task["data"], "id": task["id"]}
+                for result in made["result"]:
+                    choices = result["value"]["choices"]
+                    record[result["from_name"]] = choices[0] if len(choices) == 1 else {"choices": choices}
+                rows.append(record | {"annotator": made["completed_by"]["id"], "annotation_id": made["id"],
+                                      **{name: made[name] for name in ("created_at", "updated_at", "lead_time")}})  # fmt: skip
+    return rows
+
+
+def csv_of(tasks, path):
+    """Write the CSV of label_studio_converter: columns in alphabetic order."""
+    rows = [{**row, "annotator": "ab"[row["annotator"]] + "@x.org", "was_cancelled": False} for row in min_of(tasks)]
+    with open(path, "w", newline="") as file:
+        table = csv.DictWriter(file, sorted({name for row in rows for name in row}), quoting=csv.QUOTE_NONNUMERIC)
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write(kind, tasks, folder):
+    """Write tasks as an export and return its path."""
+    path = folder / f"votes.{'csv' if kind == 'csv' else 'json'}"
+    if kind == "csv":
+        csv_of(tasks, path)
+    else:
+        path.write_text(json.dumps(min_of(tasks) if kind == "json-min" else tasks))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "json-min"])
+def test_votes_land_on_the_sample_and_not_on_the_number_of_the_task(kind, tmp_path):
+    """Ids 1 to 48; the tool numbers the tasks from 21, the samples are 1 to 30."""
+    federation = federation_of(range(1, 49))
+    path = write(kind, tasks_of(range(1, 31)), tmp_path)
+    if kind == "csv":
+        with pytest.raises(InputError, match=r"'id' \(56 of 60 rows\), 'sample_id' \(60 of 60 rows\)"):
+            read_votes(path, federation)
+    for column in ["sample_id"] if kind == "csv" else [None, "sample_id"]:
+        votes, names = read_votes(path, federation, sample_column=column)
+        assert len(names) == 2 and (votes == expected(range(1, 31), 2)).all()
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "json-min"])
+@pytest.mark.parametrize("tool", [0, 1, 20, 1000])
+def test_paths_win_over_the_number_of_the_task(kind, tool, tmp_path):
+    paths = np.array([f"scans/{i}.png" for i in range(1, 49)])
+    federation = federation_of(range(1, 49), sample_path=paths)
+    tasks = tasks_of(range(1, 31), tool, image=lambda i: f"/data/upload/7/0a1b2c3d-{i}.png", age=lambda i: 2 * i)
+    votes, _ = read_votes(write(kind, tasks, tmp_path), federation)
+    assert (votes == expected(range(1, 31), 2)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [("csv", "'id'.*can be the number of the task"), ("json-min", "no sample 'other-1.png'")]
+)
+def test_the_number_of_the_task_alone_is_not_taken_for_the_sample(kind, message, tmp_path):
+    path = write(kind, tasks_of(range(1, 31), 1, image=lambda i: f"other-{i}.png"), tmp_path)
+    with pytest.raises(InputError, match=message):
+        read_votes(path, federation_of(range(1, 49)))
+    votes, _ = read_votes(path, federation_of(range(2, 50)), sample_column="id")
+    assert (votes == expected(range(1, 31), 2)).all()
+
+
+def test_the_command_the_option_and_python_agree(tmp_path):
+    federation = federation_of(range(1, 49))
+    federation.write(tmp_path / "fed.npz")
+    path = write("csv", tasks_of(range(1, 31)), tmp_path)
+    done = refuse("fnlkit consensus fed.npz votes.csv -o agreed.npz", tmp_path, "'id'", "'sample_id'", "--sample-column")
+    assert len(done.stderr.strip().splitlines()) == 1 and not (tmp_path / "agreed.npz").exists()
+    succeed("fnlkit consensus fed.npz votes.csv --sample-column sample_id -o agreed.npz", tmp_path)
+    wanted = expected(range(1, 31), 2)
+    assert (Federation.read(str(tmp_path / "agreed.npz")).extra["votes"] == wanted).all()
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(path)
+    assert (fnlkit.consensus(federation, frame, sample_column="sample_id").federation.extra["votes"] == wanted).all()
+    assert (fnlkit.consensus(federation, frame.drop(columns="id")).federation.extra["votes"] == wanted).all()
+    with pytest.raises(InputError, match="several columns name different samples"):
+        fnlkit.consensus(federation, frame)
+    wide = pandas.DataFrame({"id": range(21, 51), "sample_id": range(1, 31), "ada": [label_of(i) for i in range(1, 31)]})
+    with pytest.raises(InputError, match="several columns name different samples"):
+        fnlkit.consensus(federation, wide)
+    found = fnlkit.consensus(federation, wide, sample_column="sample_id")
+    assert found.annotators == ["ada"] and (found.federation.extra["votes"] == expected(range(1, 31), 1)).all()
+
+
+def test_verified_samples_and_predictions_follow_the_same_rule(tmp_path):
+    digits = fnlkit.datasets.load("digits")
+    rows = [f"{i + 5},{i},{digits.y_train[i]}" for i in range(20)]
+    (tmp_path / "gold.csv").write_text("\n".join(["id,sample,label", *rows]))
+    refuse("fnlkit partition --gold gold.csv -o fed.npz", tmp_path, "'id'", "'sample'", "--sample-column")
+    succeed("fnlkit partition --gold gold.csv --sample-column sample -o fed.npz", tmp_path)
+    gold = fnlkit.load(tmp_path / "fed.npz").extra["gold_label"]
+    assert (gold[:20] == digits.y_train[:20]).all() and (gold[20:] == -1).all()
+    federation = fnlkit.partition("digits", clients=2, labels="observed")
+    from fnlkit.pipeline.rows import rows_of
+
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.full((1438, 10), 0.1), columns=list(map(str, range(10)))).assign(sample=np.arange(1438))
+    assert np.isfinite(rows_of(frame, "probabilities", federation)[0]).all()
+    with pytest.raises(InputError, match="several columns name different samples: 'sample' .*'id'"):
+        rows_of(frame.assign(id=np.arange(1438)[::-1]), "probabilities", federation)
+
+
+def test_votes_of_label_studio_count_once_per_annotator(tmp_path):
+    """Canceled, unlabeled and predicted answers are no votes; of two annotations of a person, the last update counts."""
+    federation = federation_of(IDS)
+    tasks = tasks_of(range(1, 11), sample_id=lambda i: f"p-{i}")
+    tasks[0]["annotations"].append(annotation(1, 0, {"kind": "emu"}, updated_at="2026-03-10T08:00:00Z"))
+    tasks[1]["annotations"].insert(0, annotation(2, 1, {"kind": "emu"}, updated_at="2026-03-01T08:00:00Z"))
+    for label, day in (("emu", 8), ("dog", 9)):  # the newest label, of March 10, is also that of March 8
+        tasks[0]["annotations"].append(annotation(1, 0, {"kind": label}, updated_at=f"2026-03-0{day}T08:00:00Z"))
+    tasks[2]["annotations"][1]["was_cancelled"] = True
+    tasks[3]["annotations"][0]["result"] = []
+    tasks[4]["annotations"] = []
+    tasks[5]["predictions"] = [{"model_version": "m", "result": annotation(3, 0, {"kind": "emu"})["result"], "score": 0.9}]
+    notes = []
+    found = fnlkit.consensus(federation, write("json", tasks, tmp_path), say=notes.append)
+    wanted = expected(range(1, 11), 2)
+    wanted[0, 0], wanted[2, 1], wanted[3, 0], wanted[4] = 2, -1, -1, -1
+    assert found.annotators == ["a@x.org", "b@x.org"] and (found.federation.extra["votes"] == wanted).all()
+    assert len(notes) == 3 and all(note.startswith("1 ") for note in notes)
+    votes, _ = read_votes(write("json-min", [task for task in tasks if task["annotations"]], tmp_path), federation)
+    assert (votes == wanted).all()
+    del tasks[0]["annotations"][3:]
+    tasks[0]["annotations"][2].pop("updated_at")
+    with pytest.raises(InputError, match="votes.json, task 1: a@x.org has a vote on 'p-1' in an earlier row"):
+        read_votes(write("json", tasks, tmp_path), federation)
+    tasks[0]["annotations"] = [annotation(1, 0, {"kind": "emu"}) | {"completed_by": None}]
+    with pytest.raises(InputError, match="task 1: no annotator"):
+        read_votes(write("json", tasks, tmp_path), federation)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "json-min"])
+def test_the_question_whose_answers_are_classes_is_used(kind, tmp_path):
+    federation = federation_of(IDS)
+    federation.write(tmp_path / "fed.npz")
+    tasks = tasks_of(range(1, 31), sample_id=lambda i: f"p-{i}")
+    for task in tasks:
+        for made in task["annotations"]:
+            made["result"] += annotation(0, 0, {"certainty": "sure"})["result"]
+    votes, _ = read_votes(write(kind, tasks, tmp_path), federation)
+    assert (votes == expected(range(1, 31), 2)).all()
+    for task in tasks:
+        for made in task["annotations"]:
+            made["result"] += annotation(0, 0, {"second": "emu"})["result"]
+    path = write(kind, tasks, tmp_path)
+    refuse(f"fnlkit consensus fed.npz {path.name} -o a.npz", tmp_path, "'kind', 'second'", "--control NAME")
+    succeed(f"fnlkit consensus fed.npz {path.name} --control second -o a.npz", tmp_path)
+    found = Federation.read(str(tmp_path / "a.npz")).extra["votes"]
+    assert set(found[:30].ravel().tolist()) == {2} and (found[30:] == -1).all()
+    with pytest.raises(InputError, match="no control 'third'"):
+        read_votes(path, federation, control="third")
+
+
+def test_several_choices_are_no_vote(tmp_path):
+    tasks = tasks_of(range(1, 4), sample_id=lambda i: f"p-{i}")
+    tasks[1]["annotations"][0]["result"][0]["value"]["choices"] = ["cat", "dog"]
+    for kind in ("csv", "json", "json-min"):
+        with pytest.raises(InputError, match="several choices of 'kind'"):
+            read_votes(write(kind, tasks, tmp_path), federation_of(IDS), control="kind")
+
+
+def test_repeated_equal_votes_count_once_and_ids_are_no_answers(tmp_path):
+    """Ids 0 to 2 are classes, too; the answers are in the column without a usual name of ids."""
+    (tmp_path / "v.csv").write_text("id,annotator,choice\n0,a,1\n1,a,2\n1,a,2\n2,b,0\n")
+    federation = Federation("d", 3, np.array([0, 3]), np.arange(3), np.zeros(3, np.int64))
+    votes, names = read_votes(tmp_path / "v.csv", federation)
+    assert names == ["a", "b"] and votes.tolist() == [[1, -1], [2, -1], [-1, 0]]
+    assert fnlkit.consensus(federation, np.ma.masked_less(votes, 0)).federation.extra["votes"].tolist() == votes.tolist()
+
+
+def test_a_saved_index_of_pandas_is_no_class_and_no_sample(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    federation = fnlkit.partition("digits", clients=2, labels="observed")
+    frame = pandas.DataFrame(np.full((1438, 10), 0.1), columns=list(map(str, range(10))))
+    frame.to_csv(tmp_path / "p.csv")
+    pandas.read_csv(tmp_path / "p.csv").to_csv(tmp_path / "p.csv")  # the first index is the column "Unnamed: 0"
+    from fnlkit.pipeline.rows import rows_of
+
+    assert np.isfinite(rows_of(tmp_path / "p.csv", "probabilities", federation)[0]).all()
+
+
+def test_columns_of_arrays_are_refused(tmp_path):
+    federation = federation_of(IDS)
+    np.savez(tmp_path / "v.npz", votes=np.zeros((48, 2), int))
+    federation.write(tmp_path / "fed.npz")
+    refuse("fnlkit consensus fed.npz v.npz --control kind -o a.npz", tmp_path, "--control", "these votes have none")
+    for votes in (None, np.zeros((48, 2), int)):
+        with pytest.raises(InputError, match="these votes have none"):
+            fnlkit.consensus(federation, votes, sample_column="id")
+    refuse("fnlkit partition --sample-column id -o b.npz", tmp_path, "--sample-column", "--gold")

@@ -1,0 +1,103 @@
+"""The table of functions that a server may name: complete, and nothing in it that does not run on clients."""
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+from fnlkit.client import drift, losses, penalties
+from fnlkit.components import registry
+from fnlkit.sites.allowed import PACKAGES, functions, may_be_named
+
+ROOT = Path(__file__).parents[2]
+ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"], ["features", "batch"])
+
+
+def steps():
+    """Return (module, name) of all functions in the source of components that are called as steps."""
+    for folder in ("methods", "client", "server", "estimators", "review"):
+        for path in (ROOT / "fnlkit" / folder).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args[:3]] == ARGUMENTS[0]:
+                    # Names with an underscore run in simulations only, and a message names a step and not its compiled form.
+                    if not node.name.startswith("_") and module != "fnlkit.client.learning":
+                        yield module, node.name
+
+
+def named(function):
+    return function.__module__, function.__name__
+
+
+def test_every_function_that_runs_on_clients_is_in_the_table():
+    of_losses = [getattr(losses, name) for name in losses.__all__ if inspect.signature(getattr(losses, name)).parameters]
+    wanted = {named(loss) for loss in of_losses if [*inspect.signature(loss).parameters][:2] == ARGUMENTS[1]}
+    wanted |= {tuple(target.split(":")) for target in registry.LOSSES.values()}
+    for module in (drift, penalties):
+        wanted |= {named(f) for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__}
+    wanted |= set(steps())
+    assert len(wanted) > 70 and not wanted - functions()
+
+
+def test_the_table_contains_nothing_else():
+    """Every entry is a public function of fnlkit's steps, losses and gradient terms, found where it is named."""
+    for module, name in functions():
+        found = getattr(importlib.import_module(module), name)
+        assert module.startswith(PACKAGES) and not name.startswith("_") and named(found) == (module, name)
+        positional = [p.name for p in inspect.signature(found).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        assert positional in ARGUMENTS and may_be_named(module, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ("os", "system"),
+        ("fnlkit.components.own", "load"),
+        ("fnlkit.client.client", "predict"),  # imported there, made elsewhere
+        ("fnlkit.methods_of_mine", "step"),
+        ("fnlkit.methods.fedcorr", "np.load"),
+        ("fnlkit.client.losses.correction", "transition_matrix"),  # reads a file
+        ("fnlkit.client.losses", "cross_entropy"),  # defined in another module
+        ("fnlkit.methods.fedcorr", "fedcorr"),
+        ("fnlkit.methods.fedcorr", "relabel"),
+        ("fnlkit.methods.fedcorr", "adaptive_proximal.__globals__"),
+        ("fnlkit.methods.fedavg", "importlib"),
+        ("fnlkit.server.optimizers.feddyn", "feddyn"),
+        ("fnlkit.estimators.energy", "judged"),
+        ("fnlkit.audits.audit", "audit"),
+        ("fnlkit.audits.copies", "hashed"),
+        (["fnlkit.client.drift"], "proximal"),
+        (None, 3),
+    ],
+)
+def test_nothing_else_may_be_named(name):
+    assert not may_be_named(*name)
+
+
+def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch):
+    """A helper of a method, a private function and a step of another module stay out."""
+    from fnlkit.methods import nnc
+
+    def step(client, model, received, *, k=1):
+        return None
+
+    def helper(client, model):
+        return None
+
+    for name, function, module in (
+        ("added", step, nnc.__name__),
+        ("_hidden", step, nnc.__name__),
+        ("helper", helper, nnc.__name__),
+        ("foreign", step, "somewhere.else"),
+    ):
+        found = type(function)(function.__code__, function.__globals__, name, function.__defaults__)
+        found.__kwdefaults__, found.__module__, found.__qualname__ = function.__kwdefaults__, module, name
+        monkeypatch.setattr(nnc, name, found, raising=False)
+    functions.cache_clear()
+    try:
+        added = {name for module, name in functions() if module == nnc.__name__}
+    finally:
+        functions.cache_clear()
+    assert added == {"vote_if_missed", "added"}

@@ -1,0 +1,160 @@
+"""A site whose reply cannot be right is named and left out; the task ends with the other sites."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.audits import shifts, site
+from fnlkit.audits.plausible import impossible_descriptions
+from fnlkit.client import testing
+from fnlkit.components.declarations import Sent
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.pipeline import partition
+from fnlkit.server.replies import Malformed, admit
+from fnlkit.sites import scale, terms
+from fnlkit.sites.flower import wire
+from tests.sites.deployed import CANARY, SITES, Judged
+
+HOSTILE = 1
+
+
+def tamper(monkeypatch, audited, module, name, change):
+    """Replace a client step: the site HOSTILE, recognized by its labels, replies with `change(reply)`."""
+    step, labels = getattr(module, name), torch.from_numpy(np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"].astype(np.int64))
+
+    @functools.wraps(step)
+    def tampered(client, model, received, **keywords):
+        reply = step(client, model, received, **keywords)
+        return change(reply) if torch.equal(client.given, labels) else reply
+
+    monkeypatch.setattr(module, name, tampered)
+
+
+def test_a_declared_total_is_required():
+    sends = {"counts": Sent.counts("", "", ("C",), total="n")}
+    known = {"classes": 3, "samples": 5}
+    names, network = frozenset(sends), None
+    assert admit({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
+    for wrong in ([0, 0, 0], [5, 5, 0], [1, 3, 0]):
+        with pytest.raises(Malformed, match="sum to"):
+            admit({"counts": torch.tensor(wrong)}, names, sends, network, **known)
+
+
+def trained_run(deployed, folder):
+    settings, task = terms.read_config(deployed.config)
+    federation = partition(datasets.load("digits"), clients=2, scheme="iid", seed=0)
+    experiment = Experiment(
+        federation, datasets.load("digits"), Settings(model=settings.model, rounds=1, precision=settings.precision)
+    )
+    run = experiment.run()
+    run.write(str(folder / "run.pt"))
+    return str(folder / "run.pt")
+
+
+def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_path, monkeypatch, capsys):
+    deployed = Judged(audited, tmp_path, "evaluate")
+    run = trained_run(deployed, tmp_path)
+    with monkeypatch.context() as patch:
+        tamper(patch, audited, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
+        found = deployed.run(run=run)
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert "no ranges" in found["lost"][f"site-{HOSTILE}"]
+    # The steps that were finished with the bad reply are not used again.
+    again = deployed.run(run=run, output=str(tmp_path / "again"))
+    assert again["lost"] == {} and again["samples"] == 60 * SITES
+
+
+@pytest.mark.parametrize(
+    "reply", [{"a": torch.zeros(1)}, ("failure", "input", "\x1b[31mE", "\x1b[31mtext")], ids=["name", "failure"]
+)
+def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp_path, capsys):
+    """With a site for each fold, the only reply of a step looked like an error of the method; its text colored the log."""
+    deployed = Judged(audited, tmp_path, "estimate", folds=SITES)
+
+    def mangle(node, message):
+        value = {} if message.has_error() else wire.decode(message.content)
+        if node == 100 + HOSTILE and value.get("replies") == [[HOSTILE, {}]]:  # of a step that replies nothing
+            message.content = wire.encode({"replies": [[HOSTILE, reply]]})
+        return message
+
+    deployed.grid.mangle = mangle
+    found = deployed.run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"site-{HOSTILE}" in found["lost"] and "\x1b" not in capsys.readouterr().out
+
+
+def test_detector_counts_of_another_length_are_refused_in_an_audit(audited, tmp_path, monkeypatch, capsys):
+    def longer(reply):
+        return reply | {"detected": torch.cat([reply["detected"], reply["detected"][:1]])}
+
+    tamper(monkeypatch, audited, site, "detect", longer)
+    found = Judged(audited, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert "'detected' is" in found["lost"][f"site-{HOSTILE}"]
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "name", "side"),
+    [
+        (shifts, "describe_columns", "columns", 1),
+        (shifts, "describe_inputs", "class_means", 2),
+        (shifts, "describe_inputs", "covariances", 0),
+        (site, "try_changes", "agreeing", 0),
+    ],
+)
+def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, name, side, audited, tmp_path, monkeypatch):
+    def longer(reply):
+        return reply | {name: torch.cat([reply[name], reply[name].narrow(side, 0, 1)], side)}
+
+    tamper(monkeypatch, audited, module, step, longer)
+    found = Judged(audited, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"'{name}' is" in found["lost"][f"site-{HOSTILE}"]
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "change", "reason"),
+    [
+        ("describe_inputs", "covariances", lambda values: -values, "is not the covariance of any samples"),
+        ("describe_inputs", "covariances", lambda values: values + values.abs().sum() * torch.ones(()).expand_as(values).triu(),
+         "is not the covariance of any samples"),
+        ("describe_columns", "columns", lambda values: values.flip(0), "has quantiles in a wrong order"),
+        ("describe_columns", "class_columns", lambda values: -values - 1, "has negative standard deviations"),
+    ],
+)  # fmt: skip
+def test_descriptions_that_no_samples_have_are_refused_in_an_audit(step, name, change, reason, audited, tmp_path, monkeypatch):
+    """A covariance with a negative eigenvalue ended the audit with an internal error."""
+    if name == "class_columns":  # images have none
+        reply = {name: torch.ones(2, 3, 4)}
+        found = impossible_descriptions({k: {name: change(reply[name]) if k == HOSTILE else reply[name]} for k in range(3)})
+        assert found == {HOSTILE: f"'{name}' {reason}"}
+        return
+    tamper(monkeypatch, audited, shifts, step, lambda reply: reply | {name: change(reply[name])})
+    found = Judged(audited, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"'{name}' {reason}" in found["lost"][f"site-{HOSTILE}"]
+
+
+def moments(mean, std=1.0, known=50):
+    mean, std = (np.broadcast_to(np.asarray(each, float), (3,)) for each in (mean, std))
+    values = {"known": np.full(3, known), "total": mean * known, "squares": std**2 * known}
+    return {name: torch.from_numpy(each) for name, each in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("odd", "refused"),
+    [
+        (moments([0, 2e12, 0]), True),  # a total of 1e14
+        (moments(0, 1e6), True),
+        (moments([0, 100, 0], 3), False),  # an odd but possible site
+        (moments([0, 1000, 0], 1000), False),  # grams instead of kilograms
+        (moments(0, 0, known=0), False),  # nothing known
+    ],
+)
+def test_one_site_cannot_move_the_scale_of_all(odd, refused):
+    replies = {k: moments([0.1 * k, 1, -1]) for k in range(3)} | {7: odd}
+    assert set(scale.implausible(replies)) == ({7} if refused else set())
+    assert scale.implausible({0: moments(0), 7: odd}) == {}  # of two sites, none is the usual one

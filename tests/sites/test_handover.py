@@ -1,0 +1,271 @@
+"""The folder that a site receives is a message of somebody else: it must not run commands or write outside of itself."""
+
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import tomllib
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets
+from fnlkit.artifacts import saving
+from fnlkit.errors import InputError
+from fnlkit.sites import agreement, checking, handover, identity
+from tests.commands import refuse, succeed
+
+NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    pytest.importorskip("cryptography", reason=NEEDS)
+    folder = tmp_path_factory.mktemp("handover")
+    succeed("fnlkit flower-app project --dataset digits --sites 1 --name Bonn --address localhost --rounds 1", folder)
+    rng = np.random.default_rng(0)
+    np.savez(folder / "ours.npz", x=rng.integers(0, 17, (20, 8, 8, 1)).astype(np.uint8), y=np.arange(20) % 10)
+    return folder / "project"
+
+
+@pytest.fixture
+def site(project, tmp_path):
+    """A copy of the folder of the site, before it joins."""
+    return shutil.copytree(project / "sites/Bonn", tmp_path / "a folder")
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "-rf", "../evil", "a/b", "a b", "a\nb", "$(id)", "", "own", "CA", "x" * 41, "Köln"]
+)
+def test_names_that_are_options_paths_or_code_are_refused(name):
+    assert not identity.is_name(name)
+    with pytest.raises(InputError, match="`name`"):
+        identity.check_names([name], 1)
+
+
+def test_names_that_differ_in_case_only_are_refused():
+    identity.check_names(["Bonn", "site-1", "a.b_c"], 3)
+    with pytest.raises(InputError, match="different"):
+        identity.check_names(["bonn", "Bonn"], 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["$(touch X):8123", "a b", "-x", "host:0", "host:65536", "host:٣", "host:", ":80", "a..b", "h;x", ""]
+)
+def test_addresses_that_are_no_host_and_port_are_refused(text):
+    with pytest.raises(InputError, match="expected a host"):
+        identity.parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("server.example.org", ("server.example.org", 8000)),
+        ("10.0.0.7:9092", ("10.0.0.7", 9092)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_addresses(text, expected):
+    assert identity.parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("superlink", "$(touch X):8123"),
+        ("superlink", "h:1 --insecure"),
+        ("superlink", "server.example.org"),
+        ("leave_ot", "3"),
+        ("name", "../evil"),
+        ("name", "-rf"),
+        ("memory", "../elsewhere"),
+        ("agreed", "/etc/passwd"),
+        ("port", 0),
+        ("client", -1),
+    ],
+)
+def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site, project):
+    settings = tomllib.loads((site / "site.toml").read_text())
+    (site / "site.toml").write_text(handover.to_toml(settings | {entry: value}))
+    before = sorted(os.listdir(site.parent)), sorted(os.listdir(site))
+    for words in (
+        ["check", str(project.parent / "ours.npz"), "--project", "."],
+        ["join", ".", "--data", str(project.parent / "ours.npz")],
+    ):
+        refuse(shlex.join(["fnlkit", "site", *words]), site, entry)
+    assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
+
+
+@pytest.mark.parametrize(
+    ("host", "listens"),
+    [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("server.example.org", "0.0.0.0"), ("10.1.2.3", "0.0.0.0")],
+)
+def test_a_server_for_this_machine_listens_to_this_machine_only(host, listens):
+    pytest.importorskip("cryptography", reason=NEEDS)
+    start = handover.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
+    assert f"--host {listens} --port 8123 " in start
+
+
+def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
+    pytest.importorskip("cryptography", reason=NEEDS)
+    rows = [f"{i},{('malignant', 'benign')[i % 2]}" for i in range(30)]
+    (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
+    done = succeed("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
+    printed = " ".join(done.stderr.split())
+    for path in ("new/pyproject.toml", "new/coordinator", "new/sites/Bonn", "new/sites/Cork"):
+        assert path in printed and (tmp_path / path).exists()
+    assert "fnlkit sites admit new" in printed and "'malignat' has 1 sample" in printed
+
+
+def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
+    text = (site / "agreed.toml").read_text()
+    (site / "agreed.toml").write_text(text.replace("\nrounds = 1\n", "\nround = 1\n"))
+    refuse(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site, "round is no entry", "'rounds'")
+
+
+@pytest.mark.parametrize(
+    "name", ["start.sh", "Bonn.key", "own.key", "memory", "bin", "bin/flower-superexec", "Containerfile", "review"]
+)
+def test_links_in_the_folder_are_refused_and_their_targets_unchanged(name, site, project, tmp_path):
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).symlink_to(target)
+    refuse(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site, "symbolic link")
+    assert target.read_text() == "precious" and stat.S_IMODE(target.stat().st_mode) & 0o111 == 0
+
+
+def test_a_foreign_program_in_the_folder_is_refused(site, project):
+    (site / "bin").mkdir()
+    (site / "bin/fnlkit").write_text("#!/bin/sh\n")
+    with pytest.raises(InputError, match="bin/fnlkit"):
+        handover.join(site, project.parent / "ours.npz")
+
+
+@pytest.mark.parametrize("name", ["Bonn.key", "own.key", "memory/privacy.key", "memory/reviewed.npz", "review/decisions.csv"])
+def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, project):
+    """A coordinator that sends `memory/privacy.key` knows the draws that protect the site's labels."""
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_text("of somebody else")
+    with pytest.raises(InputError, match=f"{name.partition('/')[0]}.*not joined"):
+        handover.join(site, project.parent / "ours.npz")
+    if name == "Bonn.key":  # without its public key, it cannot be kept
+        return
+    settings = tomllib.loads((site / "site.toml").read_text())
+    (site / "site.toml").write_text(handover.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
+    done = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
+    again = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert "did not join before" not in again.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + 5000 * "[" + 5000 * "]", "x = " + 5000 * "9", "client = 0x" + 5000 * "f", 20000 * "#"]
+)
+def test_settings_beyond_all_limits_are_refused_in_one_line(text, site):
+    own = (site / "site.toml").read_text()
+    own = own.replace("client = 0\n", "") if text.startswith("client") else own
+    (site / "site.toml").write_text(f"{own}{text}\n")
+    refuse("fnlkit site log --project .", site, "site.toml")
+
+
+@pytest.mark.parametrize("name", ["memory/left.jsonl", "start.sh", "Bonn.key"])
+def test_pipes_in_the_folder_are_refused(name, site):
+    (site / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(site / name)
+    refuse("fnlkit site log --project .", site, "no regular file")
+
+
+def test_a_joined_site_keeps_keys_and_memory_to_its_owner(site, project):
+    handover.join(site, project.parent / "ours.npz")
+    modes = {name: stat.S_IMODE((site / name).stat().st_mode) for name in os.listdir(site)}
+    assert modes["Bonn.key"] == modes["own.key"] == 0o600 and modes["memory"] == 0o700 and modes["start.sh"] == 0o755
+    saving.write_bytes([b"x"], site / "memory/judged.npz")
+    assert stat.S_IMODE((site / "memory/judged.npz").stat().st_mode) == 0o600
+
+
+def test_a_key_is_never_readable_by_others(tmp_path, monkeypatch):
+    """The temporary file has its final permissions from the moment of its creation."""
+    created, open_ = [], os.open
+
+    def watched(path, flags, mode=0o777, **more):
+        descriptor = open_(path, flags, mode, **more)
+        created.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    saving.write_bytes([b"secret"], tmp_path / "a.key", mode=0o600)
+    assert created[0] == 0o600
+
+
+def test_a_link_is_replaced_and_not_followed_if_the_mode_is_given(tmp_path):
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    saving.write_bytes([b"new"], tmp_path / "link", mode=0o600)
+    assert (tmp_path / "target").read_bytes() == b"old" and not (tmp_path / "link").is_symlink()
+
+
+def test_the_start_script_keeps_values_as_text(site, project, tmp_path):
+    """A path with spaces, a dollar and a backtick is an argument, not code: the script runs with stand-ins for the programs."""
+    data = tmp_path / "our $(touch X) `touch Y` data.npz"
+    shutil.copy(project.parent / "ours.npz", data)
+    handover.join(site, data)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("fnlkit", "flower-supernode"):
+        (programs / name).write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        [site / "start.sh"], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, text=True
+    )
+    words = done.stdout.splitlines()
+    assert str(data) in words[-1] and not list(tmp_path.rglob("X")) and not list(tmp_path.rglob("Y"))
+
+
+@pytest.mark.parametrize("folder", ["100% of it", 'a "quoted" folder', "back\\slash", "a $HOME folder"])
+def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
+    if '"' in folder:  # Flower reads no such path
+        with pytest.raises(InputError, match="quotes"):
+            handover.join(site, project.parent / "ours.npz")
+        return
+    handover.join(site, project.parent / "ours.npz")
+    (line,) = [each for each in (site / "fnlkit-site.service").read_text().splitlines() if each.startswith("ExecStart=")]
+    word = line.removeprefix("ExecStart=")
+    assert word[0] == word[-1] == '"'
+    # systemd removes one level: %% and $$ are single characters, and a backslash escapes the next character.
+    assert word[1:-1].replace("%%", "%").replace("$$", "$").replace("\\\\", "\\") == f"{site}/start.sh"
+
+
+def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
+    """Their cells give the vectors of the data set."""
+    pytest.importorskip("cryptography", reason=NEEDS)
+    line = "fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo"
+    succeed(line, tmp_path)
+    data, rows = datasets.load("heart"), []
+    for k in range(2):
+        site = handover.read_site(tmp_path / f"p/sites/site-{k}")
+        _, task = checking.read_agreed_task(site["agreed"])
+        rows += list(np.asarray(agreement.load_for_task(site["data"], task).x_train))
+    ours = np.asarray(data.x_train)
+    assert np.allclose(np.array(sorted(map(tuple, rows))), np.array(sorted(map(tuple, ours))), atol=1e-3)
+
+
+def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(project, tmp_path):
+    """As root, the site would write files that `fnlkit site review` of the user cannot replace."""
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / "Bonn")
+    handover.join(site, project.parent / "ours.npz")
+    unit = site / "fnlkit-site.service"
+    lines = unit.read_text().splitlines()
+    assert f"User={os.getuid()}" in lines and {"Wants=network-online.target", "After=network-online.target"} <= set(lines)
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+        assert unit.name not in done.stderr, done.stderr
+
+
+def test_a_folder_with_a_newline_is_refused(project, tmp_path):
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / "a\nExecStart=x")
+    with pytest.raises(InputError, match="control character"):
+        handover.join(site, project.parent / "ours.npz")
+    assert not (site / "start.sh").exists()

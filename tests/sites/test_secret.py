@@ -1,0 +1,240 @@
+"""Sums in secret: the server sees masked numbers and one mean, and a site refuses what would show more."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.sites import terms
+from tests.experiment.test_experiment import problem
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.server.clients import TooManyLost  # noqa: E402
+from fnlkit.sites import leaving
+from fnlkit.sites.flower import secret, wire  # noqa: E402
+from tests.engines.here import Grid  # noqa: E402
+from tests.sites.deployed import CANARY, Deployed  # noqa: E402
+
+STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
+
+
+def listened(grid):
+    """Return a list to which the masked vectors of all replies are added."""
+    heard, pull = [], grid.pull_messages
+
+    def pulled(numbers):
+        for reply in pull(numbers):
+            if not reply.has_error():
+                parts = reply.content.config_records.get("secaggplus_configs", {}).get("masked_params", [])
+                heard.extend(np.load(io.BytesIO(part)) for part in parts[1:])  # the first is what it counts
+            yield reply
+
+    grid.pull_messages = pulled
+    return heard
+
+
+def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
+    runs, masked = [], []
+    for name, more in {"open": {}, "hidden": {"protect": "secagg(clip=2)"}, "again": {"protect": "secagg(clip=2)"}}.items():
+        (tmp_path / name).mkdir()
+        deployed = Deployed(place, tmp_path / name, "flr", rounds=1, **more)
+        masked.append(listened(deployed.grid))
+        runs.append(deployed.train())
+    plain, hidden, again = runs
+    apart = (hidden.weights - plain.weights).abs().max().item()
+    assert 0 < apart < 2 * STEP and not hidden.rejected and hidden.finished
+    # What is rounded how follows from the seed, the masks do not.
+    assert torch.equal(hidden.weights, again.weights)
+    assert [len(each) for each in masked] == [0, 3, 3]
+    for one, other in zip(*masked[1:], strict=True):
+        assert one.size == hidden.weights.numel() and (one == other).mean() < 0.01
+        # Uniform on 0..2^32 - 1, whose mean has a deviation of 2^32 / sqrt(12 n); unmasked all are below 2^22.
+        assert abs(one.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * 2**32
+    assert hidden.traffic.bytes_up == sum(hidden.traffic.sent.values()) > 1.2 * plain.traffic.bytes_up > 0
+    for k in range(3):
+        left = leaving.read_ledger(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
+        assert [line["told"]["masked"] for line in left if "masked" in line.get("told", {})] == [
+            ["pk1", "pk2"], ["ctxts", "dsts"], ["masked_params"], ["nids", "shares"]
+        ]  # fmt: skip
+
+
+def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):
+    weights = []
+    for name, more in {"open": {}, "hidden": {"protect": "secagg"}}.items():
+        (tmp_path / name).mkdir()
+        weights.append(
+            Deployed(place, tmp_path / name, "fedavg", rounds=2, optimizer="feddyn(alpha=0.1)", **more).train().weights
+        )
+    assert 0 < (weights[0] - weights[1]).abs().max() < 1e-4
+
+
+def five(updates, weights, fails=()):
+    """Return (what `gathered` says of five nodes, Grid)."""
+    from flwr.app import Error, Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    @app.train()
+    def part(message, context):
+        k = int(context.node_config["k"])
+
+        def update():
+            wire.decode(message.content)
+            if k in fails:
+                raise RuntimeError("samples")
+            return updates[k], k
+
+        try:
+            return secret.answer(message, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
+        except (RuntimeError, secret.Refused) as error:
+            return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=message)
+
+    grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
+    requests = {node: {"weights": torch.zeros(2), "visits": [[node, -1, -1, {}]]} for node in grid.nodes}
+    return secret.gather_sum(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
+
+
+def test_secure_mean_of_the_remaining_sites():
+    rng = np.random.default_rng(0)
+    updates, weights = rng.uniform(-1, 1, (5, 300)), [7, 100, 30, 31, 1]
+    for fails in ((), (1,), (1, 4)):
+        mean, inside, failed, _ = five(updates, weights, fails)
+        there = [k for k in range(5) if k not in fails]
+        wanted = np.average(updates[there], axis=0, weights=np.array(weights)[there])
+        # Each entry and each weight is rounded, by less than a step.
+        bound = 3 * len(there) * STEP * max(weights) / sum(weights[k] for k in there)
+        assert np.abs(mean.numpy() - wanted).max() < bound and sorted(inside) == [10 + k for k in there]
+        assert {node: str(found) for node, found in failed.items()} == {10 + k: "failed: RuntimeError" for k in fails}
+    mean, inside, failed, _ = five(updates, weights, (0, 1, 2))
+    assert mean is None  # the sum of two updates would reveal each to the other client
+
+
+def test_two_means_reveal_the_site_that_only_one_contains():
+    """A limit that docs/deployment-settings.md states: the difference of two sums is the update of a site."""
+    updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
+    (whole, *_), (rest, *_) = five(updates, weights), five(updates, weights, (1,))
+    found = (whole.numpy() * sum(weights) - rest.numpy() * (sum(weights) - 100)) / 100
+    assert np.abs(found - updates[1]).max() < 1e-3
+
+
+def asked(config):
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    records = {"secaggplus_configs": ConfigRecord(config)} if config else {}
+    return Message(RecordDict(records), 1, "train"), Context(1, 1, {}, RecordDict(), {})
+
+
+SETUP = {"stage": "setup", "sample_num": 5, "share_num": 5, "threshold": 3, "clipping_range": 1.0,
+         "target_range": secret.STEPS, "mod_range": secret.MODULUS, "max_weight": 1.0}  # fmt: skip
+
+
+TERMS = secret.Terms(1.0, 5, 1.0)
+
+
+@pytest.mark.parametrize("config", [
+    {}, SETUP | {"max_weight": 1e12}, SETUP | {"max_weight": 0.5}, SETUP | {"clipping_range": 2.0},
+    {name: value for name, value in SETUP.items() if name != "max_weight"},
+    SETUP | {"share_num": 2, "sample_num": 2}, SETUP | {"threshold": 2}, SETUP | {"mod_range": 2**23},
+    {"stage": "share_keys", "1": [b"a", b"b"], "2": [b"c", b"d"]},
+    {"stage": "unmask", "active_nids": [1, 2, 3], "dead_nids": [3]},
+    {"stage": "unmask", "active_nids": [1, 2], "dead_nids": []},
+])  # fmt: skip
+def test_a_site_refuses_requests_that_reveal_more(config):
+    with pytest.raises(secret.Refused):
+        secret.answer(*asked(config), None, TERMS)
+    assert secret.answer(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
+
+
+def test_masks_hang_on_all_of_their_seed():
+    """Flower's own fold it to 32 bits, of which a shared key, being text, fills 28: those can be tried one by one."""
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs
+
+    seed = bytes(range(32))
+    other = seed[4:8] + seed[:4] + seed[8:]
+    shapes = [(1,), (5, 200), ()]
+    key, partner = generate_key_pairs(), generate_key_pairs()
+    assert max(generate_shared_key(key[0], partner[1])) < 128  # the highest bit of each byte is none of the 32
+    theirs = [pseudo_rand_gen(each, 2**32, shapes) for each in (seed, other)]
+    assert all(np.array_equal(a, b) for a, b in zip(*theirs, strict=True))
+    one, two = secret.masks(seed, 2**32, shapes), secret.masks(other, 2**32, shapes)
+    assert [values.shape for values in one] == shapes and not (one[1] == two[1]).any()
+    assert all(np.array_equal(a, b) for a, b in zip(one, secret.masks(seed, 2**32, shapes), strict=True))
+    counts = np.histogram(one[1], 10, (0, 2**32))[0]
+    assert one[1].min() >= 0 and abs(counts - 100).max() < 60
+
+
+def test_an_update_that_is_too_long_or_weighs_too_much_stays():
+    mean, _, failed, _ = five(np.full((5, 3), 1.1), [1] * 5)
+    assert mean is None and {found.name for found in failed.values()} == {"AboveClip"} and len(failed) == 5
+    updates = np.zeros((5, 3))
+    updates[2, 0] = np.nan
+    mean, inside, failed, _ = five(updates, [1] * 5)
+    assert [found.name for found in failed.values()] == ["AboveClip"] and 12 not in inside and mean.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("more", "why"), [
+    ({"method": "fedcorr"}, "reads each client's reply"), ({"method": "fedefc"}, "sends more than weights"),
+    ({"fraction": 0.5}, "`fraction`"),
+    ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
+])  # fmt: skip
+def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):
+    with pytest.raises(InputError, match=why):
+        Deployed(place, tmp_path, **({"method": "fedavg", "protect": "secagg"} | more))
+
+
+def test_cohorts_too_small_to_hide_a_client_are_refused():
+    with pytest.raises(InputError, match="real sites"):
+        Experiment(*problem(), Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg"),
+                   engine="sequential").run()  # fmt: skip
+    with pytest.raises(InputError, match="`fraction`"):
+        Experiment(*problem(), Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg"), engine="sequential")
+
+
+def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):
+    """A server that asks such a site for an open reply gets none."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
+    from flwr.app import Message
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
+    (reply,) = deployed.grid.send_and_receive([Message(wire.encode(open_one), 100, "train")])
+    assert reply.has_error() and reply.error.reason == "failed Refused"
+    assert terms.read_config(deployed.config)[0].protect == "secagg"
+
+
+@pytest.mark.parametrize("broken", ["memory", "data"])
+def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path, capsys):
+    """Of three sites two are too few, so the run stops, and goes on when the site is mended."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
+    right, wrong = deployed.nodes[101][broken], tmp_path / CANARY
+    wrong.write_text("no folder and no data")
+    answer = deployed.grid.app
+
+    def other(message, context):
+        return answer(message, _changed(context, broken, str(wrong)) if message.metadata.message_type == "train" else context)
+
+    deployed.grid.app = other
+    with pytest.raises(TooManyLost, match=r"site-1: (failed|its site cannot be opened): \w+"):
+        deployed.train()
+    assert deployed.grid.left and not any(CANARY.encode() in each for each in deployed.grid.left)
+    deployed.grid.app = answer
+    assert deployed.nodes[101][broken] == right and deployed.train().finished
+
+
+def _changed(context, name, value):
+    """Return the context with another value in the configuration of node 101."""
+    from flwr.app import Context
+
+    if context.node_id != 101:
+        return context
+    return Context(1, 101, context.node_config | {name: value}, context.state, context.run_config)

@@ -1,0 +1,234 @@
+"""Samples of sites become those of the task: tables by the names of their columns, an npz of one site as it lies."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.datasets.partitioning import federation
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.sites import mail_files, opening, terms
+from fnlkit.sites.agreement import samples_like
+from tests.commands import succeed
+from tests.sites.deployed import DeployedProject
+
+HEAD = "age,crp,ward,stage,label"
+
+
+def patients(count, seed, wards=("north", "south", "east")):
+    """Return rows of a table whose features have very different scales."""
+    rng = np.random.default_rng(seed)
+    ill = rng.integers(0, 2, count)
+    age, crp = 60 + 12 * rng.standard_normal(count), 2000 + 300 * ill + 200 * rng.standard_normal(count)
+    ward, stage = rng.choice(wards, count), 0.001 * (ill + rng.standard_normal(count))
+    return [
+        f"{a:.1f},{c:.2f},{w},{s:.6f},{('well', 'ill')[i]}" for a, c, w, s, i in zip(age, crp, ward, stage, ill, strict=True)
+    ]
+
+
+def write(path, rows, head=HEAD):
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """The coordinator's table, and those of three sites; one site has fewer wards, one the columns in another order."""
+    write(tmp_path / "ours.csv", patients(90, 0))
+    write(tmp_path / "site-0.csv", patients(80, 1, wards=("north",)))
+    write(tmp_path / "site-1.csv", [",".join(row.split(",")[::-1]) for row in patients(70, 2)], ",".join(HEAD.split(",")[::-1]))
+    write(tmp_path / "site-2.csv", [f"{row},x{i}" for i, row in enumerate(patients(60, 3))], f"{HEAD},comment")
+    return tmp_path
+
+
+def deployed(folder, **settings):
+    """Return a project over the tables."""
+    common = {"rounds": 6, "fraction": 1.0, "epochs": 3, "model": "mlp(hidden=8)", "precision": "fp64", "method": "fedavg"}
+    data, paths = datasets.load(str(folder / "ours.csv")), [folder / f"site-{k}.csv" for k in range(3)]
+    return DeployedProject(folder, data, Settings(**(common | settings)), paths)
+
+
+def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
+    """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
+    found = deployed(tables)
+    run, (settings, task) = found.train(), terms.read_config(found.config)
+    parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
+    # Classes are sorted in each table alike: ill, well.
+    x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
+    sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
+    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
+                                     statistics=(task.mean, task.std), fields={"site": sites}, observed=True)  # fmt: skip
+    plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
+    assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
+    assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
+
+
+def test_units_of_columns_are_compared(tables):
+    """Another unit is refused by the name of the column; a unit that only one side states is noted."""
+    head = HEAD.replace("age", "age [years]").replace("crp", "crp [ng/ml]")
+    write(tables / "ours.csv", patients(90, 0), head)
+    project = deployed(tables)
+    task = terms.read_config(project.config)[1]
+    site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age[years]"))
+    plain = samples_like(write(tables / "same.csv", patients(20, 5), head), task)
+    found = samples_like(site, task)
+    assert np.array_equal(found.x_train, plain.x_train)
+    noted = [note for note in found.notes if "unit" in note]
+    assert len([note for note in noted if "'crp'" in note]) == 1 and not [note for note in plain.notes if "no unit" in note]
+    for wrong in ("age [months]", "age [Years]"):
+        write(tables / "site.csv", patients(20, 5), HEAD.replace("age", wrong))
+        with pytest.raises(InputError, match="site.csv: column 'age'") as refused:
+            opening.open_site(project.config, project.nodes[100] | {"data": site})
+        assert "years" in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
+    config = deployed(tables).config
+    site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age [months]"))
+    found = samples_like(site, terms.read_config(config)[1])
+    assert [note for note in found.notes if "'age'" in note and "months" in note]
+
+
+@pytest.mark.parametrize(("change", "named"), [((",(north|south|east),", ",3,"), "ward"), ((r"^[\d.]+,", "old,"), "age")])
+def test_a_column_of_another_type_is_named(change, named, tables):
+    project = deployed(tables)
+    site = write(tables / "site.csv", [re.sub(*change, row) for row in patients(20, 5)])
+    with pytest.raises(InputError, match=f"column '{named}'") as refused:
+        opening.open_site(project.config, project.nodes[100] | {"data": site})
+    assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def test_features_of_other_scales_are_scaled(tables, capsys):
+    """Without a scale such a table is hardly learned; with that of the coordinator's table it is."""
+    found = {}
+    write(
+        tables / "test.csv",
+        [f"{row},test" for row in patients(400, 9)] + [f"{row},train" for row in patients(4, 8)],
+        f"{HEAD},split",
+    )
+    for standardize in ("none", "auto"):
+        folder = tables / standardize
+        folder.mkdir()
+        for name in ("ours", *(f"site-{k}" for k in range(3))):
+            (folder / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
+        project = deployed(folder, standardize=standardize)
+        run = project.run("train", server_data=str(tables / "test.csv"))
+        found[standardize] = run.history[-1]["accuracy"]
+        assert bool(json.loads(project.config["mean"])) == (standardize == "auto")
+    assert found["auto"] > 0.75 and found["auto"] > found["none"] + 0.1, found
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "named"),
+    [
+        ("age,CRP,ward,stage,label", None, "crp"),
+        ("a,b,c,d,label", None, "age"),
+        (HEAD, ("north", "nowhere"), "'nowhere', .*correct the cell, or, if it is right, .* the coordinator"),
+        (HEAD, ("well", "healthy"), "healthy"),
+        (HEAD, (",well", ",wel"), "'wel' .*did you mean 'well'"),
+        (HEAD, (".", ",5,", 1), "row 2"),
+    ],
+)
+def test_a_site_with_other_columns_is_refused(head, change, named, tables):
+    project = deployed(tables)
+    rows = [row.replace(*change) if change else row for row in patients(20, 5)]
+    project.nodes[100]["data"] = write(tables / "other.csv", rows, head)
+    with pytest.raises(InputError, match=named) as refused:
+        opening.open_site(project.config, project.nodes[100])
+    assert "other.csv" in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["npz", "folder", "manifest of files"])
+def test_samples_of_another_form_are_no_table(form, tables):
+    project = deployed(tables)
+    np.savez(
+        tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]), class_names=["ill", "well"]
+    )
+    np.save(tables / "a.npy", np.zeros(6, np.float32))
+    write(tables / "files.csv", ["a.npy,ill", "a.npy,well"], "path,label")
+    path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
+    with pytest.raises(InputError, match=path):
+        opening.open_site(project.config, project.nodes[100] | {"data": str(tables / path)})
+
+
+def test_a_project_without_columns_refuses_a_table(tables):
+    np.savez(tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]))
+    task = SimpleNamespace(columns=None, kind="vector")
+    with pytest.raises(InputError, match="site-0.csv"):
+        samples_like(str(tables / "site-0.csv"), task)
+    assert samples_like(str(tables / "v.npz"), task).kind == "vector"
+
+
+def test_a_run_over_tables_predicts_new_rows(tables, capsys):
+    deployed(tables, rounds=1).train()
+    succeed("fnlkit predict result site-1.csv -o new.csv", tables)
+    assert len((tables / "new.csv").read_text().splitlines()) == 71
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
+    """x and y, as in a folder of sites: numbers, texts, -1 for no label, rows for test left out."""
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 5)).astype(np.float32)
+    np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
+    more = {"split": np.array(["test"] * 4 + ["train"] * 36)} if split else {}
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "well"] * 10), **more)
+    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
+    project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
+    desk, declared, _ = opening.open_site(project.config, project.nodes[100])
+    assert declared.samples == len(desk.clients[0]) == (27 if split else 30)
+    assert desk.clients[0].given[0].item() == (0 if not split else 0) and set(desk.clients[0].given.tolist()) == {0, 1}
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
+    with pytest.raises(InputError, match="Aix.npz"):
+        opening.open_site(project.config, project.nodes[100])
+
+
+def test_a_site_uses_the_groups_of_its_data(tables):
+    """Of a table by the name of the column, and of an npz: the classes that are left out and missing labels leave no gap."""
+    rows = [f"{row},p{i // 3}" for i, row in enumerate(patients(60, 3))]
+    write(tables / "site-2.csv", rows, f"{HEAD},patient_id")
+    found = deployed(tables)
+    desk, _, _ = opening.open_site(found.config, found.nodes[102])
+    client = desk.clients[2]
+    client.arrive()
+    assert client.rows["input/group"].tolist() == [i // 3 for i in range(60)]
+    desk, _, _ = opening.open_site(found.config, found.nodes[100])
+    desk.clients[0].arrive()
+    assert "input/group" not in desk.clients[0].rows
+    mailed = mail_files.open_site(
+        str(tables / "site-2.csv"), str(found.agreed), name=terms.read_config(found.config)[1].names[2]
+    )
+    assert mailed.client.rows["input/group"].tolist() == client.rows["input/group"].tolist()
+    assert mailed.federation.extra["group"].tolist() == client.rows["input/group"].tolist()
+
+
+def test_groups_of_an_npz_without_some_labels_are_those_of_the_samples(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 5)).astype(np.float32)
+    np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
+    groups = np.arange(40) // 5
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "odd"] * 10), groups=groups)
+    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
+    project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
+    project.nodes[100]["leave_out"] = "odd"
+    desk, _, _ = opening.open_site(project.config, project.nodes[100])
+    desk.clients[0].arrive()
+    assert desk.clients[0].rows["input/group"].tolist() == groups[np.arange(40) % 4 < 2].tolist()
+
+
+def test_a_project_records_the_columns_of_a_table(tables):
+    """No row of the table is in the project: names, levels, two numbers a feature."""
+    config = deployed(tables).config
+    columns = json.loads(config["columns"])
+    assert [(c["name"], c["kind"]) for c in columns] == [
+        ("age", "number"), ("crp", "number"), ("ward", "one-hot"), ("stage", "number")
+    ]  # fmt: skip
+    assert columns[2]["levels"] == ["east", "north", "south"] and "standardize" not in config
+    x = np.asarray(datasets.load(str(tables / "ours.csv")).x_train, np.float64)
+    assert np.allclose(json.loads(config["mean"]), x.mean(0)) and np.allclose(json.loads(config["std"]), x.std(0))

@@ -1,0 +1,267 @@
+"""Features that sites compute themselves: scale from sums of the sites, backbones for images, predictions elsewhere."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.artifacts.run import Run
+from fnlkit.client import scaling
+from fnlkit.datasets.partitioning import federation
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.scale import scale_of
+from fnlkit.sites import agreement, backbone, handover, leaving, opening, scale, terms
+from tests.commands import succeed
+from tests.sites.deployed import DeployedProject
+from tests.sites.test_site_data import HEAD, patients, write
+
+TRAIN = {"rounds": 2, "fraction": 1.0, "epochs": 1, "model": "mlp(hidden=8)", "precision": "fp64", "method": "fedavg"}
+
+
+def gaps(rows, every, column=1):
+    """Return rows whose cell of a column is empty in every k-th row."""
+    return [
+        ",".join("" if j == column and i % every == 0 else cell for j, cell in enumerate(row.split(",")))
+        for i, row in enumerate(rows)
+    ]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """The coordinator's table and those of four sites with missing cells; the last site has three rows."""
+    write(tmp_path / "ours.csv", gaps(patients(90, 0), 9))
+    for k, (count, every) in enumerate([(80, 7), (70, 5), (60, 50), (3, 9)]):
+        write(tmp_path / f"site-{k}.csv", gaps(patients(count, k + 1), every))
+    return tmp_path
+
+
+def deploy(folder, data, names, **about):
+    """Return a project of tables or images over sites in this process."""
+    about = {"judging": terms.Judging(folds=2, audit_rounds=1), "scaling": "project"} | about
+    return DeployedProject(folder, data, Settings(**TRAIN), [folder / name for name in names], **about)
+
+
+def of_tables(tables, sites=4):
+    data = datasets.load(str(tables / "ours.csv"))
+    return deploy(tables, data, [f"site-{k}.csv" for k in range(sites)], scaling="sites")
+
+
+def known_values(tables, column, sites):
+    cells = [row.split(",")[column] for k in sites for row in (tables / f"site-{k}.csv").read_text().splitlines()[1:]]
+    return np.array([float(cell) for cell in cells if cell], np.float32).astype(np.float64)
+
+
+def test_the_scale_is_that_of_all_known_values(tables, capsys):
+    """A site of three rows contributes nothing, and missing cells get the mean."""
+    deployed = of_tables(tables)
+    found = deployed.run("scale")
+    rows = {row["name"]: row for row in found["rows"]}
+    for name, column in (("age", 0), ("crp", 1), ("stage", 3)):
+        values = known_values(tables, column, range(3))
+        assert rows[name]["known"] == len(values)
+        assert np.isclose(rows[name]["mean"], values.mean(), rtol=1e-12)
+        assert np.isclose(rows[name]["std"], values.std(), rtol=1e-9)
+    task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
+    fills = {column["name"]: column["fill"] for column in task.columns if "fill" in column}
+    assert fills == {name: rows[name]["mean"] for name in fills} and len(fills) == 3
+    left = [leaving.read_ledger(str(tables / f"memory-{k}/left.jsonl"))[-1]["arrays"] for k in range(4)]
+    assert all(set(arrays) == set(scaling.SENDS) for arrays in left)
+
+
+def test_a_site_with_few_samples_replies_zeros(tables, monkeypatch, capsys):
+    deployed, seen = of_tables(tables), []
+    right = scale.of_replies
+    monkeypatch.setattr(scale, "of_replies", lambda replies, task: seen.append(replies) or right(replies, task))
+    deployed.run("scale")
+    replies = {name: values.numpy() for name, values in seen[0].items()}
+    assert all((values[3] == 0).all() for values in replies.values()) and (replies["known"][:3] > 0).all()
+    sent = b"".join(deployed.grid.left)
+    for values in (known_values(tables, column, [3]) for column in (0, 1, 3)):
+        assert [value for value in values if value.tobytes() in sent] == []
+
+
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_values_known_less_than_five_times_are_not_replied(count):
+    from types import SimpleNamespace
+
+    x = torch.full((20, 2), torch.nan)
+    x[:count, 0], x[:, 1] = torch.arange(count).float() + 3, 1.0
+    reply = scaling.reply_moments(SimpleNamespace(x=x), None, {})
+    assert reply["known"].tolist() == [count if count >= 5 else 0, 20]
+    assert reply["total"].tolist() == [25.0 if count >= 5 else 0.0, 20.0]
+    assert reply["squares"].tolist() == [10.0 if count >= 5 else 0.0, 0.0]
+
+
+def test_sums_before_and_after_an_added_sample_reveal_the_sample():
+    """A limit that docs/deployment-protection.md states."""
+    from types import SimpleNamespace
+
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((21, 3)))
+    before, after = (scaling.reply_moments(SimpleNamespace(x=part), None, {})["total"] for part in (x[:20], x))
+    assert torch.allclose(after - before, x[20])
+
+
+def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsys):
+    for k, name in enumerate(["ours", *(f"site-{k}" for k in range(3))]):
+        write(tables / f"{name}.csv", patients(60 + k, k))
+    deployed = of_tables(tables, 3)
+    found = deployed.run("scale")
+    task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
+    parts = [agreement.load_for_task(node["data"], task) for node in deployed.nodes.values()]
+    x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
+    sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
+    about = {"fields": {"site": sites}, "observed": True}
+    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]), **about)
+    by_site = federation(whole, "sites", holdout=0)
+    plain = scale_of(by_site, whole, whole.x_train)
+    assert (plain.mean, plain.std) == (task.mean, task.std)
+    run = deployed.run("train", scale=found["scale"])
+    assert torch.equal(run.weights, Experiment(by_site, whole, Settings(**TRAIN), engine="sequential").run().weights)
+
+
+def test_a_task_without_the_scale_is_refused(tables, capsys):
+    deployed = of_tables(tables)
+    with pytest.raises(InputError, match="scale"):
+        deployed.run("train")
+    found = deployed.run("scale")["scale"]
+    fills, mean, std = found.split(";")
+    for wrong in ("x", f"{fills};{mean}", f"{fills};{mean},1;{std},1", f"{fills};{mean};{std.replace(std[:5], '-1', 1)}",
+                  f"{fills};{mean};nan{std[3:]}"):  # fmt: skip
+        with pytest.raises(InputError, match="scale"):
+            opening.open_site(deployed.config | {"task": "train", "scale": wrong}, deployed.nodes[100])
+    other = tables / "other"
+    other.mkdir()
+    shutil.copy(tables / "site-0.csv", other)
+    fixed = deploy(other, datasets.load(str(tables / "ours.csv")), ["site-0.csv"])
+    with pytest.raises(InputError, match="scale"):
+        opening.open_site(fixed.config | {"scale": found}, fixed.nodes[100])
+
+
+def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
+    """Missing cells get other values, and the data are the same."""
+    from fnlkit.sites import labels
+
+    deployed = of_tables(tables)
+    found = deployed.run("scale")["scale"]
+    task = terms.read_config(deployed.config)[1]
+    reviewed = labels.fresh(agreement.load_for_task(deployed.nodes[100]["data"], task), "site-0")
+    reviewed.given[:5] = 1 - reviewed.given[:5]
+    labels.store_review(str(tables / "memory-0"), reviewed)
+    desk, declared, _ = opening.open_site(deployed.config | {"task": "train", "scale": found}, deployed.nodes[100])
+    assert declared.samples == 80 and desk.clients[0].y.tolist() == reviewed.given.tolist()
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, capsys):
+    """The unseen site has the project, the run and another order of columns; numbers are in the ranges of the evaluation."""
+    deployed = of_tables(tables)
+    found = deployed.run("scale")["scale"]
+    deployed.run("train", scale=found)
+    rows = deployed.run("evaluate", scale=found, run=str(tables / "train.out"))["sites"]
+    parts = handover.parts(("localhost", 8000), [f"site-{k}" for k in range(4)], deployed.agreed.read_bytes())
+    for name in (handover.SITE, "agreed.toml"):
+        (tables / name).write_bytes(parts[f"sites/site-1/{name}"])
+    if not seen:
+        reverse = [",".join(row.split(",")[::-1]) for row in (tables / "site-1.csv").read_text().splitlines()]
+        write(tables / "unseen.csv", reverse[1:], reverse[0])
+    source = "site-1.csv" if seen else "unseen.csv"
+    told = json.loads(succeed(f"fnlkit site predict train.out {source} --project . --json -o guesses.csv", tables).stdout)
+    assert told["samples"] == rows[1]["samples"] and rows[1]["low"] <= told["agreement"] <= rows[1]["high"]
+    assert abs(told["agreement"] - rows[1]["agreement"]) <= 5 / told["samples"]  # the evaluation sends ranges
+    guesses = (tables / "guesses.csv").read_text().splitlines()[1:]
+    truth = [row.split(",")[4] for row in (tables / "site-1.csv").read_text().splitlines()[1:]]
+    assert np.isclose(np.mean([g.split(",")[2] == t for g, t in zip(guesses, truth, strict=True)]), told["agreement"])
+    assert HEAD.endswith("label")
+
+
+# ---- features of images
+@pytest.fixture
+def images(tmp_path):
+    digits = datasets.load("digits")
+    names = np.array(list(map(str, range(10))))
+    for k, name in enumerate(["ours", "site-0", "site-1", "new"]):
+        part = slice(60 * k, 60 * k + 60)
+        np.savez(tmp_path / f"{name}.npz", x_train=digits.x_train[part], y_train=digits.y_train[part], class_names=names)
+    return tmp_path
+
+
+def of_images(images, spec="pixels(normalize=true)"):
+    data = datasets.load(str(images / "ours.npz"))
+    return deploy(images, data, ["site-0.npz", "site-1.npz"], backbone=spec)
+
+
+def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch, capsys):
+    """The run over sites equals a simulation with the features of `fnlkit embed`; features are computed once."""
+    deployed = of_images(images)
+    deployed.run("train")
+    assert [len(list(images.glob(f"memory-{k}/features-*.npz"))) for k in (0, 1)] == [1, 1]
+    monkeypatch.setattr(backbone, "embed_parts", None)
+    audited = deployed.run("audit")
+    assert len(audited["sites"]) == 2
+    _, task = terms.read_config(deployed.config)
+    sites = [np.load(images / f"site-{k}.npz") for k in (0, 1)]
+    x = np.concatenate([site["x_train"].reshape(60, -1) / np.float32(255) for site in sites]).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.concatenate([site["y_train"] for site in sites]).astype(np.int64)
+    about = {"fields": {"site": np.repeat(["a", "b"], 60)}, "observed": True}
+    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]), ((), ()), **about)
+    settings = terms.deployable(Settings(**TRAIN), task)
+    plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
+    assert torch.equal(Run.read(str(images / "train.out")).weights, plain.weights) and task.shape == (64,)
+
+
+def test_other_weights_are_refused(images, capsys):
+    deployed = of_images(images)
+    node, other = deployed.nodes[100], deployed.folder / "other.toml"
+    text = deployed.agreed.read_text()
+    (found,) = [line for line in text.splitlines() if line.startswith("backbone_checksum")]
+    other.write_text(text.replace(found, f'backbone_checksum = "{"0" * 64}"'))
+    config = agreement.config_of(str(other))
+    with pytest.raises(InputError, match="weights") as refused:
+        opening.open_site(config, node | {"agreed": str(other)})
+    assert len(str(refused.value).splitlines()) == 1 and not list(images.glob("memory-0/features-*"))
+
+
+def test_the_checksum_is_that_of_the_weights(images):
+    data, checksums = datasets.load(str(images / "ours.npz")), []
+    for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5"):
+        spec = f"torchvision(name={name}, weights=random)"
+        checksums += [backbone.checksum_of(data, spec), backbone.checksum_of(data, spec)]
+    assert checksums[0] == checksums[1] != checksums[2] == checksums[3]
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [("pca", "pca"), ("mine.py:f", "mine.py"), ("torchvision(weights='/tmp/w.pt')", "/tmp/w.pt"), ("none-such", "none-such")],
+)
+def test_a_backbone_that_sites_cannot_share_is_refused(spec, named, images):
+    with pytest.raises(InputError, match=named):
+        of_images(images, spec)
+    config = of_images(images).config
+    if spec != "none-such":
+        with pytest.raises(InputError, match=named):
+            terms.read_config(config | {"backbone": spec})
+
+
+def test_vectors_are_no_images_for_a_backbone(images):
+    deployed = of_images(images)
+    np.savez(images / "vectors.npz", x=np.zeros((9, 64), np.float32), y=np.arange(9) % 2)
+    with pytest.raises(InputError, match="vectors.npz"):
+        opening.open_site(deployed.config, deployed.nodes[100] | {"data": str(images / "vectors.npz")})
+
+
+def test_a_site_checks_computes_and_predicts_features(images, capsys):
+    """`site check` stores the features, and an unseen site predicts its images with the run."""
+    deployed = of_images(images)
+    parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], deployed.agreed.read_bytes())
+    for name in (handover.SITE, "agreed.toml"):
+        (images / name).write_bytes(parts[f"sites/site-0/{name}"])
+    found = json.loads(succeed("fnlkit site check new.npz --project . --json", images).stdout)
+    assert any("pixels" in note for note in found["notes"]) and found["samples"] == 60
+    assert len(list((images / "memory").glob("features-*.npz"))) == 1
+    deployed.run("train")
+    assert json.loads(succeed("fnlkit site predict train.out new.npz --project . --json", images).stdout)["samples"] == 60

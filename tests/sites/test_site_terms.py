@@ -1,0 +1,441 @@
+"""What a site agreed to holds against its server, and what a server agreed to holds against its sites."""
+
+import base64
+import hashlib
+import json
+import shutil
+import tracemalloc
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.client.failure import CODES
+from fnlkit.client.training import Fit
+from fnlkit.engines import travel
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment import Settings
+from fnlkit.experiment.plan import Plan
+from fnlkit.methods.feddpcont import release_labels
+from fnlkit.sites import agreement, leaving, opening, project, sites, terms
+from fnlkit.sites.flower import secret, visits, wire
+from tests.commands import refuse, succeed
+from tests.engines.here import Grid
+from tests.sites.deployed import Deployed, write_keys
+
+RUN = "0123456789abcdef"
+
+
+def sent(deployed, value, *, node=101, kind="train", config=None):
+    """Return what a site replies to a server's message, as a value."""
+    from flwr.app import Message, RecordDict
+
+    content = value if isinstance(value, RecordDict) else wire.encode(value)
+    before = deployed.grid.config
+    deployed.grid.config = config or before
+    (reply,) = deployed.grid.send_and_receive([Message(content, node, kind)])
+    deployed.grid.config = before
+    return reply.error.reason if reply.has_error() else wire.decode(reply.content)
+
+
+def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
+    """Return a request to site 1."""
+    settings, task = terms.read_config(deployed.config)
+    weights = opening.network_of(Plan.of(settings), task, (1, 8, 8)).flat.clone()
+    packed = [travel.pack(step) for step in steps]
+    visit = (client, -1, -1, {})
+    return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes
+
+
+def lines(deployed, k=1):
+    return leaving.read_ledger(str(deployed.folder / f"memory-{k}/left.jsonl"))
+
+
+def told(reply):
+    """Return the code of a failure, else the names of the arrays in a reply."""
+    ((_, said),) = reply["replies"]
+    return said[1] if isinstance(said, tuple) else sorted(said)
+
+
+# ---- the server against the site
+@pytest.mark.parametrize(
+    ("method", "asked", "code"),
+    [
+        ("feddpcont(epsilon=0.5)", 0.5, ["epsilon", "private_counts"]),
+        ("feddpcont(epsilon=0.5)", 0.25, ["epsilon", "private_counts"]),
+        ("feddpcont(epsilon=0.5)", 0.51, "release"),
+        ("feddpcont(epsilon=0.5)", 1e9, "release"),
+        ("feddpcont(epsilon=0.5)", None, "release"),
+        ("fedavg", None, "request"),
+        ("feddpcont(release=exact)", None, ["exact_counts"]),
+    ],
+)
+def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tmp_path):
+    deployed = Deployed(place, tmp_path, method)
+    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=asked)))
+    assert told(reply) == code and len(lines(deployed)) == 1
+    assert lines(deployed)[0].get("failure", [""])[0] == (code if isinstance(code, str) else "")
+    assert (tmp_path / "memory-1/released.json").exists() == isinstance(code, list)
+
+
+def test_labels_are_released_once_for_all_runs(place, tmp_path):
+    """A new run name, another round, or a lost memory of the client: the counts are those of the first time."""
+    deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
+    step = partial(release_labels, epsilon=0.5)
+    first = sent(deployed, request(deployed, step))["replies"][0][1]["private_counts"]
+    for number, (run, round) in enumerate([("a" * 16, 0), ("b" * 16, 7), (RUN, 3), ("c" * 16, 0)]):
+        if number == 3:
+            shutil.rmtree(tmp_path / "memory-1" / RUN)
+        again = sent(deployed, request(deployed, step, run=run, round=round))["replies"][0][1]
+        assert torch.equal(again["private_counts"], first) and again["epsilon"].item() == 0.5
+    # At another price both releases would add up, whichever is the smaller.
+    assert told(sent(deployed, request(deployed, partial(release_labels, epsilon=0.4), run="d" * 16))) == "release"
+
+
+def test_other_labels_are_no_second_release(place, tmp_path):
+    deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
+    step = partial(release_labels, epsilon=0.5)
+    assert told(sent(deployed, request(deployed, step))) == ["epsilon", "private_counts"]
+    site = dict(np.load(deployed.nodes[101]["data"]))
+    site["y_train"][0] = (site["y_train"][0] + 1) % 10
+    np.savez(tmp_path / "changed.npz", **site)
+    deployed.nodes[101]["data"] = str(tmp_path / "changed.npz")
+    assert told(sent(deployed, request(deployed, step, run="a" * 16))) == "release"
+    (tmp_path / "memory-1/released.json").write_text("{}")
+    assert told(sent(deployed, request(deployed, step, run="b" * 16))) == "release"
+
+
+@pytest.mark.parametrize("change", [{"protect": "none"}, {"method": "fedcorr"}, {"max_samples": 10**9}, {"lr": 9.0}, {"x": 1}])
+def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplog):
+    deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
+    deployed.grid.config = deployed.config | change
+    (name,) = change
+    with pytest.raises(WorkStopped, match=rf"3 of 3 sites .*did not agree.*\b{name}\b"):
+        deployed.train()
+    site_log = capsys.readouterr().err
+    assert f"pyproject.toml: {name} is" in site_log and not any(record.exc_info for record in caplog.records)
+    assert [line["failure"] for line in lines(deployed)] == [["terms", name]]
+    deployed.grid.config = deployed.config | {"rounds": 1, "output": "elsewhere", "wait": 1.0}  # of the server alone
+    assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
+
+
+def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):
+    """As docs/deployment.md: the site replaces agreed.toml, and nothing else, and need not start again."""
+    deployed = Deployed(place, tmp_path, "fedavg")
+    changed, agreed = tmp_path / "project/pyproject.toml", tmp_path / "agreed.toml"
+    agreed.write_bytes(changed.read_bytes())
+    deployed.nodes[101]["agreed"] = str(agreed)
+    changed.write_text(changed.read_text().replace("[tool.flwr.app.config]\n", "[tool.flwr.app.config]\nlr = 0.02\n"))
+    config = deployed.config | {"lr": 0.02}
+    assert told(sent(deployed, {"hello": 1}, kind="query", config=config)) == "terms"
+    assert "lr is None, in this run 0.02" in capsys.readouterr().err
+    agreed.write_bytes(changed.read_bytes())
+    assert set(sent(deployed, {"hello": 1}, kind="query", config=config)) == {"client", "samples", "version"}
+
+
+def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):
+    from fnlkit.sites import handover
+
+    masked = Deployed(place, tmp_path, "fedavg", protect="secagg")
+    assert "Refused" in sent(masked, request(masked))  # an update that is not masked
+    (line,) = lines(masked)
+    assert line["failure"][1] == "Refused" and "is not masked" in line["told"]["refused"]
+    monkeypatch.setattr(handover, "read_site", lambda folder: {"memory": str(tmp_path / "memory-1")})
+    done = succeed("fnlkit site log", tmp_path)
+    assert "refused: the server requests" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
+    """A server that makes all other updates known, by other weights or steps, would read the last one from the sum."""
+    from flwr.clientapp import ClientApp
+
+    def gathered(requests):
+        app = ClientApp()
+
+        @app.train()
+        def part(message, context):
+            values = np.full(50, 0.25 * (context.node_config["k"] == 2))
+            return secret.answer(message, context, lambda: (values, 0), secret.Terms(1.0, 1, 1.0))
+
+        grid = Grid(app, {}, {10 + k: {"k": k} for k in range(3)})
+        return secret.gather_sum(grid, requests, largest=1.0, clip=1.0, limit=None, round=0)[0]
+
+    one, other = ({"weights": torch.full((50,), v), "visits": []} for v in (0.0, 1.0))
+    assert np.abs(gathered({10: one, 11: one, 12: one}).numpy() - 0.25 / 3).max() < 1e-5
+    mean = gathered({10: one, 11: one, 12: other})
+    # Random entries: one of them can be close to the mean by chance.
+    assert mean is None or np.median(np.abs(mean.numpy() - 0.25 / 3)) > 0.1
+
+
+# ---- every message has a line
+def hostile(deployed):
+    """Yield messages that a site does not answer, as (value, kind)."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    right = request(deployed)
+    for name, values in {
+        "run": ["../../x", "", 3, None, "A" * 16], "round": [-1, 2**70, "0", True, 1.5], "seed": [-1, "x", None],
+        "weights": [torch.zeros(3), None, right["weights"].float(), right["weights"].long()],
+        "steps": [None, "x", [("function", "os", "system")], [3], [()], [("record", "Net", {})], [("plain",)], [None] * 65],
+        "broadcast": [None, [], {3: torch.zeros(1)}, {"x": "y"}], "extra": [1],
+        "visits": [[], [1], [[1, -1, -1, {}]] * 2, [[0, -1, -1, {}]], [[True, -1, -1, {}]], [[1, "../x", -1, {}]],
+                   [[1, -1, 2**64, {}]], [[1, -1, -1, []]], [[1, 5, -1, {}]]],
+    }.items():  # fmt: skip
+        yield from ((right | {name: value}, "train") for value in values)
+    yield from (({k: v for k, v in right.items() if k != name}, "train") for name in right)
+    yield from ((value, kind) for value in (None, 3, [], {}, "x") for kind in ("train", "evaluate"))
+    yield RecordDict({}), "train"
+    yield RecordDict({"text": ConfigRecord({"text": "{"})}), "train"
+    yield {"hello": 1}, "train.other"
+
+
+def test_every_message_has_a_line_in_the_ledger(place, tmp_path):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    for number, (value, kind) in enumerate(hostile(deployed), 1):
+        reply = sent(deployed, value, kind=kind)
+        assert told(reply) in CODES, (value, kind, reply)
+        assert len(lines(deployed)) == number and "failure" in lines(deployed)[-1], (value, kind)
+    assert number > 50 and told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) == ["weights"]
+
+
+def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    (tmp_path / "memory-1").mkdir()
+    (tmp_path / "memory-1/left.jsonl").mkdir()  # no line can be written
+    assert told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) in CODES
+    (tmp_path / "memory-1/left.jsonl").rmdir()
+    assert (
+        told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16), run="a" * 16))) == ["weights"]
+        and len(lines(deployed)) == 1
+    )
+
+
+def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.nodes[101]["data"] = str(tmp_path / "no/such.npz")
+    with pytest.raises(WorkStopped, match="1 of 3 sites .*cannot be opened: InputError"):
+        deployed.train()
+    server, site = capsys.readouterr()
+    assert str(tmp_path / "no/such.npz") in site and str(tmp_path / "no") not in server
+    assert "cannot be opened: InputError" in server
+    assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
+
+
+def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, monkeypatch, capsys):
+    deployed = Deployed(place, tmp_path, "feddpcont")
+    monkeypatch.setattr(opening, "read_or_draw", lambda path: None)
+    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=0.5)))
+    server, site = capsys.readouterr()
+    assert told(reply) == "input" and "client 1, round 0: " in site and "secret" in site and "secret" not in server
+    assert all("secret" not in str(part) for part in reply["replies"][0][1])
+
+
+def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.grid.get_nodes = None  # nobody is asked
+    deployed.config |= {"server_data": str(tmp_path / "none.npz")}
+    with pytest.raises(InputError, match="none.npz"):
+        deployed.train()
+
+
+# ---- a site against the server
+def saying(deployed, changes):
+    """Make sites say other things in their hellos: {node: changes}."""
+
+    def mangle(node, reply):
+        if reply.metadata.message_type == "query" and node in changes:
+            reply.content = wire.encode(wire.decode(reply.content) | changes[node])
+        return reply
+
+    deployed.grid.mangle = mangle
+
+
+@pytest.mark.parametrize("samples", [10**9, 10**30, 61, 0, -5, True, 2.0, "50", None])
+def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    saying(deployed, {101: {"samples": samples}})
+    with pytest.raises(WorkStopped, match="site-1"):
+        deployed.train()
+    assert len(capsys.readouterr().out) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"version": "0.0.1"}, "fnlkit 0.0.1"), ({"client": 2}, "claims"), ({"samples": 61}, "(max_samples)")]
+)
+def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, place, tmp_path, capsys):
+    """Another version, a number that is not that of the key, or more samples than agreed."""
+    deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.6)
+    deployed.admit_keys()
+    deployed.train()
+    about = {"task": "evaluate", "run": str(tmp_path / "run/run.pt")}
+    saying(deployed, {101: change})
+    found, server = deployed.run(output=str(tmp_path / "found"), **about), capsys.readouterr().out
+    state = json.loads((tmp_path / "found.status.json").read_text())
+    assert found["covers"] == ["site-0", "site-2"] and list(found["lost"]) == ["site-1"]
+    assert state["refused"] == found["lost"] and words in state["refused"]["site-1"]
+    assert [line for line in server.splitlines() if words in line and "site-1" in line]
+    del deployed.grid.mangle
+    deployed.run(output=str(tmp_path / "again"), **about)
+    assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
+
+
+@pytest.mark.parametrize("refusing", [{100, 101, 102}, {100, 101}])
+def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp_path, capsys):
+    """Refused sites and sites that are not connected have different remedies."""
+    deployed = Deployed(place, tmp_path / "run", "fedavg")
+    deployed.admit_keys()
+    if len(refusing) < 3:
+        nodes = deployed.grid.get_nodes
+        deployed.grid.get_nodes = lambda: [node for node in nodes() if node.node_id != 102]
+    deployed.config["wait"] = 3.0
+    saying(deployed, {node: {"version": "0.0.1"} for node in refusing})
+    with pytest.raises(WorkStopped) as stopped:
+        deployed.train()
+    text = str(stopped.value)
+    assert text.startswith("3 of 3 sites did not come within 3 s") and text.count("fnlkit 0.0.1") == len(refusing)
+    assert "remove the cause" in text and ("not connected (site-2): start" in text) == (len(refusing) < 3)
+    assert len([line for line in capsys.readouterr().out.splitlines() if "runs fnlkit 0.0.1" in line]) == len(refusing)
+
+
+@pytest.mark.parametrize("task", ["train", "evaluate"])
+def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_path, monkeypatch, capsys):
+    """Site 1 has another version and is refused, site 2 is connected and does not answer."""
+    deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.3)
+    deployed.admit_keys()
+    deployed.train()
+    about = {"task": task, "output": str(tmp_path / "result"), "run": str(tmp_path / "run/run.pt")}
+    saying(deployed, {101: {"version": "0.0.1"}})
+    push = deployed.grid.push_messages
+
+    def pushed(messages):
+        for message in messages:
+            yield "unanswered" if message.metadata.dst_node_id == 102 else from_one(push([message]))
+
+    def from_one(numbers):
+        (number,) = numbers
+        return number
+
+    monkeypatch.setattr(deployed.grid, "push_messages", pushed)
+    monkeypatch.setattr(sites, "_PATIENT_SECONDS", 0.5)
+    if task == "train":
+        with pytest.raises(WorkStopped) as stopped:
+            deployed.run(**about)
+        text = str(stopped.value)
+        assert "refused (site-1): remove the cause at each site" in text
+        assert "no answer in time (site-2): look at the log" in text and "start.sh" not in text
+    else:
+        found = deployed.run(**about)
+        assert found["covers"] == ["site-0"] and "0.0.1" in found["lost"]["site-1"]
+        assert found["lost"]["site-2"].startswith("no answer in time")
+    state = json.loads((tmp_path / "result.status.json").read_text())
+    assert list(state["refused"]) == ["site-1"] and list(state["silent"]) == ["site-2"]
+
+
+def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):
+    """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    monkeypatch.setattr(sites.Sites, "silent_seconds", 0)
+    hidden, pull = [], deployed.grid.pull_messages
+
+    def pulled(numbers):
+        late = [number for number in numbers if number in deployed.grid._answers and not hidden]
+        if late and deployed.grid._answers[late[-1]].metadata.message_type == "train":
+            hidden.append(late.pop())
+            return pull(late)
+        return pull(numbers)
+
+    monkeypatch.setattr(deployed.grid, "pull_messages", pulled)
+    run = deployed.train()
+    assert run.finished and not run.rejected and hidden
+    assert len([line for line in capsys.readouterr().out.splitlines() if "site-" in line and "no reply" in line]) == 1
+
+
+@pytest.mark.parametrize("content", [b"no npz", b"PK\x03\x04", b""])
+def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path / "run", "fedavg")
+    deployed.admit_keys()
+    (tmp_path / "broken.npz").write_bytes(content)
+    deployed.nodes[101]["data"] = str(tmp_path / "broken.npz")
+    with pytest.raises(WorkStopped, match="site-1.*site-1: its site cannot be opened"):
+        deployed.train()
+    assert "broken.npz" in capsys.readouterr().err
+
+
+def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    deployed.agree(max_samples=10**8)
+    saying(deployed, {100: {"samples": 10**8}})
+    tracemalloc.start()
+    run = deployed.train()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert run.finished and peak < 4 * 10**8 and (tmp_path / "run.pt").stat().st_size < 10**6
+
+
+def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, capsys):
+    """The site that had the number first keeps it, and the newcomer is named."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    deployed.nodes[103] = deployed.nodes[102] | {"memory": str(tmp_path / "memory-3")}
+    saying(deployed, {103: {"client": 0, "samples": 7}})
+    run = deployed.train()
+    assert run.finished and not run.rejected and "node 103: claims to be client 0" in capsys.readouterr().out
+
+
+def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path):
+    ((path, pem),) = write_keys(tmp_path, 1)
+    found = hashlib.sha256(base64.b64decode(path.read_bytes().split()[1])).digest()
+    assert sites.fingerprint(pem) == f"SHA256:{base64.b64encode(found).decode()[:-1]}" == project.fingerprint_of(path)
+
+
+def test_a_key_is_a_number(place, tmp_path, capsys):
+    """A SuperNode takes part under the number of its key alone, whatever it claims and whoever came first."""
+    deployed = Deployed(place, tmp_path / "run", "fedavg", rounds=1)
+    deployed.admit_keys()
+    deployed.nodes = deployed.grid.nodes = {99: deployed.nodes[100] | {"memory": str(tmp_path / "x")}} | deployed.nodes
+    deployed.grid.keys[99] = write_keys(tmp_path, 1)[0][1]
+    run = deployed.train()
+    server = capsys.readouterr().out
+    assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
+    saying(deployed, {102: {"client": 0}})
+    (tmp_path / "run/run.pt").unlink()
+    with pytest.raises(WorkStopped, match="site-2;.* site-2: claims to be client 0"):
+        deployed.train()
+
+
+@pytest.mark.parametrize("given", [2, "twice", "text"])
+def test_keys_are_those_of_all_sites(given, tmp_path):
+    paths = [str(path) for path, _ in write_keys(tmp_path, 3)]
+    (tmp_path / "text").write_text("ssh-rsa AAAA")
+    chosen = {2: paths[:2], "twice": [*paths[:2], paths[0]], "text": [*paths[:2], str(tmp_path / "text")]}[given]
+    options = " ".join(f"--key {path}" for path in chosen)
+    refuse(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path, "--key")
+    assert not (tmp_path / "project").exists()
+
+
+def test_every_entry_of_a_project_is_checked(place, tmp_path):
+    config = Deployed(place, tmp_path, "fedavg").config
+    for name, values in {
+        "sites": [0, "3", True, None], "shape": ["", "3", "[0]", "[1.5]", "[]", "[1e999]"], "classes": ["[1]", "{}"],
+        "mean": ["[NaN]", "[[1]]", "3"], "std": ["[0.0]", "[-1]", "[]", "[1, 2]"], "kind": ["wave", 3], "max_samples": [0, 1.5],
+        "columns": ["[]", '[{"name": 1}]', '[{"name": "a", "kind": "number", "fill": "x", "missing": false}]', "3"],
+        "keys": ['["x"]', '["SHA256:x"]'], "method": ["none such"], "lr": [-1.0],
+    }.items():  # fmt: skip
+        for value in values:
+            with pytest.raises(InputError, match=name if name != "method" else "none such"):
+                terms.read_config(config | {name: value})
+        if name not in ("lr", "method"):
+            with pytest.raises(InputError, match=f"lacks {name}"):
+                terms.read_config({key: value for key, value in config.items() if key != name})
+
+
+def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):
+    """Flower refuses a run with an entry that the project lacks."""
+    assert set(agreement.FREE) <= set(Deployed(place, tmp_path, "fedavg").config)
+
+
+def test_settings_that_only_the_server_uses_exist():
+    """A renamed setting would otherwise be compared at every site."""
+    known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output", "task", "run", "scale"}
+    assert set(agreement.FREE) <= known

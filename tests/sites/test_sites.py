@@ -1,0 +1,316 @@
+"""Sites of their own: what they send is declared and nothing else, and they end where a simulation does.
+
+Sites answer in this process here, with Flower's own messages; tests/sites/test_deployment.py starts real ones.
+"""
+
+import functools
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.client.losses.correction import forward_given
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment import Settings
+from fnlkit.server.clients import TooManyLost
+from fnlkit.sites import gate, leaving, opening, project, terms, training
+from tests.commands import fnlkit, refuse, succeed
+from tests.sites.deployed import CANARY, NUMBER, Deployed
+
+METHODS = [
+    ("fedcorr", {"optimizer": "feddyn(alpha=0.1)", "aggregator": "median", "selector": "power-of-choice(d=2)"}),
+    ("fedefc(latest=2)", {}),
+    ("feddpcont(epsilon=50)", {}),  # keeps every label: a site draws from a secret of its own
+    ("flr", {}),
+    ("na-fedavg", {}),
+    ("dividemix", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "more"), METHODS)
+def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, method, **more)
+    run, plain = deployed.train(), deployed.simulated()
+    assert torch.equal(run.weights, plain.weights) and vars(run.traffic) == vars(plain.traffic)
+    assert [row.get("accuracy") for row in run.history] == [row.get("accuracy") for row in plain.history]
+    assert not run.rejected and run.finished
+    told = succeed(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
+    assert json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"]
+    for k in range(3):
+        left = leaving.read_ledger(str(tmp_path / f"memory-{k}/left.jsonl"))
+        sent = {name for line in left for name in line.get("arrays", {})}
+        assert "weights" in sent and sent <= set(run.traffic.sent)
+        assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
+
+
+def test_a_stopped_server_resumes(place, tmp_path, capsys):
+    """Sites need not know: what they remember is named by the run and the round."""
+    deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
+    whole = deployed.simulated()
+    deployed.stop_before_replies(4, 9)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            deployed.train()
+    run = deployed.train()
+    assert torch.equal(run.weights, whole.weights) and len(run.history) == len(whole.history)
+
+
+def test_too_few_sites_are_no_success(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg", min_replies=0.6)
+    del deployed.nodes[101]
+    with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: site-1"):
+        deployed.train()
+    deployed = Deployed(place, tmp_path / "again", "fedavg", min_replies=0.7)
+    gone, push = deployed.nodes[101], deployed.lose(101, kind="train")
+    with pytest.raises(TooManyLost, match="site-1: its node did not reply.*then run the same command$"):
+        deployed.train()
+    deployed.grid.push_messages = push
+    deployed.nodes[205] = gone  # restarted, it has another number
+    assert deployed.train().finished
+
+
+# ---- what leaves
+def _all_bytes(deployed):
+    return b"".join(deployed.grid.left)
+
+
+def _has_canary(data):
+    forms = [CANARY.encode(), np.float32(NUMBER).tobytes(), np.float64(np.float32(NUMBER)).tobytes()]
+    return [form for form in forms if form in data]
+
+
+def _fails_with_a_sample(client, model, received):
+    raise ValueError(f"{CANARY}: {client.x[0].tolist()} {client.y.tolist()}")
+
+
+def _leaks(client, model, received):
+    return {"labels": client.y}
+
+
+def _leaks_in_a_declared_name(client, model, received):
+    return {"lid": client.x.flatten().double()}
+
+
+def _leaks_in_a_name(client, model, received):
+    return {f"{CANARY}": torch.tensor(0.0)}
+
+
+def _class_of_a_sample(client, model, received):
+    raise type(CANARY, (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (_fails_with_a_sample, "failed: ValueError"),
+        (_leaks, "its reply has names or values that the method does not declare"),
+        (_leaks_in_a_declared_name, "its reply has names or values that the method does not declare"),
+        (_leaks_in_a_name, "its reply has names or values that the method does not declare"),
+        (_class_of_a_sample, "failed: Exception"),
+    ],
+)
+def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
+    """A step that the server chose misbehaves: it is refused at the site, not at the server."""
+    monkeypatch.setattr(gate.Gate, "may_be_named", lambda self, module, name: True)
+    names = lambda self, request, remembered: frozenset(name for row in self.rows.values() for name in row.replies)  # noqa: E731
+    monkeypatch.setattr(gate.Gate, "admit", names)
+    deployed = Deployed(place, tmp_path, "fedcorr")
+    with pytest.raises(TooManyLost) as stopped:
+        _round_of(deployed, step)
+    assert reason in str(stopped.value)
+    assert not _has_canary(_all_bytes(deployed)) and _all_bytes(deployed)
+    left = leaving.read_ledger(str(tmp_path / "memory-1/left.jsonl"))
+    refused = [line["told"]["refused"] for line in left if "refused" in line.get("told", {})]
+    assert bool(refused) == ("declare" in reason)
+    assert not any("labels" in line.get("arrays", {}) for line in left)
+
+
+def _round_of(deployed, step):
+    """One round of `step` with the deployment's own server."""
+    from fnlkit.sites.sites import Sites
+
+    settings, task = terms.read_config(deployed.config)
+    sites = Sites(deployed.grid, 3, run="0" * 16, wait=0, most=task.most)
+    experiment = training._experiment(settings, task, sites, None, deployed.config)
+    return experiment.clients.round(range(3), experiment.model, step)
+
+
+def test_no_canary_in_a_whole_run(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
+    deployed.train()
+    data = _all_bytes(deployed)
+    assert len(data) > 10_000 and not _has_canary(data)
+    for k in range(3):
+        site = np.load(place / f"{CANARY}-{k}.npz")
+        for dtype in (np.int64, np.int32, np.uint8):
+            assert site["y_train"].astype(dtype).tobytes() not in data
+    assert _has_canary(pickle.dumps([site["x_train"], CANARY]))  # that one would be found
+
+
+@pytest.mark.parametrize(
+    "change", [{"data": "/no/CanaryQ7x.npz"}, {"client": "CanaryQ7x"}, {"memory": "/proc/CanaryQ7x"}, {"data": None}]
+)
+def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.nodes[101] |= change
+    with pytest.raises(WorkStopped, match="1 of 3 sites"):
+        deployed.train()
+    assert not _has_canary(_all_bytes(deployed))
+
+
+@pytest.mark.parametrize("transition", ["{}:f/..", "evil:f", "{}"])
+def test_a_value_in_a_message_imports_and_reads_nothing_at_a_site(transition, place, tmp_path, monkeypatch, capsys):
+    evil = tmp_path / "evil.py"
+    evil.write_text("import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = functools.partial(forward_given, transition=transition.format(evil))
+    deployed = Deployed(place, tmp_path, "fedavg")
+    with pytest.raises((TooManyLost, InputError)):
+        _round_of(deployed, Fit(loss=loss, epochs=1))
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("changed", [{"method": "evil:x"}, {"model": "evil:x"}, {"loss": "forward(transition=evil:x)"}])
+def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deployed = Deployed(place, tmp_path, "fedavg")
+    with pytest.raises(InputError, match="evil:x"):
+        opening.open_site(deployed.config | changed, deployed.nodes[100])
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_written(place, tmp_path):
+    np.savetxt(tmp_path / "T.csv", np.full((10, 10), 0.1), delimiter=",")
+    with pytest.raises(InputError, match="`loss`"):
+        Deployed(place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
+
+
+def test_a_changed_ledger_is_refused(tmp_path):
+    path = str(tmp_path / "left.jsonl")
+    for round in range(3):
+        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in leaving.read_ledger(path)] == [0, 1, 2]
+    lines = Path(path).read_text().splitlines()
+    for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
+        Path(path).write_text("\n".join(changed) + "\n")
+        with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
+            leaving.read_ledger(path)
+
+
+def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
+    """The chain has no key: it finds mistakes, and no person who computes the checksums again."""
+    path, again = (str(tmp_path / name) for name in ("left.jsonl", "again.jsonl"))
+    for round in range(3):
+        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+        if round != 1:
+            leaving.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in leaving.read_ledger(again)] == [0, 2]
+
+
+def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
+    path = tmp_path / "left.jsonl"
+
+    def enter(round):
+        leaving.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+
+    enter(0)
+    whole = path.read_bytes()
+    enter(1)
+    second = path.read_bytes()[len(whole) :]
+    for length in (1, len(second) // 2, len(second) - 1):
+        path.write_bytes(whole + second[:length])
+        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0]
+        enter(2)
+        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0, 2]
+    path.write_bytes(b"{")
+    enter(3)
+    assert [line["round"] for line in leaving.read_ledger(str(path))] == [3]
+
+
+# ---- the project
+def test_a_folder_with_files_is_not_overwritten(tmp_path):
+    line = "fnlkit flower-app project --dataset digits --sites 3"
+    assert fnlkit(line, tmp_path).returncode == 0
+    refuse(line, tmp_path, "there is something already")
+
+
+def test_a_site_flips_its_labels_with_a_secret_that_the_server_does_not_have(place, tmp_path):
+    told = []
+    for attempt in range(2):
+        (tmp_path / str(attempt)).mkdir()
+        deployed = Deployed(place, tmp_path / str(attempt), "feddpcont(epsilon=0.5)", rounds=1)
+        told.append(np.stack(deployed.train().log[0].values["private_counts"]))
+        keys = [(tmp_path / f"{attempt}/memory-{k}/privacy.key").read_bytes() for k in range(3)]
+        assert len(set(keys)) == 3 and not any(key.split()[1] in sent for key in keys for sent in deployed.grid.left)
+    assert (told[0] != told[1]).any()  # of one seed, and of other keys
+
+
+def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    data, write = datasets.load("digits"), project.saving.write_bytes
+
+    def full(parts, path, **how):
+        if Path(path).name == "client.py":
+            raise OSError(28, "No space left on device")
+        return write(parts, path, **how)
+
+    (tmp_path / "empty").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(project.saving, "write_bytes", full)
+        for name in ("new", "empty"):
+            with pytest.raises(OSError, match="No space"):
+                project.write_project(tmp_path / name, data, Settings(), sites=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
+    for name in ("new", "empty"):
+        files = project.write_project(tmp_path / name, data, Settings(), sites=2)
+        assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3
+
+
+def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch):
+    import flwr.supercore.cli
+    from flwr.supercore.superexec.executor import subprocess_executor
+
+    from fnlkit.sites.flower import api
+
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr(subprocess_executor, "subprocess", subprocess_executor.subprocess)  # restored after the test
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(0))
+    api.superexec([], print)
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(3))
+    with pytest.raises(WorkStopped, match="code 3"):
+        api.superexec([], print)
+
+
+def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
+    """Flower's own executor, in place of the loop that waits for tasks."""
+    import flwr.supercore.cli
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.superexec.executor import subprocess_executor
+    from flwr.supercore.superexec.executor.types import ExecutionSpec
+
+    from fnlkit.sites.flower import api
+
+    forked, started = [], []
+
+    def superexec():
+        for number, kind in enumerate((TaskType.CLIENT_APP, TaskType.SERVER_APP), 1):
+            about = {"insecure": True, "root_certificates_path": None, "runtime_dependency_install": False, "parent_pid": 7}
+            about |= {"suppress_output": True, "task_id": number}
+            subprocess_executor.SubprocessExecutor().launch(ExecutionSpec(kind, "127.0.0.1:1", f"token-{number}", **about))
+
+    start = subprocess_executor.subprocess
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", superexec)
+    monkeypatch.setattr(start, "Popen", lambda words, **how: started.append(words))
+    monkeypatch.setattr("sys.argv", [])
+    try:
+        api.superexec(["--insecure"], forked.append)
+    finally:
+        subprocess_executor.subprocess = start
+    assert [words[0] for words in forked] == ["flwr-clientapp"] and "token-1" in forked[0] and "7" in forked[0]
+    assert [words[0] for words in started] == ["flwr-serverapp"]
