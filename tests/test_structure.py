@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import fnlkit
+from benchmarks import size
 from fnlkit import kernels, pipeline
 from fnlkit.cli import COMMANDS
 from fnlkit.cli import group as commands
@@ -110,6 +111,12 @@ def test_every_package_is_listed_once_and_imports_only_from_lower_lines():
     assert rooms == set(level), f"docs/architecture.md lacks {rooms - set(level)}"
     for (start, end), example in arrows().items():
         assert level[start] > level[end], f"{example}: in docs/architecture.md {end} is not below {start}"
+
+
+def test_the_size_of_the_project_counts_code_and_imports():
+    source = '"""Doc.\n\nMore.\n"""\n\n# comment\nx = """a\nb"""\n\n\ndef f():\n    """Doc."""\n    return 1  # code\n'
+    assert size.count_code_lines(source) == 4  # two of the string, def, return
+    assert size.count_imports(FILES) == len(arrows())
 
 
 def parts():
