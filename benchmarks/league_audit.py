@@ -8,7 +8,7 @@ Audits the federations with sites of their own and at most `MOST` samples by sum
 audit does not use the true labels.  A world's numbers are means over its regimes and seeds.
 
 `--real` audits nine software projects of JIRA, whole and `FEW` files of each (DIR contains jira/jira.npz, Yatish 2019), the
-four hospitals of `heart`, clean and with injected noise, and `security-bugs` and `crowdtruth` if their files are in the cache
+four hospitals of `heart`, clean and with injected noise, and `crowdtruth` if its files are in the cache
 folder.
 """
 
@@ -74,9 +74,6 @@ def real_audits(folder: Path, seeds: int) -> Iterator[tuple[str, dict[str, objec
         for seed in range(seeds):
             made = pipeline.inject_noise(pipeline.partition("heart", "sites", seed=seed, say=None), noise, seed=seed, say=None)
             yield f"heart, {noise}", audit_of(made, datasets.load("heart"), seed)
-    if datasets.present("security-bugs"):
-        data = datasets.load("security-bugs")
-        yield "security-bugs, four projects", audit_of(pipeline.partition(data, "sites", say=None), data, 0)
     if datasets.present("crowdtruth"):
         for name in ("crowdtruth(relation=cause)", "crowdtruth(relation=treat)"):
             data = datasets.load(name)

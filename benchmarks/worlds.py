@@ -8,7 +8,7 @@ DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their aut
 Free Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
 
 The fourth part of `league-real` also reads jira/jira.npz (Yatish 2019, data of the R package Rnalytica: arrays x, given, true,
-project and release), cifar-10-100n/ (data/cifar10n.md) with features of training images 10,000 to 19,999 of CIFAR-10, and the
+project and release), cifar-10-100n/ of github.com/UCSC-REAL with features of CIFAR-10 training images 10,000 to 19,999, and the
 folder `classification` of github.com/renatopp/arff-datasets at commit c59f172 as arff/:
 
     fnlkit embed --dataset cifar10-next.npz --backbone 'efficientnet-lite0(size=128)' -o next.npz
@@ -27,9 +27,8 @@ import numpy as np
 from benchmarks import people
 from benchmarks.features import components
 from fnlkit import datasets
-from fnlkit.artifacts import saving
+from fnlkit.artifacts import files, saving
 from fnlkit.datasets.features import with_features
-from fnlkit.datasets.relabeled import read_column
 from fnlkit.kernels.streams import stream
 from fnlkit.models.spectrograms import log_mel
 
@@ -163,7 +162,8 @@ def people_images(options, column):
     path.stat()  # raises FileNotFoundError
     data = with_features(datasets.load(options.people_images), options.people_features)
     rows = slice(FIRST_IMAGE, FIRST_IMAGE + len(data.y_train))
-    given, true = (read_column(str(path), name)[rows].astype(np.int64) for name in (column, "clean_label"))
+    labels = files.read_arrays(path, max_bytes=2**28)
+    given, true = (labels[name][rows].astype(np.int64) for name in (column, "clean_label"))
     if not np.array_equal(true, data.y_train):
         raise SystemExit(f"{options.people_images}: expected the training images of CIFAR-10 from number {FIRST_IMAGE:,} on")
     x = np.asarray(data.x_train)

@@ -9,15 +9,14 @@ import click
 
 from fnlkit import datasets
 from fnlkit.cli.plumbing import Table, json_option, out_console
-from fnlkit.datasets.croissant import croissant
 
 
 @click.group()
 def command() -> None:
     """List, download and describe data sets.
 
-    Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network. Sets with labels
-    of people, such as crowdtruth, are copies of public repositories: `info` prints how to obtain them.
+    Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network.
+    crowdtruth is a copy of a public repository: `info` prints how to obtain it.
 
     \b
     Example:
@@ -52,8 +51,6 @@ def list_sets(as_json: bool) -> None:
 def get(name: str) -> None:
     """Download a data set into the cache folder and check it.
 
-    A copy of a public repository, such as crowdtruth, is only checked: `fnlkit data info NAME` prints how to obtain it.
-
     \b
     Example:
       fnlkit data get digits
@@ -65,18 +62,13 @@ def get(name: str) -> None:
 @command.command()
 @click.argument("name", metavar="NAME|PATH")
 @json_option
-@click.option("--croissant", "as_croissant", is_flag=True,
-              help="Print Croissant 1.0 metadata (JSON-LD) of a data set that is included in fnlkit.")  # fmt: skip
-def info(name: str, as_json: bool, as_croissant: bool) -> None:
+def info(name: str, as_json: bool) -> None:
     """Print the card, sizes, classes and checksum of a data set.
 
     \b
     Example:
       fnlkit data info digits --json
     """
-    if as_croissant:
-        sys.stdout.write(json.dumps(croissant(name), indent=1) + "\n")
-        return
     known = name in datasets.registry()
     if known and not as_json:
         out_console().print(datasets.card(name), soft_wrap=True)

@@ -12,7 +12,7 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
@@ -69,30 +69,15 @@ _KNOWN = {
         "fnlkit.datasets.loading:open_set",
         "any data set with inputs of no class: open-set(data=digits, source=shuffled)",
     ),
-    "relabeled": (
-        "fnlkit.datasets.loading:relabeled",
-        "any data set with labels of people from a file, such as CIFAR-10N",
-    ),
-    "cifar10n": ("fnlkit.datasets.loading:cifar10n", "CIFAR-10 with labels of people, 9 to 40 % wrong (CIFAR-10N)"),
-    "cifar100n": ("fnlkit.datasets.loading:cifar100n", "CIFAR-100 with labels of 519 people, 40 % wrong (CIFAR-100N)"),
-    "label-errors": (
-        "fnlkit.datasets.loading:label_errors",
-        "a test set with the errors that people confirmed: label-errors(name=cifar100)",
-    ),
-    "crowdtruth": ("fnlkit.datasets.annotated_texts:crowdtruth", "medical relations by distant supervision, crowd and expert"),
-    "varierr": (
-        "fnlkit.datasets.annotated_texts:varierr",
-        "four annotators of 500 pairs of sentences, errors and other opinions",
-    ),
-    "lewidi": (
-        "fnlkit.datasets.annotated_texts:lewidi",
-        "votes of 3 to 670 annotators on offensive texts: lewidi(name=HS-Brexit)",
-    ),
-    "security-bugs": (
-        "fnlkit.datasets.annotated_texts:security_bugs",
-        "4,000 bug reports of four projects, labels before and after a check",
-    ),
+    "crowdtruth": ("fnlkit.datasets.crowdtruth:crowdtruth", "medical relations by distant supervision, crowd and expert"),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
+}
+_OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"
+_OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
+# Readers of earlier versions, and what replaces each.
+_REMOVED = {
+    **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
+    **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs"), _OF_TABLE),
 }
 
 
@@ -166,6 +151,8 @@ def load(
     spec = parse(text, "DATA" if of_site else "`dataset`")
     if ":" in spec.name:
         return _of_user(spec)
+    if spec.name in _REMOVED:
+        raise InputError(f"the reader {spec.name} was removed; {_REMOVED[spec.name]}")
     if spec.name not in _KNOWN:
         raise InputError(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; `fnlkit data` lists all; a data set is also a path of an "
@@ -234,85 +221,6 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
     from fnlkit.datasets.votes import by_vote
 
     return by_vote(load(_text_of(data), cache=where, download=download))
-
-
-def relabeled(*, data: str | Spec, labels: str, column: str, where: pathlib.Path, download: bool = False) -> Dataset:
-    """Return a data set with the labels of a file; its own labels are the true labels, see fnlkit.datasets.relabeled.
-
-    Parameters
-    ----------
-    data : str
-        A data set.
-    labels : str
-        An npz or a .pt with arrays, or a CSV file.
-    column : str
-        Name of the array or column.
-    """
-    from fnlkit.datasets.relabeled import relabel
-
-    return relabel(load(_text_of(data), cache=where, download=download), _text_of(labels), _text_of(column))
-
-
-def cifar10n(
-    *,
-    column: Literal["aggre_label", "random_label1", "random_label2", "random_label3", "worse_label"] = "worse_label",
-    data: str | Spec = "cifar10",
-    path: str = "",
-    where: pathlib.Path,
-    download: bool = False,
-) -> Dataset:
-    """Return CIFAR-10 with labels of people; see fnlkit.datasets.relabeled.cifar_n.
-
-    Parameters
-    ----------
-    column : str
-        One of three people (`random_label1` to 3), the majority (`aggre_label`), or a wrong label if there is one.
-    data : str
-        Another source of all images of CIFAR-10 in their order, such as an npz.
-    path : str
-        Folder of the repository.  Default: in the cache folder.
-    """
-    from fnlkit.datasets.relabeled import cifar_n
-
-    return cifar_n(load(_text_of(data), cache=where, download=download), 10, column, where=where, path=path)
-
-
-def cifar100n(*, data: str | Spec = "cifar100", path: str = "", where: pathlib.Path, download: bool = False) -> Dataset:
-    """Return CIFAR-100 with labels of people, whose sites are the people; see fnlkit.datasets.relabeled.cifar_n.
-
-    Parameters
-    ----------
-    data : str
-        Another source of all images of CIFAR-100 in their order, such as an npz.
-    path : str
-        Folder of the repository.  Default: in the cache folder.
-    """
-    from fnlkit.datasets.relabeled import cifar_n
-
-    return cifar_n(load(_text_of(data), cache=where, download=download), 100, "noisy_label", where=where, path=path)
-
-
-def label_errors(
-    *,
-    name: Literal["mnist", "cifar10", "cifar100"],
-    data: str | Spec = "",
-    path: str = "",
-    where: pathlib.Path,
-    download: bool = False,
-) -> Dataset:
-    """Return a test set with errors that people confirmed; see fnlkit.datasets.relabeled.judged_test_set.
-
-    Parameters
-    ----------
-    name : str
-    data : str
-        Another source of the data set, such as an npz.  Default: `name`.
-    path : str
-        Folder of the repository.  Default: in the cache folder.
-    """
-    from fnlkit.datasets.relabeled import judged_test_set
-
-    return judged_test_set(load(_text_of(data) or name, cache=where, download=download), name, where=where, path=path)
 
 
 def open_set(

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import pathlib
 
-from fnlkit.datasets.repositories import REPOSITORIES
-
 _IDX = tuple(f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 # Name -> (folders in order of preference, relative to the cache folder, absolute or in the home folder; required files).
 PLACES = {
@@ -22,7 +20,7 @@ PLACES = {
     "speechcommands": (("SpeechCommands/speech_commands_v0.02",), ("testing_list.txt", "validation_list.txt")),
     "speechcommands12": (("SpeechCommands/speech_commands_v0.02",), ("testing_list.txt", "validation_list.txt")),
     "clothing1m": (("clothing1m", "clothing1m/annotations"), ("noisy_train_key_list.txt",)),
-    **{name: ((source.folder,), tuple(source.files)) for name, source in REPOSITORIES.items()},
+    "crowdtruth": (("Medical-Relation-Extraction",), ("ground_truth_cause.csv", "ground_truth_treat.csv")),
 }
 
 

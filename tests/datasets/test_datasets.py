@@ -15,7 +15,6 @@ from sklearn.datasets import load_digits
 import fnlkit
 from fnlkit import datasets
 from fnlkit.datasets import load, partitioning, places
-from fnlkit.datasets.repositories import REPOSITORIES
 from fnlkit.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("no_connection")
@@ -129,8 +128,8 @@ def test_an_npz_without_the_arrays_of_a_data_set_is_refused(tmp_path, changes, m
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
-# Copies of repositories: tests/datasets/test_repositories.py.
-@pytest.mark.parametrize("name", sorted({*places.PLACES} - {*REPOSITORIES, "fashion-mnist"}))
+# A copy of a repository: tests/datasets/test_crowdtruth.py.
+@pytest.mark.parametrize("name", sorted({*places.PLACES} - {"crowdtruth", "fashion-mnist"}))
 def test_a_missing_data_set_names_the_remedy(name, tmp_path):
     assert not datasets.present(name)
     with pytest.raises(InputError) as error:
