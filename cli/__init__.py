@@ -111,7 +111,7 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; known: {', '.join(COMMANDS)}")
+            raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `fnlkit --help` lists them")
         return super().resolve_command(ctx, args)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.artifacts.shown import frame
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.feature_issues import (
     Issue,
     copy_issues,
@@ -401,7 +401,7 @@ def _column(data: Any, name: str, argument: str) -> NDArray[Any]:
     """Return the values (n,) of a column."""
     columns = _names(data)
     if name not in columns:
-        raise InputError(f"`{argument}`: no column {name!r}{nearest(str(name), columns)}; columns: {', '.join(columns)}")
+        raise InputError(f"`{argument}`: no column {name!r}{nearest(str(name), columns)}; columns: {list_names(columns)}")
     return _complete(np.asarray(data[name]), argument)
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from fnlkit.components.parameters import select_accepted
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 Component = TypeVar("Component")
 
@@ -255,7 +255,7 @@ def declare(**properties: Any) -> Callable[[Component], Component]:
     known = [each.name for each in fields(Declaration)]
     for name in properties:
         if name not in known:
-            raise InputError(f"a declaration has no {name!r}{nearest(name, known)}; it has: {', '.join(known)}")
+            raise InputError(f"a declaration has no {name!r}{nearest(name, known)}; it has: {list_names(known)}")
 
     def attach(component: Component) -> Component:
         setattr(component, "declaration", replace(declaration(component), **properties))  # noqa: B010

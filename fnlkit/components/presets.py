@@ -9,7 +9,7 @@ from typing import Any
 from fnlkit.components.parameters import Patience, Rounds, kinds
 from fnlkit.components.registry import METHODS
 from fnlkit.components.spec import Spec, find, parse
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 
 @cache
@@ -43,7 +43,7 @@ def describe(name: str) -> dict[str, Any]:
     """
     table = _table()
     if name not in table:
-        raise InputError(f"`preset`: unknown {name!r}{nearest(name, table)}; known: {', '.join(table)}")
+        raise InputError(f"`preset`: unknown {name!r}{nearest(name, table)}; known: {list_names(table)}")
     return table[name]
 
 

@@ -21,7 +21,7 @@ from fnlkit.datasets.groups import find_names
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import ROLES, Manifest
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
@@ -187,7 +187,7 @@ def _fetch_openml(number, folder):
     label = found.details.get("default_target_attribute") or ""
     if label not in found.feature_names:
         declared = f"declares the target {label!r}" if label else "declares no target"
-        raise InputError(f"openml(id={number}): {declared}; expected one of the columns {', '.join(found.feature_names)}")
+        raise InputError(f"openml(id={number}): {declared}; expected one of the columns {list_names(found.feature_names)}")
     if not isinstance(found.data, np.ndarray):
         raise InputError(f"openml(id={number}): sparse tables are not read; write a CSV with the columns that you use")
     columns = {}

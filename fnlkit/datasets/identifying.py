@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.notation import looks_like_numbers
+from fnlkit.errors import list_names
 
 NUMERIC = ("row numbers", "identifiers", "Unix times")  # kinds of columns of numbers
 # A column of whole numbers is left out if independent draws from its range would all differ with at most this probability.
@@ -21,6 +23,7 @@ _CHANCE = 1e-6
 # Fewer rows than this are not judged by their numbers, because few numbers can be a designed sequence, such as doses or counts.
 # With the name of an identifier, fewer are enough.
 _LEAST, _LEAST_NAMED = 20, 10
+_MOST_ROWS = 10_000
 # Share of the cells that must have a form, and share of different ones.
 _MOST = 0.9
 _NAMES = re.compile(
@@ -91,6 +94,37 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
     if named or sum(map(_chance_to_differ, parts)) <= math.log(_CHANCE):
         return "identifiers"
     return None
+
+
+def note_columns(x: Any, name: str) -> list[str]:
+    """Return a note if columns of an array without names are like row numbers, identifiers or Unix times.
+
+    Parameters
+    ----------
+    x : numbers (n, d)
+        At most the first 10,000 rows are read.
+    name : str
+        Name of the array in the note.
+
+    Examples
+    --------
+    >>> note_columns(np.stack([np.arange(30), np.arange(30) % 7], 1), "x_train")
+    ['column 0 (row numbers) of `x_train` identifies rows, and a model can learn their order from it; remove it']
+    """
+    rows = np.asarray(x[:_MOST_ROWS], np.float64)
+    if len(rows) < _LEAST:
+        return []
+    # Measured values have fractions or repeat within a few rows, so that few columns are read whole.
+    start = rows[:_LEAST]
+    whole = np.flatnonzero((start % 1 == 0).all(0) & (np.diff(np.sort(start, 0), axis=0) > 0).all(0))
+    kinds = {int(j): reason_to_leave_out("", [f"{value:g}" for value in rows[:, j]], rows[:, j]) for j in whole}
+    kinds = {j: kind for j, kind in kinds.items() if kind in NUMERIC}
+    if not kinds:
+        return []
+    columns = list_names(f"{j} ({kind})" for j, kind in kinds.items())
+    if len(kinds) > 1:
+        return [f"columns {columns} of `{name}` identify rows, and a model can learn their order from them; remove them"]
+    return [f"column {columns} of `{name}` identifies rows, and a model can learn their order from it; remove it"]
 
 
 def _plain(name):

@@ -31,6 +31,7 @@ from fnlkit.datasets.decoding import (
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
+from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.manifest import manifest
@@ -223,6 +224,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         groups_test=groups[1],
         notes=[
             *([note] if note else []),
+            *(note_columns(train, "x_train") if kind == "vector" else []),
             *groups[2],
             *_note_empty_classes(names, labels, true, named),
             *doubts(names, labels[0]),

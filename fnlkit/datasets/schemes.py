@@ -12,7 +12,7 @@ import numpy as np
 from fnlkit.artifacts import files, paths
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range, Text, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 ATTEMPTS = 1000  # draws before a scheme is given up
 
@@ -293,7 +293,7 @@ def by_field(
         The field, for example ``speaker``; the error for a wrong name lists the fields of the data set.
     """
     if name not in fields:
-        raise InputError(f"the data set has no field {name!r}; it has: {', '.join(fields) or 'none'}")
+        raise InputError(f"the data set has no field {name!r}; it has: {list_names(fields) or 'none'}")
     values, owner = np.unique(fields[name], return_inverse=True)
     parts = _group(owner, len(values))
     if clients is None:

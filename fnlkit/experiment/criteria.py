@@ -11,7 +11,7 @@ import numpy as np
 
 from fnlkit.components.parameters import Count
 from fnlkit.components.spec import Spec, bind, parse
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 LAST = "last"
 # Columns of the history that criteria read.
@@ -118,5 +118,5 @@ def criterion(spec: str | Spec) -> Criterion | None:
         return None
     if spec.name not in CRITERIA:
         known = (LAST, *CRITERIA)
-        raise InputError(f"`select`: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {', '.join(known)}")
+        raise InputError(f"`select`: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {list_names(known)}")
     return bind(spec, CRITERIA[spec.name], "criterion")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 # Published class-dependent maps, true -> given.
 MAPS = {
@@ -50,7 +50,7 @@ def class_map(name: str, classes: int) -> np.ndarray:
             for true, given in MAPS[name].items():
                 out[true] = given
     else:
-        raise InputError(f"no published class map for {name!r}; write map=NAME, one of: {', '.join([*MAPS, 'cifar100'])}")
+        raise InputError(f"no published class map for {name!r}; write map=NAME, one of: {list_names([*MAPS, 'cifar100'])}")
     if classes != size:
         raise InputError(f"the class map of {name} is for {size} classes, here are {classes}; write another map=NAME")
     return out

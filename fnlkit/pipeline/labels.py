@@ -21,7 +21,7 @@ from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_level
 from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.datasets.partition_report import report_partition
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.options import NAMES, EstimateOptions
@@ -88,7 +88,7 @@ def check_settings(options: Iterable[str], function: str, known: Sequence[str] =
     for name in options:
         if name not in names:
             hint = nearest(name, [*names, *known])
-            raise InputError(f"{function} has no option `{name}`{hint}; its settings are: {', '.join(names)}")
+            raise InputError(f"{function} has no option `{name}`{hint}; its settings are: {list_names(names)}")
 
 
 def partition(
@@ -219,12 +219,12 @@ def _note_unlabeled(data, federation):
         return
     where = ""
     if data.unlabeled.sites is not None:
-        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabeled.sites).items()))})"
+        where = f" ({list_names(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabeled.sites).items()))})"
     yield f"{len(data.unlabeled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
     names = federation.meta.get("client_names", [])
     bare = sorted(set(data.unlabeled.sites or []) - set(names)) if "client_unlabeled" in federation.meta else []
     if bare:
-        yield f"these sites have no labels and become no clients: {', '.join(bare)}"
+        yield f"these sites have no labels and become no clients: {list_names(bare)}"
 
 
 def _sites_left(data, scheme):

@@ -94,7 +94,7 @@ def load_rows(name: str) -> list[dict[str, Any]]:
     63
     """
     if name not in tables():
-        raise InputError(f"no published table {name!r}{nearest(name, tables())}; write one of {', '.join(tables())}")
+        raise InputError(f"no published table {name!r}{nearest(name, tables())}; write one of {list_names(tables())}")
     return [row for row in rows() if f"{row['paper']}/table{row['table']}" == name]
 
 
@@ -135,7 +135,7 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
         methods = dict.fromkeys(row["method"] for row in found)
         settings = dict.fromkeys(row["setting"] for row in found)
         raise InputError(
-            f"`only` {only!r} matches no row{remedy}; methods: {', '.join(methods)}; settings: {'; '.join(settings)}"
+            f"`only` {only!r} matches no row{remedy}; methods: {list_names(methods)}; settings: {list_names(settings)}"
         )
     methods = {row["method"].lower() for row in found}
     exact = [row for row in kept if row["method"].lower() in parts]

@@ -249,7 +249,7 @@ def _table(table, known, what):
         raise InputError(f"{what} is {_short(table)}; write a table")
     for key, value in table.items():
         if key not in known:
-            raise InputError(f"{what} has no {_short(key)}{nearest(key, known)}; write one of {', '.join(known)}")
+            raise InputError(f"{what} has no {_short(key)}{nearest(key, known)}; write one of {list_names(known)}")
         if not isinstance(value, known[key]):
             raise InputError(f"{what} needs {key!r} as {known[key].__name__}, found {_short(value)}")
     for key in _NEEDED[what]:
@@ -275,7 +275,7 @@ def step(text: str) -> list[str]:
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         if option not in allowed:
-            raise InputError(f"step {_short(text)}: {_short(option)} is not allowed in a recipe; write {', '.join(allowed)}")
+            raise InputError(f"step {_short(text)}: {_short(option)} is not allowed in a recipe; write {list_names(allowed)}")
         if not equals and (not rest or rest[0].startswith("--")):
             raise InputError(f"step {_short(text)}: {option} needs a value")
         if not equals:
@@ -289,7 +289,7 @@ def _train(options):
     known = [field.name for field in fields(Settings) if field.name not in ("method", "seed")] + list(_TRAIN)
     for key, value in options.items():
         if key not in known:
-            raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; write one of {', '.join(known)}")
+            raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; write one of {list_names(known)}")
         if not isinstance(value, (str, int, float)) or (isinstance(value, int) and abs(value) >= 2**63):
             raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
 

@@ -18,7 +18,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components.spec import own_names, parse
 from fnlkit.datasets.features import open_embeddings
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
 from fnlkit.experiment.plan import BoundMethod
@@ -142,7 +142,7 @@ def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tupl
     wanted = exact or [name for name in names if not only or mentions(name, only)]
     found = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
     if not found:
-        raise InputError(f"no regime has {only!r} in the name{hint(names, only or '')}; write one of {', '.join(names)}")
+        raise InputError(f"no regime has {only!r} in the name{hint(names, only or '')}; write one of {list_names(names)}")
     return found
 
 

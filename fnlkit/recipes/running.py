@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.recipes import gathering, published, search
 from fnlkit.recipes import recipe as recipes
 from fnlkit.recipes import reproduce as running
@@ -244,7 +244,7 @@ class Plan(_Work):
             self.stored = options.stored or cells.path_of(name)
             if self.stored is None:
                 raise InputError(
-                    f"`add`: fnlkit has no stored results of {name}, only of {', '.join(cells.list_included())}; write some "
+                    f"`add`: fnlkit has no stored results of {name}, only of {list_names(cells.list_included())}; write some "
                     "with `export`, then name `stored`"
                 )
             self.header, self.cells = cells.read_cells(self.stored)

@@ -22,7 +22,7 @@ from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
 from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators import federated, run_estimator
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
@@ -286,7 +286,7 @@ def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
 
 def words(found: dict[str, Any]) -> Iterator[str]:
     """Return lines with the result of a task, for the server's log."""
-    covers = f"{len(found['covers'])} sites: {', '.join(found['covers'])}"
+    covers = f"{len(found['covers'])} sites: {list_names(found['covers'])}"
     yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
     for row in found.get("sites", ()):
         value = row["agreement"] if found["task"] == "evaluate" else row["level"]
