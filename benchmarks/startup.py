@@ -1,10 +1,10 @@
 """CPU and wall seconds of short commands, of compiling and loading kernels, and the heavy libraries that each imports.
 
-    python -m benchmarks.startup [--repeats 5] [--only TEXT ...] [--against COMMIT] [--busy]
+    python -m benchmarks.startup [--repeats 3] [--only TEXT ...] [--against COMMIT] [--busy]
     python -m benchmarks.startup --all
     python -m benchmarks.startup --readme
 
-Without --all, only the commands of README's pipe and audit, report and plot run.
+Without --all, only the commands of README's pipe and audit, report and plot run: about 130 CPU seconds, most of it audit.
 
 Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  The
 first use of a method runs with an empty cache of compiled kernels.  CPU seconds are user plus system time with quartiles,
@@ -251,7 +251,7 @@ def listed(everything):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
     parser.add_argument("--all", action="store_true", help="run every command, the help pages, and loading of kernels")
     parser.add_argument("--readme", action="store_true", help="run only the first command of README.md, installation included")

@@ -112,7 +112,7 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
 
 
 def unpack_log(
-    index: Iterable[Sequence[Any]], placed: Iterable[Sequence[Any]], data: torch.Tensor
+    index: Iterable[Sequence[Any]], placed: Iterable[Sequence[Any]], data: np.ndarray
 ) -> tuple[list[Exchange], list[Result]]:
     """Unpack (log, results) from the output of `pack_log`.
 
@@ -121,7 +121,7 @@ def unpack_log(
     ValueError
         If an array is not numeric or a result has an unknown kind.
     """
-    raw = data.numpy().tobytes()
+    raw = data.tobytes()
 
     def get(place: Sequence[Any]) -> np.ndarray:
         dtype, shape, start = place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
@@ -60,6 +61,9 @@ class Run:
     selection : dict of Tensor
         For resuming with `--select`: ``last``, the model of the last round, if another round was chosen; ``predicted`` (m,),
         the predictions for the clients' samples at the last measurement.
+    predicted : dict of int32 (m,)
+        Classes that the model of a finished run predicts: ``test``, for the data set's test samples; ``held_out`` and ``gold``,
+        for the clients' held-out and verified samples, in the order of the labels.  {} if the run has no global model.
     meta : dict
         dataset, classes, network spec, input shape, provenance, machine.
     """
@@ -80,6 +84,20 @@ class Run:
     meta: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     selection: dict[str, torch.Tensor] = field(default_factory=dict)
+    predicted: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getattr__(self, name):
+        # Reached only for a field that is missing, as in a run of `read(..., state=False)`: its tensors are converted now.
+        if name not in _STATE or "_stored" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        _load_state(self, vars(self).pop("_stored"))
+        return vars(self)[name]
+
+    def weights_bytes(self) -> bytes:
+        """Return the bytes of the weights; they are read without torch if nothing else needed the tensors before."""
+        if "_stored" in vars(self):
+            return vars(self)["_stored"]["weights"].array().tobytes()
+        return self.weights.detach().cpu().contiguous().numpy().tobytes()
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)
@@ -133,7 +151,7 @@ class Run:
     def to_artifact(self) -> Artifact:
         """Return the Artifact with the complete run."""
         tensors = {"weights": self.weights.detach().cpu().contiguous()}
-        for group in ("labels", "truth"):
+        for group in ("labels", "truth", "predicted"):
             for name, values in getattr(self, group).items():
                 tensors[f"{group}/{name}"] = _tensor(values)
         tensors["client_offsets"], tensors["client_indices"] = (
@@ -165,7 +183,7 @@ class Run:
         files.write(self.to_artifact(), target, format="pt")
 
     @classmethod
-    def read(cls, source: str | os.PathLike[str] | bytes, *, trust: bool = False) -> Self:
+    def read(cls, source: str | os.PathLike[str] | bytes, *, trust: bool = False, state: bool = True) -> Self:
         """Read a Run from a file, stdin (`-`) or bytes.
 
         Parameters
@@ -173,52 +191,97 @@ class Run:
         source : str, os.PathLike or bytes
         trust : bool
             Whether components in the settings can be imported from a user's files (``--model mine.py:build``).
+        state : bool
+            If False, `weights`, `memory` and `selection` are converted and checked at their first use: the other fields need
+            no torch.
 
         Raises
         ------
         InputError
             If the input is not a run, is damaged, or was written by a newer version.
         """
-        found = files.read(source, kinds=[KIND])
-        tensors = found.arrays
-        try:
-            body = json.loads(bytes(tensors["body"].numpy()).decode())
-            groups: dict[str, dict[str, Any]] = {"labels": {}, "truth": {}, "memory": {}, "selection": {}}
+        found = files.read(source, kinds=[KIND], values=False)
+        shown_source = paths.display_path(source)
+        with _named_errors(shown_source, found.meta):
+            arrays = {name: value for name, value in found.arrays.items() if not _is_state(name)}
+            tensors = {name: value.array() for name, value in arrays.items()}
+            body = json.loads(tensors["body"].tobytes().decode())
+            groups: dict[str, dict[str, Any]] = {"labels": {}, "truth": {}, "predicted": {}}
             records = {}
             for name, value in tensors.items():
                 group, _, rest = name.partition("/")
                 if group in groups:
-                    groups[group][rest] = value if group in ("memory", "selection") else value.numpy()
+                    groups[group][rest] = value
                 elif group == "record" and not rest.endswith("/rounds"):
-                    records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
-            groups["memory"] = rename_memory(groups["memory"])
+                    records[rest] = (tensors[f"{name}/rounds"], value)
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
             run = cls(
                 settings=rename_settings(body["settings"]),
-                weights=tensors["weights"],
-                client_offsets=tensors["client_offsets"].numpy(),
-                client_indices=tensors["client_indices"].numpy(),
+                weights=None,  # type: ignore[arg-type]  # removed below
+                client_offsets=tensors["client_offsets"],
+                client_indices=tensors["client_indices"],
                 history=body["history"],
                 records=records,
                 log=log,
                 results=results,
+                memory={},
                 traffic=Traffic(**body["traffic"]),
                 rejected=body["rejected"],
                 finished=body["finished"],
                 meta=found.meta | {"dataset": from_file(found.meta.get("dataset"))},
                 **groups,
             )
+            for name in _STATE:
+                del vars(run)[name]
+            vars(run)["_stored"] = {name: value for name, value in found.arrays.items() if _is_state(name)}
+            vars(run)["_source"] = shown_source
+            if "weights" not in vars(run)["_stored"]:
+                raise InputError("the array weights is missing")
             run_schema.check(run)
-        except InputError as error:
-            raise InputError(f"{paths.display_path(source)}: {_older(found.meta) or 'not a usable run'}: {error}") from error
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-            detail = " ".join(str(error).split())[:120]
-            shown = paths.display_path(source)
-            what = _older(found.meta) or "not a usable run"
-            raise InputError(f"{shown}: {what} ({type(error).__name__}: {detail}); train it again") from error
+        if state:
+            _load_state(run, vars(run).pop("_stored"))
         if not trust:
             run.settings = from_file(run.settings)
         return run
+
+
+# Fields with tensors, which only training, predictions and a resumed run need.
+_STATE = ("weights", "memory", "selection")
+
+
+def _is_state(name):
+    return name.partition("/")[0] in _STATE
+
+
+def _load_state(run, stored):
+    """Convert the stored tensors of a run into its fields, and check these."""
+    with _named_errors(vars(run).pop("_source"), run.meta):
+        tensors = {name: _to_torch(value) for name, value in stored.items()}
+        groups = {name: {} for name in ("memory", "selection")}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("/")
+            if group in groups:
+                groups[group][rest] = value
+        vars(run).update(weights=tensors["weights"], memory=rename_memory(groups["memory"]), selection=groups["selection"])
+        run_schema.check_state(run)
+
+
+def _to_torch(value):
+    """Return the tensor of a stored array; its array of bfloat16 is float32, which holds the same numbers."""
+    return torch.from_numpy(value.array()).to(getattr(torch, value.dtype))
+
+
+@contextmanager
+def _named_errors(source, meta):
+    """Raise every error of an unusable run as an InputError that names the file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {_older(meta) or 'not a usable run'}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        detail = " ".join(str(error).split())[:120]
+        what = _older(meta) or "not a usable run"
+        raise InputError(f"{source}: {what} ({type(error).__name__}: {detail}); train it again") from error
 
 
 def _older(meta):

@@ -183,7 +183,7 @@ _REJECTED = _fields(round=_whole, client=_whole, reason=_text)
 
 
 def check(run: Any) -> None:
-    """Raise InputError unless a run has the form that `train` writes.
+    """Raise InputError unless a run has the form that `train` writes; `check_state` checks its tensors.
 
     Parameters
     ----------
@@ -209,12 +209,22 @@ def check(run: Any) -> None:
         raise InputError(f"rejected: a client is not one of the {len(run.client_offsets) - 1} clients")
     if type(run.finished) is not bool:
         raise InputError(f"`finished` is {_short(run.finished)}; expected true or false")
+    _records(run)
+    _log(run)
+    _predicted(run)
+
+
+def check_state(run: Any) -> None:
+    """Raise InputError unless the weights, the memory and the selection of a run have the form that `train` writes.
+
+    Parameters
+    ----------
+    run : fnlkit.artifacts.run.Run
+    """
     weights = run.weights
     if weights.dim() != 1 or not weights.is_floating_point():
         raise InputError(f"`weights` is {weights.dtype} {tuple(weights.shape)}; expected one vector of floats")
     _selection(run)
-    _records(run)
-    _log(run)
     _memory(run)
 
 
@@ -293,6 +303,15 @@ def _records(run):
                 raise InputError(f"{where} is {values.shape[1:]} each; expected {wanted}")
             if name != "noise_level" and values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise InputError(f"{where} contains NaN or infinity")
+
+
+def _predicted(run):
+    """Check stored predictions; `fnlkit.results.measured` compares their number with the samples."""
+    for name, values in run.predicted.items():
+        if name not in ("test", "held_out", "gold") or values.ndim != 1 or values.dtype.kind not in "iu":
+            raise InputError(f"predicted: {_short(name)} is {values.dtype} {values.shape}; expected one vector of classes")
+        if len(values) and not 0 <= values.min() <= values.max() < run.meta["classes"]:
+            raise InputError(f"predicted: {name} has classes outside 0 to {run.meta['classes'] - 1}")
 
 
 def _log(run):

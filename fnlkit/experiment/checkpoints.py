@@ -50,6 +50,7 @@ def snapshot(experiment: Any) -> Run:
         finished=experiment.finished,
         meta=_metadata(experiment),
         selection=chosen.arrays(experiment.model, experiment.history),
+        predicted=experiment.predicted,
     )
 
 

@@ -134,6 +134,32 @@ def held_out_set(federation: Federation, train: np.ndarray | Rows) -> Evaluation
     return EvaluationSet(load_small(Chosen(train, positions)), labels, len(federation))
 
 
+def tested_samples(
+    federation: Federation, train: np.ndarray | Rows, test: np.ndarray | Rows | None = None
+) -> dict[str, np.ndarray | Rows]:
+    """Return the samples that `evaluate` tests, by name, without names of no samples.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    train, test : array (n, ...)
+        In the format of the networks.  Without `test`, only the clients' samples are returned.
+
+    Returns
+    -------
+    dict
+        ``test``; ``held_out`` at `held_out_positions`; ``gold`` at `gold_positions`.
+    """
+    positions = {"held_out": held_out_positions(federation), "gold": gold_positions(federation)}
+    samples = {} if test is None or not len(test) else {"test": test}
+    return samples | {name: Chosen(train, places) for name, places in positions.items() if len(places)}
+
+
+def gold_positions(federation: Federation) -> np.ndarray:
+    """Return the positions (g,) of samples with a verified label, in ascending order."""
+    return np.flatnonzero(federation.extra.get("gold_label", np.full(0, -1)) >= 0)
+
+
 def held_out_positions(federation: Federation) -> np.ndarray:
     """Return the positions (h,) of held-out samples without verified samples, client by client."""
     positions = np.concatenate([np.zeros(0, np.int64), *federation.held_out])

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.federation import must_support
+from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.client.client_list import load_small
 from fnlkit.components.spec import digests
 from fnlkit.errors import InputError
 from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
-from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set
+from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.plan import Plan
@@ -69,6 +71,8 @@ class Experiment:
         self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
         self.network, self.head = assembly.network_of(data, plan, self.device)
         self.inputs, sent_statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
+        # With `measure="holdout"`, no test sample is read.
+        self._samples = tested_samples(self.federation, data.train, None if settings.measure == "holdout" else data.test)
         self.measured = evaluation_set(self.federation, dataset, data.train, data.test, settings.measure)
         key = assembly.privacy_key_of(plan, privacy_key)
         self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options)
@@ -88,10 +92,11 @@ class Experiment:
         self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
         self.user_files = digests(vars(settings).values())
 
-        self.history, self.records, self.finished = [], {}, False
+        self.history, self.records, self.finished, self.predicted = [], {}, False, {}
         self.times, self._earlier_seconds, self._start = [], 0.0, None
         self._evaluated_at, self._committed_rounds = 0, 0
         self.committee = 0  # number of networks that predict together; 0 for a single network
+        self._tested = None, None  # the last evaluated weights and the classes that they predict
         self._constant = None  # the class, if the last evaluated model predicts only one
         self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in plan.needs else None
         self.provenance = list(federation.meta.get("provenance", []))
@@ -163,6 +168,7 @@ class Experiment:
             self._check_accepted()
             self._score_last_model(on_round)
             self._note_constant()
+            self.predicted = self._predict_samples()
             self.finished = True
         except BaseException:
             self.clients.rollback()
@@ -293,9 +299,24 @@ class Experiment:
         if count:  # each client receives the model and replies its number of agreements and its sum of losses
             self.clients.count_traffic("held_out", up=16 * count, down=count * weights.numel() * weights.element_size())
         logits = self._logits(weights, self.measured.x).cpu()
-        predicted, labels = logits.argmax(-1).unique(), self.measured.labels[self.measured.name].unique()
+        classes = logits.argmax(-1)
+        self._tested = (None, None) if count else (weights, classes)
+        predicted, labels = classes.unique(), self.measured.labels[self.measured.name].unique()
         self._constant = int(predicted) if len(predicted) == 1 < len(labels) else None
         return self.measured.scores(logits)
+
+    def _predict_samples(self):
+        """Return the classes that the run's model predicts for test, held-out and verified samples, by name."""
+        if "own" in self.plan.needs or self.federation.dataset == REAL_SITES:
+            return {}
+        weights = self.model.weights if self.selection.weights is None else self.selection.weights
+        found = {}
+        for name, x in self._samples.items():
+            if name == "test" and weights is self._tested[0]:  # the last row of the history tested this model
+                found[name] = self._tested[1]
+            else:
+                found[name] = self._logits(weights, load_small(x)).argmax(-1).cpu()
+        return {name: classes.numpy().astype(np.int32) for name, classes in found.items()}
 
     def _check_accepted(self):
         """Raise if no reply of the run was accepted."""

@@ -207,8 +207,6 @@ def evaluate(
     >>> fnlkit.evaluate(run).arrays["test_confusion"].sum()
     np.int64(359)
     """
-    from fnlkit.experiment.network import needs_of
-    from fnlkit.results.cross_site import cross_site as sites_beside
     from fnlkit.results.measured import measure_run
 
     if not runs:
@@ -237,7 +235,7 @@ def evaluate(
             "a run over sites of their own is judged by what its server measured; leave `dataset` and `cross_site` out"
         )
     data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
-    alone = away or (cross_site or personal) and "own" in needs_of(loaded_runs[0])
+    alone = away or (cross_site or personal) and _has_own_models(loaded_runs[0])
     found = {} if alone or data is None else measure_run(loaded_runs[0], data)  # sites that trained alone have no global model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
@@ -245,13 +243,20 @@ def evaluate(
     rows[0] |= grouping.flatten_scores(found)
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
     if cross_site and data is not None:
+        from fnlkit.results.cross_site import cross_site as sites_beside
+
         rows[0]["cross_site"] = sites_beside(loaded_runs[0], data)
     return Evaluation(loaded_runs, rows, arrays)
 
 
+def _has_own_models(run):
+    from fnlkit.experiment.network import needs_of
+
+    return "own" in needs_of(run)
+
+
 def _on_the_same_labels(rows, runs, dataset, target):
     """Recompute agreement with the same held-out labels for all runs, and return notes."""
-    from fnlkit.experiment.network import needs_of
     from fnlkit.results import held_out
 
     out = []
@@ -260,7 +265,7 @@ def _on_the_same_labels(rows, runs, dataset, target):
         listed = f"{names[0]} and {names[1]}"
         if target is not None:
             raise InputError(f"`target`: {listed} measured agreement with different held-out labels; leave `target` out")
-        if some[0].meta["dataset"] == REAL_SITES or any("own" in needs_of(run) for run in some):
+        if some[0].meta["dataset"] == REAL_SITES or any(map(_has_own_models, some)):
             raise InputError(
                 f"{listed} measured agreement with different held-out labels, and no common model can be tested here; "
                 "evaluate them one by one"
@@ -343,7 +348,7 @@ def open_runs(
 
     path = os.fspath(run)
     if not os.path.isdir(path):
-        return [(path, names.attach(TrainedRun.read(path, trust=trust), names.name_of(path)))]
+        return [(path, names.attach(TrainedRun.read(path, trust=trust, state=False), names.name_of(path)))]
     found, rows, searched = [], names.read_names(path), 0
     for name in sorted(os.listdir(path)):
         if name.endswith(".pt"):
@@ -352,7 +357,8 @@ def open_runs(
                 searched += 1
                 continue
             try:
-                found.append((place, names.attach(TrainedRun.read(place, trust=trust), rows.get(name.removesuffix(".pt"), {}))))
+                run = TrainedRun.read(place, trust=trust, state=False)
+                found.append((place, names.attach(run, rows.get(name.removesuffix(".pt"), {}))))
             except InputError as error:
                 if say:
                     say(f"left out: {error}")

@@ -267,4 +267,4 @@ def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
 
 def weights_digest(run: "Run") -> str:
     """Return the SHA-256 of the model's bytes, to compare runs."""
-    return hashlib.sha256(run.weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(run.weights_bytes()).hexdigest()

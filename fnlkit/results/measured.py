@@ -16,10 +16,10 @@ import torch
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import effective_size
+from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
-from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.experiment.network import Trained, load_trained
+from fnlkit.experiment.evaluation_set import gold_positions, held_out_positions, tested_samples
 from fnlkit.kernels.scores import confusion
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures
 
@@ -29,6 +29,7 @@ COUNTED = ", a group counts as one observation"
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.run import Run
+    from fnlkit.experiment.network import Trained
 
 
 def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
@@ -54,19 +55,19 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         If the data set differs from the training data set of the run.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
-    trained = load_trained(run, dataset)
+    classes_of = RunPredictions(run, dataset)
     federation, classes, out = run.federation(), int(run.meta["classes"]), {}
     groups = federation.extra.get("group")
     names = federation.names
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
-        counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
+        counts = confusion(dataset.y_test, classes_of("test", len(dataset.y_test)), classes)
         share = Independence.of(dataset.groups_test)
         scores = summarize_counts(counts[None], wilson, "Wilson", independence=share)
         out["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
     positions = held_out_positions(federation)
     if len(positions):
-        predicted = predictions(trained, positions)
+        predicted = classes_of("held_out", len(positions))
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
         share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
@@ -79,10 +80,10 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
             out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names, share)}
     gold = federation.extra.get("gold_label", np.zeros(0))
-    if (gold >= 0).any():
-        positions = np.flatnonzero(gold >= 0)
+    positions = gold_positions(federation)
+    if len(positions):
         owner = federation.extra["holdout_client"][positions]
-        counts = by_site(gold[positions], predictions(trained, positions), owner, len(federation), classes)
+        counts = by_site(gold[positions], classes_of("gold", len(positions)), owner, len(federation), classes)
         share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
         called = "Clopper-Pearson, exact" if groups is None else "Clopper-Pearson"
         out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, called, names, share)}
@@ -233,10 +234,46 @@ def _to_range(one):
     return dict(zip(("share", "low", "high"), one, strict=True))
 
 
-def predictions(trained: Trained, positions: np.ndarray) -> np.ndarray:
+def predictions(trained: "Trained", positions: np.ndarray) -> np.ndarray:
     """Return predicted classes (m,) of training samples by position."""
     with torch.inference_mode():
         return trained.logits(Chosen(trained.x_train, positions)).argmax(-1).numpy()
+
+
+class RunPredictions:
+    """Classes that a run's model predicts: as the run stores them, or from its network.
+
+    Parameters
+    ----------
+    run : fnlkit.artifacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+        The data set of the run.
+    """
+
+    def __init__(self, run: "Run", dataset: Dataset):
+        self.run, self.dataset = run, dataset
+        self._trained: Any = None
+
+    def __call__(self, name: str, count: int) -> np.ndarray:
+        """Return the classes (count,) of the samples `name` of `fnlkit.experiment.evaluation_set.tested_samples`.
+
+        Raises
+        ------
+        InputError
+            If the run stores another number of predictions.
+        """
+        if name in self.run.predicted:
+            stored = self.run.predicted[name]
+            if len(stored) != count:
+                raise InputError(f"the run has {len(stored):,} predictions for {count:,} samples ({name}); train it again")
+            return stored
+        from fnlkit.experiment.network import load_trained  # torch, which stored predictions do not need
+
+        if self._trained is None:
+            trained = self._trained = load_trained(self.run, self.dataset)
+            self._samples = tested_samples(self.run.federation(), trained.x_train, trained.x_test)
+        with torch.inference_mode():
+            return self._trained.logits(self._samples[name]).argmax(-1).numpy()
 
 
 def by_site(labels: np.ndarray, predicted: np.ndarray, owner: np.ndarray, sites: int, classes: int) -> np.ndarray:

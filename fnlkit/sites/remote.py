@@ -192,9 +192,7 @@ class _Journal:
         if os.path.exists(path):
             found = files.read(path, kinds="fnlkit.steps")
             try:
-                import torch
-
-                self.log, _ = unpack_log(found.meta["log"], [], torch.from_numpy(np.array(found.arrays["data"])))
+                self.log, _ = unpack_log(found.meta["log"], [], found.arrays["data"])
                 self.traffic = [Traffic(**each) for each in found.meta["traffic"]]
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: is no journal of steps ({type(error).__name__}); delete it and run again") from None

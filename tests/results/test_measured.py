@@ -1,13 +1,20 @@
 """Two kinds of agreement and accuracy are three things: names, numbers, and how far an estimate can be believed."""
 
+import subprocess
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import fnlkit
 from benchmarks.agreement import coverage, matrix
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
+from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
+from fnlkit.experiment import Experiment, Settings
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
 from fnlkit.results.measured import Independence, measure_run, summarize_counts
 
@@ -103,6 +110,73 @@ def test_the_estimated_agreement_with_groups_has_a_wider_interval():
     )
     width = [high - low for _, low, high in (plain, grouped)]
     assert plain[0] == grouped[0] and 2.5 < width[1] / width[0] < 4  # sqrt(10) = 3.2
+
+
+@pytest.fixture(scope="module")
+def with_gold():
+    """A federation with held-out samples, some of them verified."""
+    fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=5, holdout=0.3, say=None), say=None)
+    verified = np.concatenate([part[:4] for part in fed.held_out])
+    fed.extra["gold_label"] = np.full(len(fed.given), -1)
+    fed.extra["gold_label"][verified] = fed.true[verified]
+    return fed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"select": "best-holdout"},
+        {"engine": "stacked", "optimizer": "fedavg", "method": "fedcorr"},
+        {"method": "auto(of=[fedavg, fedlsr], folds=2)"},
+        {"measure": "holdout"},
+    ],
+)
+def test_stored_predictions_equal_those_of_the_network(with_gold, options, tmp_path):
+    """Also for the model of a chosen round and for a committee; with `measure` holdout, training reads no test sample."""
+    run = fnlkit.train(with_gold, **{"rounds": 4, "fraction": 1.0, "say": None} | options)
+    run.write(tmp_path / "run.pt")
+    stored = Run.read(tmp_path / "run.pt", state=False)
+    assert set(stored.predicted) == {"held_out", "gold"} | ({"test"} if options != {"measure": "holdout"} else set())
+    for name, values in stored.predicted.items():
+        assert values.tolist() == run.predicted[name].tolist()
+    data = datasets.load("digits")
+    found, again = measure_run(stored, data), measure_run(replace(run, predicted={}), data)
+    assert found.keys() == again.keys() == {"test", "held_out", "held_out_true", "gold"}
+    assert all(np.array_equal(found[name].pop("confusion"), again[name].pop("confusion")) for name in found)
+    assert found == again
+    assert stored.weights_bytes() == run.weights_bytes() and torch.equal(stored.weights, run.weights)
+
+
+def test_a_run_whose_clients_have_own_models_and_an_unfinished_run_store_no_predictions(with_gold):
+    saved = []
+    run = fnlkit.train(with_gold, rounds=1, method="local", say=None)
+    settings = Settings(rounds=2, fraction=1.0)
+    Experiment(with_gold, datasets.load("digits"), settings).run(checkpoint=saved.append, checkpoint_every=1)
+    assert not run.predicted and [sorted(each.predicted) for each in saved] == [[], [], ["gold", "held_out", "test"]]
+
+
+@pytest.mark.parametrize("change", ["count", "class", "shape", "name"])
+def test_predictions_that_cannot_be_of_the_run_are_refused(with_gold, change, tmp_path):
+    run = fnlkit.train(with_gold, rounds=1, say=None)
+    test = run.predicted["test"]
+    wrong = {"count": test[:-1], "class": test + 5, "shape": test[:, None], "name": test}[change]
+    replace(run, predicted={"other" if change == "name" else "test": wrong}).write(tmp_path / "run.pt")
+    with pytest.raises(InputError, match="predict"):
+        fnlkit.evaluate(tmp_path / "run.pt", say=None)
+
+
+def test_evaluate_and_report_of_a_finished_run_import_no_torch(with_gold, tmp_path):
+    fnlkit.train(with_gold, rounds=1, say=None).write(tmp_path / "run.pt")
+    code = (
+        "import sys\nfrom fnlkit.cli import main\ntry:\n    main(sys.argv[1:])\n"
+        "finally:\n    print('torch._C' in sys.modules, file=sys.stderr)"
+    )
+    for line in ("evaluate run.pt", "report run.pt -o page.html"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stderr.splitlines()[-1] == "False"
 
 
 def test_the_evaluation_of_a_run_states_the_groups(tmp_path):
