@@ -27,7 +27,7 @@ LIMITS = {
     "noise": 450,
     "privacy": 380,
     "models": 900,
-    "artifacts": 2_750,
+    "artifacts": 2_650,
     "components": 1_050,
     "kernels": 1_900,
     "_kernels": 4_200,

@@ -1,6 +1,6 @@
-"""Read and write .pt files without unpickling.
+"""Read and write .pt files without executing code.
 
-The pickle instructions are interpreted symbolically, and only instructions for plain tensors are accepted.
+Python's unpickler reads the structure with the instructions of plain data; names become inert objects.
 
 torch.load with weights_only=True still accepts expanded tensors, sparse tensors with indices out of range, compressed members
 and deeply nested values.  Here, each tensor must have exactly the bytes that its shape needs, before torch reads the file.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import math
-import pickletools
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +54,8 @@ _NUMPY_TYPE = re.compile(r"b1|i[1248]|u[1248]|f[248]")
 
 @dataclass
 class _Global:
+    """Name of a class or function, which is never imported."""
+
     name: str
 
 
@@ -133,7 +135,7 @@ def symbols(members: Sequence[Member]) -> tuple[Any, dict[str, Any]]:
     program = records["data.pkl"].data
     if len(program) > MAX_PICKLE:
         raise InputError(f"{len(program):,} bytes of structure; expected at most {MAX_PICKLE:,}")
-    tree = _run(bytes(program), _Members(roots.pop(), records))
+    tree = _Reader(bytes(program), _Members(roots.pop(), records)).read_tree()
     return tree, _leaves(tree)
 
 
@@ -167,138 +169,71 @@ def _whole(numbers):
         raise InputError("a list with an integer of more than 63 bits and a sign") from None
 
 
-def _run(program, members):
-    """Interpret the instructions symbolically, without executing any code."""
-    machine, length = _Machine(members), len(program)
-    for count, (instruction, argument, position) in enumerate(pickletools.genops(program), 1):
-        if count > MAX_INSTRUCTIONS or len(machine.stack) > MAX_STACK:
+_INSTRUCTIONS = (
+    *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "BININT", "BININT1", "BININT2", "LONG1"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE"),
+    *("TUPLE1", "TUPLE2", "TUPLE3", "BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET", "SETITEM", "SETITEMS"),
+    *("APPEND", "APPENDS", "GLOBAL", "BINPERSID"),
+)
+
+
+def _count(instruction):
+    """Return an instruction of the unpickler that stops at the limits."""
+
+    def execute(reader):
+        reader.executed += 1
+        if reader.executed > MAX_INSTRUCTIONS or len(reader.stack) > MAX_STACK:
             raise InputError(f"more than {MAX_INSTRUCTIONS:,} instructions of structure, or too deep; store arrays")
-        name = instruction.name
-        if name == "STOP":
-            if position + 1 != length or len(machine.stack) != 1 or machine.marks:
-                raise InputError("damaged: the structure continues after its end")
-            return machine.stack[0]
-        if name not in _ACTIONS:
-            raise InputError(f"the structure uses {name}, which plain tensors do not need")
-        _ACTIONS[name](machine, argument)
-    raise InputError("damaged: the structure has no end")
+        instruction(reader)
+
+    return execute
 
 
-class _Machine:
-    """Stack, marks and memo of a pickle, with a method for each kind of instruction.
+def _code(name):
+    return getattr(pickle, name)[0]
 
-    Each method is called with the argument of the instruction.
+
+class _Reader(pickle._Unpickler):
+    """Python's unpickler in Python, with the instructions of plain data.
+
+    A name becomes a `_Global`, and a call or a state is given to `_call` and `_build`: no name is imported.  The unpickler
+    in C has instructions that allocate the memory that a file claims.
     """
 
-    def __init__(self, members):
-        self.stack, self.marks, self.memo, self.members = [], [], {}, members
-
-    def pop_to_mark(self) -> list[Any]:
-        """Pop and return the values above the last mark."""
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-    def skip(self, _: object) -> None:
-        pass
-
-    def push(self, value: object) -> None:
-        self.stack.append(value)
-
-    def push_long(self, value: int) -> None:
-        if value.bit_length() > 64:
-            raise InputError("an integer of more than 64 bits")
-        self.stack.append(value)
-
-    def put(self, key: int | None) -> None:
-        self.memo[len(self.memo) if key is None else key] = self.stack[-1]
-
-    def get(self, key: int) -> None:
-        self.stack.append(self.memo[key])
-
-    def mark(self, _: object) -> None:
-        self.marks.append(len(self.stack))
-
-    def tuple_of_marked(self, _: object) -> None:
-        self.stack.append(tuple(self.pop_to_mark()))
-
-    def tuple_of(self, size: int) -> None:
-        if len(self.stack) < size:
-            raise InputError("damaged: the structure is incomplete")
-        values = tuple(self.stack[-size:])
-        del self.stack[-size:]
-        self.stack.append(values)
-
-    def set_items(self, _: object) -> None:
-        values = self.pop_to_mark()
-        if len(values) % 2 or not isinstance(self.stack[-1], dict):
-            raise InputError("damaged: the structure is incomplete")
-        for key, value in zip(values[::2], values[1::2], strict=True):
-            if not isinstance(key, (str, int)):
-                raise InputError("a dict with keys that are not texts")
-            if key in self.stack[-1]:
-                raise InputError(f"two entries have the name {key!r}")
-            self.stack[-1][key] = value
-
-    def set_item(self, _: object) -> None:
-        self.marks.append(len(self.stack) - 2)
-        self.set_items(None)
-
-    def append_items(self, _: object) -> None:
-        values = self.pop_to_mark()
-        if not isinstance(self.stack[-1], list):
-            raise InputError("damaged: the structure is incomplete")
-        self.stack[-1] += values
-
-    def append_item(self, _: object) -> None:
-        self.marks.append(len(self.stack) - 1)
-        self.append_items(None)
-
-    def name(self, text: str) -> None:
-        self.stack.append(_Global(text))
-
-    def storage(self, _: object) -> None:
-        self.stack.append(_storage(self.stack.pop(), self.members))
-
-    def call(self, _: object) -> None:
+    def reduce(self):
         arguments = self.stack.pop()
         self.stack.append(_call(self.stack.pop(), arguments))
 
-    def build(self, _: object) -> None:
+    def build(self):
         state = self.stack.pop()
         _build(self.stack[-1], state)
 
+    dispatch = {code: _count(pickle._Unpickler.dispatch[code]) for code in map(_code, _INSTRUCTIONS)} | {
+        pickle.REDUCE[0]: _count(reduce),
+        pickle.BUILD[0]: _count(build),
+    }
 
-_TEXTS = ("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES")
-_NUMBERS = ("BINFLOAT", "BININT", "BININT1", "BININT2")
-_CONSTANTS = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
-_ACTIONS = {
-    **dict.fromkeys(("PROTO", "FRAME"), _Machine.skip),
-    **dict.fromkeys(_TEXTS + _NUMBERS, _Machine.push),
-    **{name: lambda machine, _, make=make: machine.push(make()) for name, make in _CONSTANTS.items()},
-    **{f"TUPLE{size}": lambda machine, _, size=size: machine.tuple_of(size) for size in (1, 2, 3)},
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.put),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.get),
-    "LONG1": _Machine.push_long,
-    "MARK": _Machine.mark,
-    "TUPLE": _Machine.tuple_of_marked,
-    "SETITEMS": _Machine.set_items,
-    "SETITEM": _Machine.set_item,
-    "APPENDS": _Machine.append_items,
-    "APPEND": _Machine.append_item,
-    "GLOBAL": _Machine.name,
-    "BINPERSID": _Machine.storage,
-    "REDUCE": _Machine.call,
-    "BUILD": _Machine.build,
-}
+    def __init__(self, program, members):
+        self.file, self.length, self.members, self.executed = io.BytesIO(program), len(program), members, 0
+        super().__init__(self.file)
+
+    def find_class(self, module, name):
+        return _Global(f"{module} {name}")
+
+    def persistent_load(self, description):
+        return _storage(description, self.members)
+
+    def read_tree(self):
+        """Return the value that the instructions build."""
+        try:
+            tree = self.load()
+        except KeyError as error:
+            if error.args and isinstance(error.args[0], int):
+                raise InputError(f"the structure uses instruction {error.args[0]}, which plain tensors do not need") from None
+            raise
+        if self.file.tell() != self.length or self.stack or self.metastack:
+            raise InputError("damaged: the structure continues after its end")
+        return tree
 
 
 def _storage(description, members):
