@@ -1,8 +1,8 @@
-"""Add further seeds and methods of a league to its stored cells, as a new version.
+"""Add further seeds and methods of the league to its stored cells, as a new version.
 
-    fnlkit reproduce league-real -o league-real
-    python -m benchmarks.extend league-real -o league-real
-    python -m benchmarks.extend league-real -o league-real --replace auto
+    fnlkit reproduce league -o league
+    python -m benchmarks.extend -o league
+    python -m benchmarks.extend -o league --replace auto
     python -m benchmarks.pages
 
 The folder contains the runs.  Scores that are stored already must be equal in the new runs: a method with other code would
@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 
-from benchmarks.league_cells import ROOT, SCORES, commit, read_lines, write_lines
+from benchmarks.league_cells import CELLS, SCORES, commit, read_lines, write_lines
 from fnlkit.errors import InputError
 from fnlkit.recipes import recipe, reproduce, stored
 
@@ -105,7 +105,6 @@ def add_regimes(header, prints, checksums):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("league", help="name of a recipe with stored cells")
     parser.add_argument("-o", "--folder", required=True)
     parser.add_argument("--only", help="regimes with this text in the name")
     parser.add_argument("--methods", help="labels of the recipe, separated by commas; default: all")
@@ -120,8 +119,8 @@ def main():
 
 
 def run(options):
-    """Extend the stored cells of a league by the runs in a folder, as the options of the command state."""
-    plan, path = recipe.load_recipe(options.league), ROOT / f"data/cells/{options.league}.jsonl"
+    """Extend the stored cells of the league by the runs in a folder, as the options of the command state."""
+    plan, path = recipe.load_recipe("league"), CELLS
     header, *old = read_lines(path)
     names = options.methods and options.methods.split(",")
     jobs = [job for job in reproduce.jobs(plan, only=options.only) if not names or job.label in names]
@@ -133,7 +132,7 @@ def run(options):
     order = {regime["name"]: i for i, regime in enumerate(plan["regime"])}
     write_lines(path, [header, *sorted(found, key=lambda cell: order[cell["regime"]])])
     print(f"{path}: {len(found)} cells, {sum(len(cell['kept']) for cell in found)} runs; add to data/cells/versions.toml:")
-    print(f'"VERSION" = "{stored.checksum_of(options.league)}"')
+    print(f'"VERSION" = "{stored.checksum_of("league")}"')
 
 
 if __name__ == "__main__":

@@ -1,295 +1,304 @@
-"""Tables of the leagues, from their stored results.
+"""Tables of the league from its stored cells, and the check of a submitted row.
 
-    python -m benchmarks.league > benchmarks/results/league2.txt     # all tables
-    python -m benchmarks.league --rows > league2.jsonl               # rows for `fnlkit plot league`
-    python -m benchmarks.league --league real                        # the tables of benchmarks.league_real
-    python -m benchmarks.league --check mine.jsonl                   # a submitted row, docs/league-real.md
-    python -m benchmarks.pages                                       # the tables in README.md and docs/
+    python -m benchmarks.league                      # the tables of docs/league.md
+    python -m benchmarks.league --check mine.jsonl   # a submitted row
+    python -m benchmarks.pages                       # writes the tables into README.md and docs/
 
-League 2 has 13 regimes in seven worlds (kinds of data): data/cells/league2.jsonl, and the log of its search.  Regimes of a
-world share samples and partition, so worlds are the units of all tests over the league.  League 1 has ten regimes of one
-world: benchmarks/results/league.jsonl, rows of the output of ``fnlkit reproduce league`` without per-seed scores.
+A *world* is a kind of data; the regimes of a world share samples, so that worlds are the units.  The design of `auto` was
+chosen on the first three parts, and frozen in a commit before the runs of the fourth part, on which methods are compared.
 """
 
 import argparse
-import json
-import re
 import sys
 from functools import cache
-from statistics import mean
+from statistics import mean, stdev
 
-from benchmarks import league_check, league_real, league_search
-from benchmarks.league_cells import DEVELOPED, EQUAL, REFERENCES, ROOT, League, show_difference
+from benchmarks.league_cells import CELLS, REFERENCES, SCORES, League, check, split_complete, world_of
 from fnlkit.errors import InputError
-from fnlkit.recipes import stored
-from fnlkit.results.statistics import holm
+from fnlkit.recipes import recipe, stored
 
-CELLS, SEARCH = ROOT / "data/cells/league2.jsonl", ROOT / "benchmarks/results/league2-search.jsonl"
-FIRST, PEOPLE = ROOT / "benchmarks/results/league.jsonl", ROOT / "benchmarks/results/people.txt"
-# Methods whose code has changed since their stored cells without ``code``; `benchmarks.again` replaces the cells.
-CHANGED = ("akd", "crowd-layer", "elr", "feddiv", "feddpcont", "fedem", "rhfl", "trace-regularization")
-# Methods that have changed since all their stored cells.
-NEWER = ("auto", "fedem")
-# Kinds of noise: regimes of league 1, and of league 2.
+FOURTH = ("jira", "cifar10n", "crowdtruth", "column", "glass", "ionosphere", "letter", "segment", "sonar", "spambase",
+          "vehicle", "vowel")  # fmt: skip
+# Real sites refuse these methods: their sums of features reveal samples.
+REFUSED = ("auto", "fedem")
+# Methods of fnlkit without a row: the regimes have no public set.
+PUBLIC = ("rhfl", "clipfl")
+# Probability above which one of two methods counts as better.
+SURE = 0.95
+# Kinds of noise by the end of a regime's name.
 KINDS = {
-    "no wrong labels": (["none"], ["digits: none"]),
-    "some clients noisy, some clean": (
-        ["clients(0.6, 0.5)", "clients(0.8, 0)"],
-        ["digits: clients(0.6, 0.5)", "text: clients(0.6, 0.5)", "heart: clients(0.5, 0.3)", "images: clients(0.6, 0.5)"],
+    "no wrong labels": ("none",),
+    "some clients noisy, some clean": ("clients(0.6, 0.5)", "clients(0.5, 0.3)"),
+    "random labels at all clients": ("symmetric 0.3",),
+    "another transition matrix at each client": ("per client", "raters", "annotators", "six annotators", "LabelMe"),
+    "one class mistaken for another": ("pairflip 0.35",),
+    "errors that depend on the sample": (
+        *("instance 0.3", "instance 0.4", "hard samples", "weak labels"),
+        *("heuristic labels", "distant labels", "labels of people"),
     ),
-    "another transition matrix at each client": (["per client, n_l 0.7"], ["speech: per client, n_l 0.7"]),
-    "random labels at all clients": (["symmetric 0.5"], ["speech: symmetric 0.5"]),
-    "one class mistaken for another": (
-        ["asymmetric 0.4", "pairflip 0.45"],
-        ["digits: pairflip 0.4, skewed", "images: pairflip 0.45"],
-    ),
-    "clients without some classes": (
-        ["sparse(0.4, 0.8), skewed", "random 0.4, open set"],
-        ["images: sparse(0.4, 0.8), skewed"],
-    ),
-    "errors that depend on the sample": (["instance 0.4"], ["text: weak labels", "people: LabelMe", "scans: raters"]),
 }
 
 
 @cache
+def complete_league():
+    """Return the League of the methods with scores of all seeds in all regimes."""
+    return League(split_complete(stored.read_cells(str(CELLS))[1])[0])
+
+
+@cache
 def stored_league():
-    """Return League 2 from the stored cells and search."""
-    _, *cells = map(json.loads, CELLS.read_text(encoding="utf-8").splitlines())
-    changed = {cell["method"] for cell in cells if cell["method"] in CHANGED and "code" not in cell}
-    changed |= set(NEWER)
-    return League(stored.read_cells(str(CELLS))[1], map(json.loads, SEARCH.read_text(encoding="utf-8").splitlines()), changed)
+    """Return the League of the methods with scores in all regimes, over common seeds."""
+    return common_league(stored.read_cells(str(CELLS))[1])
 
 
-def code_statement():
-    """Yield the versions of the code that made the stored cells."""
-    by = {}
-    for line in CELLS.read_text(encoding="utf-8").splitlines()[1:]:
-        cell = json.loads(line)
-        by.setdefault(cell.get("code", "bfc1613"), {}).setdefault(cell["method"])
-    newer = "; ".join(f"{code}: {_names(names)}" for code, names in by.items() if code != "bfc1613")
-    yield f"- **Code:** commit bfc1613, and newer for some methods ({newer or 'none'})."
-    if changed := stored_league().changed:
-        yield f"- **‡:** the code of the method has changed since its runs: {_names(sorted(changed))}."
+@cache
+def fourth_league():
+    """Return the League of all methods in the fourth part; most methods have one seed."""
+    return League([cell for cell in stored.read_cells(str(CELLS))[1] if world_of(cell["regime"]) in FOURTH])
 
 
-def first_league():
-    """Return {(regime, method): row} of league 1."""
-    rows = map(json.loads, FIRST.read_text(encoding="utf-8").splitlines())
-    return {(row["regime"], row["method"]): row for row in rows}
+def common_league(cells):
+    """Return the League of the methods that have scores in all regimes, over the seeds that they all have in a regime."""
+    regimes = dict.fromkeys(cell["regime"] for cell in cells)
+    count: dict[str, int] = {}
+    for cell in cells:
+        count[cell["method"]] = count.get(cell["method"], 0) + 1
+    common = [cell for cell in cells if count[cell["method"]] == len(regimes)]
+    out = []
+    for regime in regimes:
+        group = [cell for cell in common if cell["regime"] == regime]
+        out += keep_seeds(group, set.intersection(*(set(cell["kept"]) for cell in group)))
+    return League(out)
 
 
-def settings_of_fedem():
-    """Return the number of settings of fedem that its development compared."""
-    section = PEOPLE.read_text(encoding="utf-8").partition("log likelihood of held-out labels")[2]
-    return len(re.findall(r"(?m)^fedem", section))
+def keep_seeds(cells, seeds):
+    """Return cells with the scores of some seeds."""
+    return [cell | {name: {seed: cell[name][seed] for seed in sorted(seeds)} for name in SCORES} for cell in cells]
 
 
-# ---- tables of league 2
-def world_table(league):
-    """Yield methods by mean rank over worlds, with their differences from fedavg in each world."""
-    yield "| method | mean rank | mean | P(better) | P(worse) | " + " | ".join(league.worlds) + " |"
-    yield "|---" * (5 + len(league.worlds)) + "|"
-    tests = [(method, world) for method in league.methods for world in league.worlds if method != "fedavg"]
-    found = {pair: league.ahead(*pair) for pair in tests}
-    corrected = dict(zip(tests, holm([found[pair]["p"] for pair in tests]), strict=True))
-    for method, rank in league.ranking["mean_rank"].items():
-        if method == "fedavg":
-            yield (
-                f"| `fedavg` | {rank:.1f} | | | | " + " | ".join(f"{league.score(method, w):.1f}" for w in league.worlds) + " |"
-            )
-            continue
-        better, _, worse = league.signed_rank(method)
-        cells = [show_difference(found[method, world], corrected[method, world], world in DEVELOPED.get(method, ()))
-                 for world in league.worlds]  # fmt: skip
-        facts = f"{rank:.1f} | {mean(league.differences(method)):+.1f} | {better:.2f} | {worse:.2f}"
-        yield f"| {league.label(method)} | {facts} | {' | '.join(cells)} |"
-    for method in REFERENCES:
-        if (league.regimes[0], method) in league.rows:
-            cells = " | ".join(f"{league.ahead(method, world)['mean']:+.1f}" for world in league.worlds)
-            yield f"| `{method}` | | {mean(league.differences(method)):+.1f} | | | {cells} |"
+def fourth_worlds(league):
+    """Return the worlds of the fourth part, on which methods are compared."""
+    return [world for world in league.worlds if world in FOURTH]
 
 
-def regime_table(league):
-    """Yield differences from fedavg in each regime; fedavg's row is in percent."""
-    yield "| method | " + " | ".join(league.regimes) + " |"
-    yield "|---" * (len(league.regimes) + 1) + "|"
-    for method in (*league.ranking["mean_rank"], *REFERENCES):
-        cells = []
-        for regime in league.regimes:
-            row = league.rows.get((regime, method))
-            if row is None or method == "fedavg":
-                cells.append("" if row is None else f"{row['kept_mean']:.1f}")
-            else:
-                ahead = {"mean": row["kept_ahead"], "half": row["kept_ahead_half"]}
-                cells.append(show_difference(ahead, None if method in REFERENCES else row["kept_holm"], False))
-        yield f"| {league.label(method)} | {' | '.join(cells)} |"
+def by_world(regimes, value):
+    """Return {world: mean of value(regime)}."""
+    out = {}
+    for regime in regimes:
+        out.setdefault(world_of(regime), []).append(value(regime))
+    return {world: mean(values) for world, values in out.items()}
 
 
-def validity_table(league):
-    """Yield the relation of the search's criterion to accuracy, by regime."""
-    yield "| regime | Spearman | rank of `oracle` by the criterion | best criterion: points behind the best method |"
-    yield "|---|---|---|---|"
-    for regime in league.regimes:
-        found = league.validity(regime)
-        yield f"| {regime} | {found['rho']:+.2f} | {found['rank']} of {found['count']} | {found['loss']:.1f} |"
+def regimes_in(league, worlds):
+    """Return the regimes of some worlds."""
+    return [regime for world in worlds for regime in league.worlds[world]]
 
 
-def development_table(league):
-    """Yield methods that were developed on data of the league, with their differences in the other worlds."""
-    yield "| method | settings compared before the league | on the data of | mean in other worlds | P(better) there |"
-    yield "|---|---|---|---|---|"
-    counts = {"fedem": str(settings_of_fedem()), "auto": "several versions", "t-revision": "2", "rofl": "2"}
-    counts |= {"feddiv": "4", "trace-regularization": "4", "crowd-layer": "3"}
-    for method, worlds in DEVELOPED.items():
-        if method not in league.methods:
-            continue
-        left = league.others(method)
-        cells = f"{mean(league.differences(method, worlds=left)):+.1f} ({', '.join(left)}) | " if left else "none | "
-        cells += f"{league.signed_rank(method, worlds=left)[0]:.2f}" if left else ""
-        data = "all worlds" if len(worlds) == len(league.worlds) else ", ".join(worlds)
-        yield f"| `{method}` | {counts[method]} | {data} | {cells} |"
+def regret(league, method, regime):
+    """Return the points by which a method is behind the best method in a regime."""
+    return max(league.mean(name, regime) for name in league.methods) - league.mean(method, regime)
 
 
-def statements(league):
-    """Yield sentences about league 2."""
-    order, apart = league.ranking["mean_rank"], league.ranking["apart"]
-    clear = [name for name, rank in order.items() if abs(rank - order["fedavg"]) > apart]
-    yield (
-        f"- **Units:** {len(league.worlds)} worlds ({len(league.regimes)} regimes). Methods are ranked in each world by their "
-        f"mean over its regimes. By Nemenyi's test (critical difference {apart:.1f} ranks) {_names(clear)} "
-        f"{'differs' if len(clear) < 2 else 'differ'} from `fedavg`."
-    )
-    sure = [name for name in order if name != "fedavg" and league.signed_rank(name)[0] >= 0.95]
-    elsewhere = [name for name in sure if name not in DEVELOPED]
-    yield (
-        f"- **Better than `fedavg` by at least 1 point with a probability of 0.95** (Bayesian signed-rank test over worlds): "
-        f"{_names(sure)}. Not developed on data of the league: {_names(elsewhere)}."
-    )
-    count = league.comparisons()
-    yield (
-        f"- **Single comparisons:** of {count['all']} methods in regimes, {count['kept_p', 'better']} are better and "
-        f"{count['kept_p', 'worse']} worse than `fedavg` with p < 0.05; after Holm's correction {count['kept_holm', 'better']} "
-        f"and {count['kept_holm', 'worse']}."
-    )
-    behind = {
-        name: min(league.rows[regime, name]["kept_ahead"] for regime in league.regimes) for name in order if name != "fedavg"
-    }
-    safe = [name for name, least in behind.items() if least > -EQUAL]
-    yield f"- **Nowhere more than 1 point behind `fedavg` in this league:** {_names(safe)}."
-    rhos = [league.validity(regime)["rho"] for regime in league.regimes]
-    yield (
-        f"- **The search's criterion** has a rank correlation with accuracy between {min(rhos):+.2f} and {max(rhos):+.2f}, "
-        f"{sum(rho < 0.5 for rho in rhos)} of {len(rhos)} below 0.5."
-    )
+def mean_regret(league, method, worlds):
+    """Return the mean over worlds of a method's mean regret in the regimes of a world."""
+    return mean(by_world(regimes_in(league, worlds), lambda regime: regret(league, method, regime)).values())
 
 
-def _names(names):
-    return ", ".join(f"`{name}`" for name in names) or "no method"
+def worst_regret(league, method, worlds):
+    """Return (largest regret, its regime) of a method."""
+    return max((regret(league, method, regime), regime) for regime in regimes_in(league, worlds))
 
 
-# ---- both leagues
-def recommendations(league, first, real):
-    """Yield, for each kind of noise, the methods whose 95 % interval is above 0 in all its regimes of both leagues.
+def best_constant(league, worlds, without=("auto",)):
+    """Return the method with the smallest mean regret in some worlds, without some methods."""
+    names = [name for name in league.methods if name not in without]
+    return min(names, key=lambda name: mean_regret(league, name, worlds))
 
-    The last column has their worlds of league-real with this noise, which the choice does not use.
+
+# ---- tables
+def method_table(league, reference):
+    """Yield all methods by their mean lead on fedavg in the fourth part.
 
     Parameters
     ----------
     league : League
-    first : dict
-        As returned by `first_league`.
-    real : League
-        As returned by `benchmarks.league_real.stored_league`.
+        As returned by `fourth_league`.
+    reference : League
+        As returned by `stored_league`: regrets are against its methods, which have all seeds in the fourth part.
     """
-    yield (
-        "| noise | regimes in league 1, 2 | ahead of `fedavg` in all (smallest difference) | methods behind in one or more "
-        "| worlds of league-real: ahead / behind by 1 point |"
+    worlds = list(league.worlds)
+    yield "| method | lead | worlds ahead/behind | lowest | regret | all parts |"
+    yield "|---|---|---|---|---|---|"
+    leads = {name: league.leads(name) for name in (*league.methods, *REFERENCES) if (league.regimes[0], name) in league.rows}
+    for name in sorted(leads, key=lambda name: -mean(leads[name].values())):
+        values, cells = list(leads[name].values()), [""] * 3
+        if name != "fedavg":
+            ahead, behind = (sum(sign * lead >= 1 for lead in values) for sign in (1, -1))
+            error = stdev(values) / len(values) ** 0.5
+            cells = [f"{mean(values):+.1f} ± {error:.1f}", f"{ahead}/{behind}", f"{min(values):+.1f}"]
+        known = name in reference.methods
+        cells += [f"{mean_regret(reference, name, each):.1f}" if known else "" for each in (worlds, list(reference.worlds))]
+        yield f"| `{name}`{'¹' * (seeds_of(league, name) == 1)} | {' | '.join(cells)} |"
+
+
+def seeds_of(league, method):
+    """Return the number of seeds that a method has in every regime."""
+    return min(league.rows[regime, method]["runs"] for regime in league.regimes)
+
+
+def ahead_by_world(league, kind, method):
+    """Return {world: points ahead of fedavg} of a method with a kind of noise."""
+    regimes = [regime for regime in league.regimes if regime.endswith(tuple(f" {end}" for end in KINDS[kind]))]
+    return by_world(regimes, lambda regime: league.mean(method, regime) - league.mean("fedavg", regime))
+
+
+def choose_for(leads, worlds):
+    """Return the method with the largest mean lead in some worlds; `fedavg` if none is ahead."""
+    best = max(leads, key=lambda name: mean(leads[name][world] for world in worlds))
+    return best if mean(leads[best][world] for world in worlds) > 0 else "fedavg"
+
+
+def advice_table(league):
+    """Yield a constant method for each kind of noise, and in how many worlds the method that the others recommend held."""
+    yield "| noise | worlds | method | mean lead | chosen without a world: ahead there in | behind in | smallest lead |"
+    yield "|---|---|---|---|---|---|---|"
+    for kind in KINDS:
+        leads = {name: ahead_by_world(league, kind, name) for name in league.methods if name != "auto"}
+        if not (worlds := list(leads["fedavg"])):
+            continue
+        best, held_out = choose_for(leads, worlds), {}
+        for world in worlds:
+            others = [other for other in worlds if other != world]
+            held_out[world] = leads[choose_for(leads, others) if others else best][world]
+        ahead, behind = (sum(sign * lead >= 1 for lead in held_out.values()) for sign in (1, -1))
+        worst = min(held_out, key=held_out.get)
+        yield (
+            f"| {kind} | {len(worlds)} | `{best}` | {mean(leads[best].values()):+.1f} | {ahead} of {len(worlds)} | {behind} "
+            f"| {worst} {held_out[worst]:+.1f} |"
+        )
+
+
+def regime_table(league):
+    """Yield differences from fedavg in each regime; fedavg's column is in percent."""
+    names = [*(name for name in league.methods if name != "fedavg"), "oracle"]
+    yield "| regime | seeds | `fedavg` | " + " | ".join(f"`{name}`" for name in names) + " |"
+    yield "|---" * (len(names) + 3) + "|"
+    for regime in league.regimes:
+        cells = " | ".join(f"{league.rows[regime, name]['kept_ahead']:+.1f}" for name in names)
+        yield f"| {regime} | {league.rows[regime, 'fedavg']['runs']} | {league.mean('fedavg', regime):.1f} | {cells} |"
+
+
+# ---- statements
+def recommended(league):
+    """Return two methods for simulations, the one with the smaller regret on the fourth part first, and one for real sites."""
+    worlds, judged = list(league.worlds), fourth_worlds(league)
+    pair = sorted(("auto", best_constant(league, worlds)), key=lambda name: mean_regret(league, name, judged))
+    return (*pair, best_constant(league, worlds, REFUSED))
+
+
+def recommendation(league, link=""):
+    """Return the sentences that recommend methods for unknown noise.
+
+    Parameters
+    ----------
+    league : League
+        As returned by `stored_league`.
+    link : str
+        Text at the end.
+    """
+    worlds, judged = list(league.worlds), fourth_worlds(league)
+    name, other, real = recommended(league)
+    mine, others = (mean_regret(league, each, judged) for each in (name, other))
+    most = max(mine, others)
+    less = [f"`{each}`" for each in league.methods if each not in (name, other) and mean_regret(league, each, judged) < most]
+    better, equal, _ = league.signed_rank(name, other, judged)
+    weak = " **This is weak evidence for a choice between the two.**" if better < SURE else ""
+    return (
+        f"- **If the noise is unknown**, `{name}` is on average {mine:.1f} points behind the best of {len(league.methods)} "
+        f"methods in simulation and `{other}` {others:.1f}, on {size_of(league, judged)} that did not serve to design `auto`; "
+        f"{'only ' + ', '.join(less) if less else 'no other method'} loses less than one of these two.{weak} They are within 1 "
+        f"point of each other with a probability of {equal:.2f}; `auto` costs about 27 trainings. Real sites refuse "
+        f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the others, `{real}` loses least over all {len(worlds)} worlds "
+        f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods, not all, on your data by held-out "
+        f"labels{link}."
     )
-    yield "|---|---|---|---|---|"
-    for kind, (one, two) in KINDS.items():
-        supported, behind = [], 0
-        for method in league.methods:
-            rows = [first.get((regime, method), {}) for regime in one]
-            found = [(row.get("late_ahead"), row.get("late_half")) for row in rows]
-            rows = [league.rows.get((regime, method), {}) for regime in two]
-            found += [(row.get("kept_ahead"), row.get("kept_ahead_half")) for row in rows]
-            known = [pair for pair in found if None not in pair]
-            behind += any(ahead < -half for ahead, half in known)
-            if len(known) == len(found) and all(ahead > half for ahead, half in known):
-                supported.append((min(ahead for ahead, _ in known), method))
-        best = ", ".join(f"{league.label(method)} {ahead:+.1f}" for ahead, method in sorted(supported, reverse=True)[:4])
-        more = f" and {len(supported) - 4} more" if len(supported) > 4 else ""
-        elsewhere = league_real.held(real, kind, [method for _, method in sorted(supported, reverse=True)])
-        yield f"| {kind} | {len(one)}, {len(two)} | {best or 'none'}{more} | {behind} | {elsewhere} |"
 
 
-def first_table(first):
-    """Yield league 1: fedavg in percent, differences of the others, by mean difference."""
-    regimes = list(dict.fromkeys(regime for regime, _ in first))
-    methods = list(dict.fromkeys(method for _, method in first))
-    average = {name: mean(first[regime, name]["late_ahead"] for regime in regimes) for name in methods}
-    yield "| method | mean | " + " | ".join(regimes) + " |"
-    yield "|---" * (len(regimes) + 2) + "|"
-    for name in sorted(methods, key=average.get, reverse=True):
-        rows = [first[regime, name] for regime in regimes]
-        shown = [
-            f"{row['late']:.1f}" if name == "fedavg" else f"{row['late_ahead']:+.1f} ± {row['late_half']:.1f}" for row in rows
-        ]
-        yield f"| `{name}` | {'' if name == 'fedavg' else f'{average[name]:+.1f}'} | {' | '.join(shown)} |"
+def judged_statement(league):
+    """Return a sentence on `auto` and the best constant method of the first three parts, on the fourth part."""
+    judged = fourth_worlds(league)
+    best = best_constant(league, [world for world in league.worlds if world not in judged])
+    mine, other = (mean_regret(league, name, judged) for name in ("auto", best))
+    (worst, where), (lost, _) = (worst_regret(league, name, judged) for name in ("auto", best))
+    better, equal, worse = league.signed_rank("auto", best, judged)
+    return (
+        f"- **On worlds that were not used to design it**, {size_of(league, judged)}, `auto` has a mean regret of {mine:.1f} "
+        f"points and at most {worst:.1f} ({where}), against the best of {len(league.methods)} methods. Always `{best}`, the "
+        f"best constant method of the other parts, has {other:.1f} and at most {lost:.1f}. Probabilities that `auto` is "
+        f"better, equal, worse than `{best}`, with worlds as units: {better:.2f}, {equal:.2f}, {worse:.2f}."
+    )
 
 
-def first_statements(first):
-    """Yield sentences about league 1."""
-    regimes = list(dict.fromkeys(regime for regime, _ in first))
-    names = [name for name in dict.fromkeys(m for _, m in first) if name not in (*REFERENCES, "fedavg")]
+def size_of(league, worlds):
+    """Return the numbers of worlds, regimes and seeds as text, such as "7 worlds (14 regimes, one seed each)"."""
+    regimes = regimes_in(league, worlds)
+    seeds = {league.rows[regime, "fedavg"]["runs"] for regime in regimes}
+    least, most = min(seeds), max(seeds)
+    each = "one seed" if most == 1 else f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return f"{len(worlds)} world{'s' * (len(worlds) > 1)} ({len(regimes)} regime{'s' * (len(regimes) > 1)}, {each} each)"
 
-    def behind(name):
-        return [r for r in regimes if first[r, name]["late_ahead"] < -first[r, name]["late_half"]]
 
-    never = [name for name in names if not behind(name)]
-    yield f"- **Clearly behind `fedavg` in no regime:** {_names(never)}."
-    for regime in ("asymmetric 0.4", "none"):
-        worse = sorted((first[regime, name]["late_ahead"], name) for name in names if regime in behind(name))
-        shown = ", ".join(f"`{name}` {ahead:+.1f}" for ahead, name in worse[:8])
-        yield f"- **Behind with `{regime}`:** {len(worse)} of {len(names)} methods, the most {shown}."
+def missing_statement(league):
+    """Yield the methods without a row in a league: those that it leaves out, and those of the recipe that have not run."""
+    names = [entry.label for entry in recipe.entries(recipe.load_recipe("league")["regime"][0])]
+    lacking = [name for name in names if any((regime, name) not in league.rows for regime in league.regimes)]
+    run = f" Not run: {', '.join(f'`{name}`' for name in lacking)}." if lacking else ""
+    yield f"{' and '.join(f'`{name}`' for name in PUBLIC)} have no row: they need a public set.{run}"
 
 
 def tables():
-    """Return {name: lines} of all tables and statements."""
-    league, first = stored_league(), first_league()
+    """Return {name: lines} of all tables."""
+    league, fourth = stored_league(), fourth_league()
     return {
-        "league2 worlds": list(world_table(league)),
-        "league2 statements": list(statements(league)),
-        "league2 code": list(code_statement()),
-        "league2 development": list(development_table(league)),
-        "league2 validity": list(validity_table(league)),
-        "recommendations": list(recommendations(league, first, league_real.stored_league())),
-        "league2 regimes": list(regime_table(league)),
-        "league1": list(first_table(first)),
-        "league1 statements": list(first_statements(first)),
+        "league methods": list(method_table(fourth, league)),
+        "league missing": list(missing_statement(fourth)),
+        "league statements": [judged_statement(league), recommendation(league)],
+        "league judged": [judged_statement(league)],
+        "league recommendation": [recommendation(league, " ([evidence](docs/league.md))")],
+        "league advice": list(advice_table(complete_league())),
+        "league regimes": list(regime_table(league)),
+        "league version": [f"Version {stored.version_of('league')}, SHA-256 `{stored.checksum_of('league')}`."],
     }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", action="store_true", help="print rows of league 2 as JSON, for `fnlkit plot league`")
-    parser.add_argument("--league", choices=("2", "real"), default="2", help="default: 2, which includes league 1")
-    parser.add_argument("--check", metavar="FILE", help="check a submitted row and print its scores (docs/league-real.md)")
+    parser.add_argument("--check", metavar="FILE", help="check a submitted row and print its scores (docs/league.md)")
     options = parser.parse_args()
-    if options.check:
-        try:
-            print("\n".join(league_check.check(options.check)))
-        except InputError as error:
-            print(f"league: {error}", file=sys.stderr)
-            sys.exit(2)
-    elif options.rows:
-        league = stored_league()
-        print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
-    else:
-        shown = tables()
-        if options.league == "real":
-            shown = league_real.tables() | league_search.tables() | {"league versions": list(league_check.version_table())}
-        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in shown.items()))
+    if not options.check:
+        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in tables().items()))
+        return
+    try:
+        cells = check(options.check)
+    except InputError as error:
+        print(f"league: {error}", file=sys.stderr)
+        sys.exit(2)
+    league = League([*split_complete(stored.read_cells(str(CELLS))[1])[0], *cells])
+    counts = f"{len(league.regimes)} regimes of {len(league.worlds)} worlds"
+    print(f"{options.check}: fits league@{stored.version_of('league')}, {counts}")
+    for method in dict.fromkeys(cell["method"] for cell in cells):
+        print(score_line(league, method))
+
+
+def score_line(league, method):
+    """Return the scores of a method in a league as a line."""
+    worlds = list(league.worlds)
+    better, _, worse = league.signed_rank(method)
+    worst, where = worst_regret(league, method, worlds)
+    return (
+        f"{method}: {mean(league.differences(method)):+.1f} points from fedavg, P(better) {better:.2f}, P(worse) {worse:.2f}; "
+        f"regret {mean_regret(league, method, worlds):.1f}, at most {worst:.1f} in {where}"
+    )
 
 
 if __name__ == "__main__":

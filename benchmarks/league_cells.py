@@ -1,4 +1,4 @@
-"""Scores of a league from its stored cells: means, differences and tests over regimes and worlds."""
+"""Scores of the league by regime and world, the check of a submitted row, and further runs for the stored cells."""
 
 import json
 import subprocess
@@ -9,27 +9,16 @@ from statistics import mean
 import numpy as np
 
 from fnlkit.artifacts import saving
+from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.recipes import reproduce
-from fnlkit.results.ranking import ranking
-from fnlkit.results.statistics import compare_pairs, holm
+from fnlkit.recipes import recipe, reproduce, stored
 
 ROOT = Path(__file__).parents[1]
+CELLS = ROOT / "data/cells/league.jsonl"
 SCORES = ("best", "last", "late", "kept")
 REFERENCES = ("oracle", "centralized", "local")
 # Differences within this number of points are practically equal.
 EQUAL, DRAWS = 1.0, 20_000
-# Worlds whose data were used before the league to design a method, or to change its defaults.
-DEVELOPED = {
-    "fedem": ("people", "scans", "text", "digits"),
-    "auto": ("digits", "text", "people", "heart", "speech", "scans", "images"),
-    "t-revision": ("images",),
-    "rofl": ("images",),
-    # Other seeds of these data, benchmarks/results/baselines.txt.
-    "feddiv": ("digits",),
-    "trace-regularization": ("people", "digits"),
-    "crowd-layer": ("people", "digits"),
-}
 
 
 def world_of(regime):
@@ -86,23 +75,6 @@ def probabilities(differences, name):
     return np.bincount(shares.argmax(0), minlength=3) / DRAWS
 
 
-def show_difference(ahead, corrected, developed=False):
-    """Return a difference from fedavg for a table, bold if significant, with half of its interval.
-
-    Parameters
-    ----------
-    ahead : dict
-        As returned by `fnlkit.results.statistics.compare_pairs`.
-    corrected : float or None
-        p-value after Holm's correction.
-    developed : bool
-        Mark data that were used to develop the method.
-    """
-    bold = "**" if corrected is not None and corrected < 0.05 else ""
-    half = "" if ahead["half"] is None else f" ± {ahead['half']:.1f}"
-    return f"{bold}{ahead['mean']:+.1f}{bold}{half}" + (" †" if developed else "")
-
-
 class League:
     """Scores of a league by regime and by world.
 
@@ -110,63 +82,40 @@ class League:
     ----------
     cells : list of dict
         As returned by `fnlkit.recipes.stored.read_cells`.
-    search : list of dict
-        Lines of the log of the search.
-    changed : sequence of str
-        Methods whose code has changed since.
 
     Attributes
     ----------
     rows : dict of (regime, method) to dict
-        From `fnlkit.recipes.reproduce.rows`; p-values are corrected by Holm for all methods in all regimes.
+        From `fnlkit.recipes.reproduce.rows`.
     regimes, methods : list of str
         Methods without the references.
     worlds : dict of str to list of str
         Regimes of each world.
-    ranking : dict
-        From `fnlkit.results.ranking.ranking`: in each world, methods are ranked by their mean score over its regimes.
     """
 
-    def __init__(self, cells, search=(), changed=()):
-        found = reproduce.rows([], ".", "fedavg", cells)
-        self.rows = {(row["regime"], row["method"]): row for row in found}
-        self.regimes, self.changed = list(dict.fromkeys(row["regime"] for row in found)), set(changed)
-        everyone = dict.fromkeys(row["method"] for row in found)
-        self.methods = [name for name in everyone if name not in REFERENCES]
-        tested = [row for row in found if row["method"] in self.methods]
-        for row, corrected in zip(tested, holm([row["kept_p"] for row in tested]), strict=True):
-            row["kept_holm"] = corrected
+    def __init__(self, cells):
+        rows = reproduce.rows([], ".", "fedavg", cells)
+        self.rows = {(row["regime"], row["method"]): row for row in rows}
+        self.regimes = list(dict.fromkeys(row["regime"] for row in rows))
+        self.methods = [name for name in dict.fromkeys(row["method"] for row in rows) if name not in REFERENCES]
         self.worlds = {}
         for regime in self.regimes:
             self.worlds.setdefault(world_of(regime), []).append(regime)
-        self.search = {(line["regime"], line["method"]): line["score"] for line in search if "chosen" in line}
-        scores = [
-            {"regime": world, "method": method, "kept_mean": self.score(method, world), "published": None}
-            for world in self.worlds
-            for method in self.methods
-        ]
-        self.ranking = ranking(scores, by="kept_mean")
 
     def mean(self, method, regime):
         return self.rows[regime, method]["kept_mean"]
-
-    def label(self, method):
-        """Return a method's name for a table, with a mark if its code has changed since."""
-        return f"`{method}`" + (" ‡" if method in self.changed else "")
 
     def score(self, method, world):
         """Return the mean score in percent over the regimes of a world."""
         return mean(self.mean(method, regime) for regime in self.worlds[world])
 
-    def ahead(self, method, world):
-        """Return the paired difference from fedavg in a world, as `fnlkit.results.statistics.compare_pairs` does.
-
-        The scores of a seed are averaged over the regimes of the world.
-        """
-        ours, theirs = ([self.rows[regime, name]["kept"] for regime in self.worlds[world]] for name in (method, "fedavg"))
-        seeds = set.intersection(*(set(each) for each in (*ours, *theirs)))
-        averages = [{seed: mean(each[seed] for each in scores) for seed in sorted(seeds)} for scores in (ours, theirs)]
-        return compare_pairs(*averages)
+    def leads(self, method, worlds=None):
+        """Return {world: points ahead of fedavg}, over the seeds that both have in a regime, averaged over its regimes."""
+        out = {}
+        for world in worlds or self.worlds:
+            rows = [(self.rows[regime, method]["kept"], self.rows[regime, "fedavg"]["kept"]) for regime in self.worlds[world]]
+            out[world] = mean(mean(ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()) for ours, theirs in rows)
+        return out
 
     def differences(self, method, other="fedavg", worlds=None):
         """Return the difference of two methods in each world, in points."""
@@ -176,34 +125,51 @@ class League:
         """Return the `probabilities` that a method is better than, equal to, and worse than another, over worlds."""
         return probabilities(self.differences(method, other, worlds), f"{method} {other}")
 
-    def others(self, method):
-        """Return the worlds that were not used to develop a method."""
-        return [world for world in self.worlds if world not in DEVELOPED.get(method, ())]
 
-    def comparisons(self):
-        """Return {(test, sign): count} of comparisons with fedavg with p < 0.05, before and after Holm's correction."""
-        rows = [row for (_, method), row in self.rows.items() if method in self.methods and row["kept_p"] is not None]
-        count = {"all": len(rows)}
-        for test in ("kept_p", "kept_holm"):
-            hits = [row["kept_ahead"] for row in rows if row[test] < 0.05]
-            count[test, "better"], count[test, "worse"] = sum(x > 0 for x in hits), sum(x < 0 for x in hits)
-        return count
+# ---- a submitted row
+def check(path):
+    """Return the cells of a submitted row.
 
-    def validity(self, regime):
-        """Return what the search's criterion, agreement with held-out noisy labels, is worth in a regime.
+    Parameters
+    ----------
+    path : str
+        Written by ``fnlkit reproduce league --add METHOD --export FILE``.
 
-        Returns
-        -------
-        dict
-            rho, Spearman's correlation over all methods and the oracle of the criterion with accuracy; count of methods; rank
-            of the oracle by the criterion; loss in points, from the best method to the method with the best criterion.
-        """
-        from scipy.stats import spearmanr
+    Raises
+    ------
+    InputError
+        If the file does not belong to the league, was measured with other steps, data or seeds, lacks a regime, or has a method
+        that the league has.
+    """
+    header, cells = stored.read_cells(path)
+    if not header["regimes"] or not header["regimes"].keys() <= stored.fingerprints(recipe.load_recipe("league")).keys():
+        raise InputError(f"{path}: its regimes are not those of the league")
+    known, rows = stored.read_cells(str(CELLS))
+    _must_be_alike(header, known, path)
+    methods = list(dict.fromkeys(cell["method"] for cell in cells))
+    if double := {cell["method"] for cell in rows} & set(methods):
+        raise InputError(f"{path}: the league has the method {min(double)!r} already; give yours another name")
+    seeds = {cell["regime"]: set(cell["kept"]) for cell in rows if cell["method"] == "fedavg"}
+    cells = [cell for cell in cells if cell["regime"] in seeds]  # the league lacks scores of regimes that are new in the recipe
+    for method in methods:
+        found = {cell["regime"]: set(cell["kept"]) for cell in cells if cell["method"] == method}
+        if missing := [regime for regime in seeds if regime not in found]:
+            raise InputError(
+                f"{path}: {method} lacks {len(missing)} of {len(seeds)} regimes, the first is {missing[0]!r}; run them"
+            )
+        if other := [regime for regime, used in found.items() if not used >= seeds[regime]]:
+            raise InputError(
+                f"{path}: {method} has seeds {sorted(found[other[0]])} of {other[0]!r}, the league has "
+                f"{sorted(seeds[other[0]])}; run these"
+            )
+    return cells
 
-        names = [name for name in (*self.methods, "oracle") if (regime, name) in self.search and (regime, name) in self.rows]
-        criterion = [self.search[regime, name] for name in names]
-        accuracy = [self.mean(name, regime) for name in names]
-        rank = 1 + sum(value > self.search[regime, "oracle"] for value in criterion) if "oracle" in names else None
-        real = [(c, a) for c, a, name in zip(criterion, accuracy, names, strict=True) if name != "oracle"]
-        loss = max(a for _, a in real) - max(real)[1]
-        return {"rho": float(spearmanr(criterion, accuracy).statistic), "count": len(names), "rank": rank, "loss": loss}
+
+def _must_be_alike(header, known, path):
+    """Raise InputError unless two headers describe the same steps, options, search and samples."""
+    for name, what in (("regimes", "steps or options"), ("datasets", "samples")):
+        for regime, digest in header[name].items():
+            if known[name].get(regime, digest) != digest:
+                raise InputError(f"{path}: measured with other {what} of regime {regime!r} than the league")
+    if header.get("search") != known.get("search", header.get("search")):
+        raise InputError(f"{path}: measured with another search than the league; run `fnlkit reproduce` without --no-search")

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import equations, league, league_check, league_real, league_search
+from benchmarks import equations, league
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -29,8 +29,8 @@ TABLE = re.compile(r"(?m)^(?:<!-- numbers: (.+?) -->\n)?((?:^\|.*\n)+)")
 CODE = re.compile("`[^`]*`")
 NUMBER, DECIMAL, FEW = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d+\.\d+"), 4
 PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
-# README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
-SHOWN = ("fedcorr", "fedefc", "feddpcont", "flr", "nnc")
+# Methods in README's table.
+SHOWN = ("auto", "fedem", "fedefc", "fedcorr", "feddpcont", "flr", "nnc")
 # Bytes that differ by less from FedAvg's are not listed.
 SAME = 0.05
 
@@ -43,26 +43,18 @@ def pages():
 @cache
 def parts():
     """Return {name: lines} of all computed parts."""
-    return (
-        league.tables()
-        | league_real.tables()
-        | league_search.tables()
-        | {
-            "bytes": list(bytes_table()),
-            "league versions": list(league_check.version_table()),
-            "equations": list(equations.table()),
-            "times": list(time_table()),
-            "readme league": list(readme_league()),
-            "readme speed": list(readme_speed()),
-            "lenet5": list(lenet5_table()),
-            "table10": list(table10()),
-            "estimators": list(estimator_table()),
-            "regimes-features": list(features_table()),
-            "regimes-images": list(images_table("regimes-images.txt")),
-            **{f"regimes-2025-{data}": list(images_table(f"regimes-2025-{data}.txt")) for data in ("features", "digits")},
-            "gate": list(gate_table()),
-        }
-    )
+    return league.tables() | {
+        "bytes": list(bytes_table()),
+        "equations": list(equations.table()),
+        "times": list(time_table()),
+        "readme league": list(readme_league()),
+        "readme speed": list(readme_speed()),
+        "table10": list(table10()),
+        "estimators": list(estimator_table()),
+        "regimes-features": list(features_table()),
+        "regimes-images": list(images_table("regimes-images.txt")),
+        "gate": list(gate_table()),
+    }
 
 
 def filled(text):
@@ -160,19 +152,14 @@ def time_table():
 
 
 def readme_league():
-    """Yield some rows of league 2 for README."""
-    found = league.stored_league()
-    order = [name for name in found.ranking["mean_rank"] if name not in league.DEVELOPED]
-    best = [name for name in order if name not in SHOWN][:2]
-    late = images_ahead()
+    """Yield some rows of the fourth part of the league for README."""
+    fourth, late = league.fourth_league(), images_ahead()
     yield "| method | mean | lowest | highest | images |"
     yield "|---|---|---|---|---|"
-    yield row("`fedavg`, accuracy", {world: found.score("fedavg", world) for world in found.worlds}, ".1f", late["fedavg"])
-    for name in (*[name for name in order if name in (*SHOWN, *best)], "oracle"):
-        ahead = {world: found.ahead(name, world)["mean"] for world in found.worlds}
-        yield row(found.label(name), ahead, "+.1f", late.get(name, ""))
-    if found.changed & {*SHOWN, *best}:
-        yield from ("", "‡: the code of the method has changed since.")
+    yield row("`fedavg`, accuracy", {world: fourth.score("fedavg", world) for world in fourth.worlds}, ".1f", late["fedavg"])
+    leads = {name: fourth.leads(name) for name in SHOWN if name in fourth.methods} | {"oracle": fourth.leads("oracle")}
+    for name in sorted(leads, key=lambda name: (name == "oracle", -mean(leads[name].values()))):
+        yield row(f"`{name}`" + " ¹" * (league.seeds_of(fourth, name) == 1), leads[name], "+.1f", late.get(name, ""))
 
 
 def images_ahead():
@@ -214,20 +201,6 @@ def readme_speed():
     rows += [("A round of LeNet-5 with 10 of 100 clients", flower, "Flower with Ray", "training")]
     for task, times, other, module in rows:
         yield f"- {task} is {times:.{int(times < 10)}f} times as fast as {other} (`python -m benchmarks.{module}`)."
-
-
-def lenet5_table():
-    """Yield the best rounds of the league on images: differences from fedavg in points, one seed."""
-    text = (RESULTS / "league-lenet5.txt").read_text(encoding="utf-8")
-    found = {}
-    for regime, method, best, ahead in re.findall(r"(?m)^(\S+ ?[\d.)]+)\s{2,}(\S+)\s+1\s+([\d.]+)\s+([+-][\d.]+)", text):
-        found.setdefault(method, {}).setdefault(regime, best if method == "fedavg" else ahead)
-    regimes = list(found["fedavg"])
-    yield "| method | " + " | ".join(regimes) + " |"
-    yield "|---" * (len(regimes) + 1) + "|"
-    for method, each in found.items():
-        if len(each) == len(regimes):
-            yield f"| `{method}` | " + " | ".join(each[regime] for regime in regimes) + " |"
 
 
 def estimator_table():

@@ -1,18 +1,18 @@
-"""Write the data sets of the recipes `league2` and `league-real` that do not come with fnlkit.
+"""Write the data sets of the recipe `league` that do not come with fnlkit.
 
-    fnlkit embed --dataset cifar10-20k.npz --backbone 'efficientnet-lite0(size=128)' -o emb.npz
-    python -m benchmarks.worlds --data DIR --images cifar10-20k.npz --features emb.npz -o league2
-    fnlkit reproduce league2 -o league2
+    fnlkit embed --dataset cifar10-10k.npz --backbone 'efficientnet-lite0(size=128)' -o emb.npz
+    python -m benchmarks.worlds --data DIR --images cifar10-10k.npz --features emb.npz -o league
+    fnlkit reproduce league -o league
 
 DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the
 Free Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
 
-The fourth part of `league-real` also reads jira/jira.npz (Yatish 2019, data of the R package Rnalytica: arrays x, given, true,
+The fourth part also reads jira/jira.npz (Yatish 2019, data of the R package Rnalytica: arrays x, given, true,
 project and release), cifar-10-100n/ of github.com/UCSC-REAL with features of CIFAR-10 training images 10,000 to 19,999, and the
 folder `classification` of github.com/renatopp/arff-datasets at commit c59f172 as arff/:
 
     fnlkit embed --dataset cifar10-next.npz --backbone 'efficientnet-lite0(size=128)' -o next.npz
-    python -m benchmarks.worlds --data DIR --people-images cifar10-next.npz --people-features next.npz -o league-real
+    python -m benchmarks.worlds --data DIR --people-images cifar10-next.npz --people-features next.npz -o league
 """
 
 import argparse
@@ -203,7 +203,7 @@ NEEDED = {"images": "features", **{name: "people_features" for name in WORLDS if
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/, next to fsdd.npz")
-    parser.add_argument("--images", help="CIFAR-10 as npz, first 20,000 training images")
+    parser.add_argument("--images", help="CIFAR-10 as npz, first 10,000 training images")
     parser.add_argument("--features", help="features of --images by `fnlkit embed`")
     parser.add_argument("--people-images", help="CIFAR-10 as npz, training images 10,000 to 19,999")
     parser.add_argument("--people-features", help="features of --people-images by `fnlkit embed`")

@@ -87,7 +87,7 @@ from fnlkit.results.tidy import write_tidy
     "--stored",
     default=None,
     metavar="FILE",
-    help="Results for --add, written by --export. Default: those included in fnlkit, of league2 and league-real.",
+    help="Results for --add, written by --export. Default: those included in fnlkit, of league.",
 )
 @click.option("--no-search", is_flag=True, help="Train all methods with the recipe's own options instead of searched ones.")
 @click.option(

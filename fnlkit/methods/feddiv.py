@@ -193,10 +193,10 @@ def feddiv(
     Notes
     -----
     The defaults of `losses`, `clean_visits`, `relabel_level` and `sure` come from the public code; the paper omits these
-    values. ``feddiv(losses=plain, clean_visits=0, relabel_level=0, sure=0)`` is the printed method; it is worse than FedAvg in
-    the regimes of docs/league.md.  Two other differences from the public code follow the paper.  Local predictions in eq. 10
-    are those of the model in training, not those at the end of the client's last visit.  Variances are averaged like means
-    (eq. 5), not with squared shares.
+    values.  ``feddiv(losses=plain, clean_visits=0, relabel_level=0, sure=0)`` is the printed method; it is worse than
+    FedAvg in ten regimes of features (docs/league.md of commit 4d89694f).  Two other differences from the public code
+    follow the paper.  Local predictions in eq. 10 are those of the model in training, not those at the end of the client's
+    last visit.  Variances are averaged like means (eq. 5), not with squared shares.
 
     The global filter is the mean, weighted by client size, of the last filters of all visited clients (eq. 5).  Filters are
     fitted only after the warm-up (Algorithm 1), since models trained on all samples also fit wrong labels.  In the first

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fnlkit.server.clients import Clients
     from fnlkit.server.optimizers.optimizer import FedOpt
 
-# Largest decrease of the inferred share of right labels in the last update. In the first two parts of league-real, with
+# Largest decrease of the inferred share of right labels in the last update. In the first two parts of the league, with
 # perceptrons, it is at most 0.06. With LeNet-5 on CIFAR-10 it is 0.11: the inferred labels are worse than the given ones.
 UNSETTLED = 0.08
 # Shrinkage and ridge without and with combined labels.  The second pair was chosen on simulated annotators of digits, image

@@ -90,7 +90,7 @@ def nnc(
     and a note is printed.  On photographs, such votes make labels worse.
 
     In FedLN's Table 3 the difference from FedAvg on CIFAR-10 is -8.9 to +17.1, with CLIP and 167 samples of a class per client.
-    With a few samples of a class and principal components, as in the leagues of docs/, votes are worse than the labels: NNC
+    With a few samples of a class and principal components, as in docs/league.md, votes are worse than the labels: NNC
     replaces all labels (eq. 7), and `least` = 0.15 of the public code does not prevent it.
 
     FedLN's matrix of a client has an even diagonal, n_l = 1 - diag(Q) in every class (Definition 2.1 and the public code):

@@ -126,7 +126,8 @@ def rofl(
         is 100 (FedCorr, appendix B, of 1,000 rounds), but at most half of the rounds.  The default is not a tenth of the
         budget, because an untrained model predicts few classes and would then be trained on these pseudo labels.  On frozen
         features with pseudo labels from round 6 of 60, the model predicts a single class until round 14.  With all labels
-        right it ends 5.0 points behind FedAvg; with pseudo labels from round 30 on, 1.2 points (docs/league.md).
+        right it ends 5.0 points behind FedAvg; with pseudo labels from round 30 on, 1.2 points (docs/league.md of commit
+        4d89694f).
     forget, ramp : float in [0, 1), int >= 1
         tau and T_k of the small-loss selection, as in `coteaching`.
     pull, entropy : float >= 0

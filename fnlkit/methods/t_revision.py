@@ -130,7 +130,8 @@ def t_revision(
         Rounds of plain training before T is estimated.  Default: -1, which is 20 (FedDPCont, appendix 9.4, of 300 rounds), but
         at most a third of the rounds.  The default is not a fixed share of the budget, because T is estimated once and needs
         the predictions of a trained model.  On frozen features with half of all labels wrong, the result is 27 points behind
-        FedAvg after a warm-up of 4 of 60 rounds, and 6 points ahead after 20 rounds (docs/league.md).
+        FedAvg after a warm-up of 4 of 60 rounds, and 6 points ahead after 20 rounds (docs/league.md of commit
+        4d89694f).
     revision : int >= 0, or -1
         The first round in which T is revised.  Default: -1, after half of the rounds after the warm-up: 160 of 300.
     percentile, limit : float

@@ -128,7 +128,7 @@ def test_a_user_trains_on_a_small_table(tmp_path):
 
 
 def test_the_tables_of_the_recipe_can_be_drawn():
-    jobs = reproduce.jobs(recipe.load_recipe("league-real"), seeds=1)
+    jobs = reproduce.jobs(recipe.load_recipe("league"), seeds=1)
     # Tables in files, of which the repository has none, are checked by hand.
     tables = {job.dataset for job in jobs if job.dataset.startswith("small-table") and ".csv" not in job.dataset}
     assert len(tables) > 15

@@ -252,7 +252,7 @@ def test_auto_as_a_stage_of_another_method_is_refused():
 
 
 def table(spec, model_noise, method, seed, **more):
-    """Return a run on a small table, with the settings of the recipe `league-real`."""
+    """Return a run on a small table, with the settings of the recipe `league`."""
     federation = noise.inject(pipeline.partition(f"small-table({spec})", "sites", seed=seed, say=None), model_noise, seed=seed)
     options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
     return pipeline.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)

@@ -1,138 +1,297 @@
-"""Tables of the leagues, with worlds as units, and their stored cells."""
+"""The league: regrets, leads and recommendations by hand, and submitted rows and further runs for its stored cells."""
+
+import json
+import re
 
 import pytest
 
-from benchmarks import again
-from benchmarks.league import (
-    CHANGED,
-    KINDS,
-    NEWER,
-    development_table,
-    first_league,
-    recommendations,
-    settings_of_fedem,
-    statements,
-    stored_league,
-    world_table,
-)
-from benchmarks.league_cells import DEVELOPED, League, world_of
+from benchmarks import league
+from benchmarks.extend import FIRST, add_regimes, drop, extend
+from benchmarks.league_cells import CELLS, ROOT, SCORES, League, check, split_complete, world_of
+from fnlkit.cli import group
+from fnlkit.errors import InputError
+from fnlkit.recipes import recipe, stored
+from tests.commands import fnlkit
+
+REGIMES = league.complete_league().regimes
 
 
 def cell(regime, method, *scores):
     values = dict(enumerate(scores))
-    facts = {"measures": "accuracy", "published": None, "client_rounds": 9, "seconds": 1.0, "global_memorized": None}
-    return {"regime": regime, "method": method, **facts, "local_memorized": None} | dict.fromkeys(
-        ("best", "last", "late", "kept"), values
-    )
+    about = {"regime": regime, "method": method, "measures": "accuracy", "client_rounds": 1, "seconds": 1.0}
+    about |= dict.fromkeys(("published", "global_memorized", "local_memorized"))
+    return about | dict.fromkeys(SCORES, values)
 
 
-def league_of(regimes, search=(), **scores):
-    """Return a League in which each method has the same scores of three seeds in all regimes, unless a dict has others."""
-    given = lambda values, regime: values[regime] if isinstance(values, dict) else values  # noqa: E731
-    return League([cell(regime, name, *given(values, regime)) for regime in regimes for name, values in scores.items()], search)
+def league_of(scores):
+    """Return a League of {regime: {method: scores by seed}}."""
+    return League([cell(regime, name, *values) for regime, each in scores.items() for name, values in each.items()])
 
 
-@pytest.fixture(scope="module")
-def league():
-    regimes = [f"{world}: {name}" for world in "abcdefgh" for name in "xy"]
-    return league_of(
-        regimes, fedavg=(50.0, 51.0, 52.0), good=(61.0, 62.0, 63.0), same=(50.1, 51.2, 51.9), oracle=(90.0, 91.0, 92.0)
-    )
+@pytest.fixture
+def scores():
+    """Two regimes of one world of the first part, one of the second, and one of the fourth."""
+    names = ("fedavg", "auto", "fedem", "rofl", "oracle")
+    return {
+        regime: dict(zip(names, each, strict=True))
+        for regime, each in {
+            "heart: none": ((70, 72), (74, 76), (71, 73), (70, 72), (80, 82)),
+            "heart: symmetric 0.3": ((60, 60), (62, 62), (66, 66), (60, 60), (70, 70)),
+            "wine: per client": ((50, 52), (45, 47), (60, 62), (58, 60), (70, 72)),
+            "jira: per client": ((50, 52), (70, 72), (60, 62), (69, 71), (80, 82)),
+        }.items()
+    }
 
 
-@pytest.fixture(scope="module")
-def measured():
-    return stored_league()
+# ---- tables
+def test_regrets_are_averaged_over_the_regimes_of_a_world_and_then_over_worlds(scores):
+    """In heart, auto is 0 and 4 points behind the best method: 2 on average; in wine it is 15 points behind."""
+    small = league_of(scores)
+    assert league.mean_regret(small, "auto", ["heart"]) == pytest.approx(2)
+    assert league.mean_regret(small, "auto", ["heart", "wine"]) == pytest.approx(8.5)
+    assert league.worst_regret(small, "auto", ["heart"]) == (4.0, "heart: symmetric 0.3")
 
 
-def test_worlds_are_the_units_and_references_are_outside(league):
-    assert league.methods == ["fedavg", "good", "same"] and len(league.regimes) == 16 and len(league.worlds) == 8
-    assert league.ranking["regimes"] == list("abcdefgh") and league.ranking["mean_rank"]["good"] == 1
-    # Nemenyi (Demsar 2006, table 5): q = 2.343 for 3 methods, N = 8 worlds: 2.343 sqrt(3 * 4 / (6 * 8)) = 1.17
-    assert league.ranking["apart"] == pytest.approx(1.17, abs=0.005)
+def test_leads_are_paired_by_seed_and_methods_with_one_seed_are_marked(scores):
+    """New has seed 0: it leads fedavg's 50 by 6 and 4 points, not its mean 51; auto leads by 20 and 5, and loses 0 and 5."""
+    both = {name: scores["jira: per client"] for name in ("jira: per client", "glass: per client")}
+    both["glass: per client"] = both["jira: per client"] | {"auto": (55, 57), "rofl": (60, 62)}
+    reference = league_of(both)
+    fourth = league_of({r: each | {"new": (56 if r.startswith("jira") else 54,)} for r, each in both.items()})
+    rows = {line.split(" | ")[0]: line for line in league.method_table(fourth, reference)}
+    assert rows["| `new`¹"] == "| `new`¹ | +5.0 ± 1.0 | 2/0 | +4.0 |  |  |"
+    assert rows["| `auto`"] == "| `auto` | +12.5 ± 7.5 | 2/0 | +5.0 | 2.5 | 2.5 |"
+    assert rows["| `fedavg`"] == "| `fedavg` |  |  |  | 15.0 | 15.0 |"
 
 
 def test_more_regimes_of_a_world_are_no_more_evidence():
     """Ahead by 3 points in seven regimes of one world, behind by 2 in two other worlds."""
     one, others = [f"a: {i}" for i in range(7)], ["b: x", "c: x"]
-    base = dict.fromkeys([*one, *others], (50.0, 51.0, 52.0))
-    mine = dict.fromkeys(one, (53.0, 54.0, 55.0)) | dict.fromkeys(others, (48.0, 49.0, 50.0))
-    found = league_of([*one, *others], fedavg=base, mine=mine)
-    assert found.differences("mine") == [3.0, -2.0, -2.0]
-    assert found.ranking["mean_rank"]["mine"] == pytest.approx(5 / 3)  # first in one of three worlds
-    assert found.signed_rank("mine")[0] < 0.5
-
-
-def test_a_world_averages_the_regimes_of_each_seed():
-    """Seed by seed the two regimes differ by +1 and +3, +2 and +4, +3 and +5: 2, 3, 4, with s = 1 and t(2) = 4.303."""
-    base = (50.0, 50.0, 50.0)
-    mine = {"a: x": (51.0, 52.0, 53.0), "a: y": (53.0, 54.0, 55.0)}
-    found = league_of(["a: x", "a: y"], fedavg=base, mine=mine).ahead("mine", "a")
-    assert found["mean"] == pytest.approx(3) and found["half"] == pytest.approx(4.303 / 3**0.5, abs=1e-3)
-
-
-def test_the_signed_rank_test_has_a_region_of_practical_equivalence(league):
-    better, _, worse = league.signed_rank("good")
-    assert better > 0.95 and worse < 0.05
-    assert league.signed_rank("same")[1] > 0.95 and sum(league.signed_rank("same")) == pytest.approx(1)
-
-
-def test_comparisons_count_worse_methods_too():
-    base, regimes = (50.0, 51.0, 52.0), ["a: x", "b: x"]
     found = league_of(
-        regimes, fedavg=base, up=(55.0, 56.1, 57.0), down=(45.0, 46.1, 47.0), same=(50.0, 51.1, 51.9)
-    ).comparisons()
-    assert (found["all"], found["kept_p", "better"], found["kept_p", "worse"]) == (6, 2, 2)
-    assert (found["kept_holm", "better"], found["kept_holm", "worse"]) == (2, 2)
+        {r: {"fedavg": (50, 51, 52), "mine": (53, 54, 55) if r in one else (48, 49, 50)} for r in (*one, *others)}
+    )
+    assert found.differences("mine") == [3.0, -2.0, -2.0] and found.signed_rank("mine")[0] < 0.5
 
 
-def test_validity_of_the_criterion():
-    """Accuracy a < b < c < oracle; the criterion has the oracle third of four: ranks 1 2 3 4 against 1 3 4 2, rho = 0.4."""
-    scores = {"fedavg": (50.0,) * 3, "b": (60.0,) * 3, "c": (70.0,) * 3, "oracle": (80.0,) * 3}
-    criterion = {"fedavg": 0.1, "b": 0.3, "c": 0.4, "oracle": 0.2}
-    search = [{"regime": "a: x", "method": name, "score": value, "chosen": {}} for name, value in criterion.items()]
-    found = league_of(["a: x"], search, **scores).validity("a: x")
-    assert found == {"rho": pytest.approx(0.4), "count": 4, "rank": 3, "loss": 0.0}
-    search[2]["score"] = 0.0  # the criterion now prefers b, which is 10 points behind c
-    assert league_of(["a: x"], search, **scores).validity("a: x")["loss"] == 10
+def test_the_signed_rank_test_has_a_region_of_practical_equivalence():
+    found = league_of({f"{world}: x": {"fedavg": (50,), "good": (61,), "same": (50.5,)} for world in "abcdefgh"})
+    better, _, worse = found.signed_rank("good")
+    assert better > 0.95 and worse < 0.05
+    assert found.signed_rank("same")[1] > 0.95 and sum(found.signed_rank("same")) == pytest.approx(1)
 
 
-def test_methods_are_recommended_if_they_are_ahead_in_all_regimes_of_both_leagues():
-    one, two = KINDS["random labels at all clients"]
-    base, ahead = (50.0, 51.0, 52.0), (55.0, 56.1, 57.0)
-    found = league_of(two, fedavg=base, both=ahead, second=ahead, absent=ahead)
-    first = {(one[0], name): {"late_ahead": value, "late_half": 1.0} for name, value in (("both", 3.0), ("second", -3.0))}
-    elsewhere = {f"{world}: symmetric 0.3": {"a": base, "b": ahead} for world in "xy"}
-    real = league_of(elsewhere, fedavg=base, both={r: (v["b"] if r[0] == "x" else (40.0,) * 3) for r, v in elsewhere.items()})
-    row = next(line for line in recommendations(found, first, real) if line.startswith("| random labels"))
-    assert "`both` +3.0" in row and "`second`" not in row and "`absent`" not in row
-    assert row.endswith("| 1 | `both` 1 / 1 of 2 |")
+def test_auto_is_judged_on_the_fourth_part(scores):
+    """On jira auto is 0, rofl 1 and fedem 10 points behind; fedem has the smallest regret of heart and wine."""
+    text = league.judged_statement(league_of(scores))
+    assert "1 world (1 regime, 2 seeds each), `auto` has a mean regret of 0.0 points and at most 0.0 (jira: per client)" in text
+    assert "Always `fedem`, the best constant method of the other parts, has 10.0 and at most 10.0" in text
 
 
-def test_regimes_of_the_kinds_are_those_of_the_leagues(measured):
-    regimes = {regime for regime, _ in first_league()}
-    assert sorted(r for one, _ in KINDS.values() for r in one) == sorted(regimes)
-    assert sorted(r for _, two in KINDS.values() for r in two) == sorted(measured.regimes)
+@pytest.mark.parametrize(("jira", "first", "second"), [(72, "auto", "rofl"), (55, "rofl", "auto")])
+def test_the_method_with_less_regret_on_the_fourth_part_is_named_first(scores, jira, first, second):
+    """`rofl` has the smallest regret over all worlds, and 71 % on jira with the seeds' mean of 70."""
+    scores["jira: per client"]["auto"] = (jira, jira)
+    text = league.recommendation(league_of(scores))
+    assert text.index(f"`{first}`") < text.index(f"`{second}`")
+    assert "Real sites refuse `auto` and `fedem`; of the others, `rofl` loses least over all 3 worlds" in text
 
 
-def test_worlds_of_the_development_are_marked_and_left_out(measured):
-    assert settings_of_fedem() == 22 and measured.others("fedem") == ["heart", "speech", "images"]
-    rows = {line.split("|")[1].strip(" `‡"): line for line in world_table(measured)}
-    assert {name: row.count("†") for name, row in rows.items() if "†" in row} == {k: len(v) for k, v in DEVELOPED.items()}
-    assert any("`fedem` | 22 |" in line for line in development_table(measured))
+def test_the_recommendation_names_methods_that_are_as_good(scores):
+    """On jira auto is 0, rofl 1 and fedem 10 points behind: a single world does not separate auto and rofl."""
+    text = league.recommendation(league_of(scores))
+    assert "`auto` is on average 0.0 points behind the best of 4 methods in simulation and `rofl` 1.0" in text
+    assert "no other method loses less" in text and "weak evidence" in text and "with a probability of 1.00" in text
+    for regime, each in scores.items():
+        each["new"] = (69.5, 71.5) if regime.startswith("jira") else (0, 0)
+    assert "only `new` loses less than one of these two" in league.recommendation(league_of(scores))
 
 
-def test_statements_name_the_units(measured):
-    text = "\n".join(statements(measured))
-    assert "7 worlds (13 regimes)" in text and all(world_of(regime) in measured.worlds for regime in measured.regimes)
+def test_methods_are_compared_over_common_seeds_if_they_have_scores_in_all_regimes():
+    """`new` has no score in wine; a and fedavg have seed 1 in common in heart: 90 and 85."""
+    cells = [cell("heart: none", "a", 10, 90), cell("wine: none", "a", 9), cell("wine: none", "fedavg", 8)]
+    further = cell("heart: none", "fedavg", 85, 85)
+    for name in SCORES:
+        further[name] = {1: 85}
+    found = league.common_league([*cells, further, cell("heart: none", "new", 99)])
+    assert found.methods == ["a", "fedavg"] and [found.mean(name, "heart: none") for name in found.methods] == [90, 85]
+    complete, other = split_complete([*cells, further])
+    assert complete == cells[:2] and other == [cells[2], further]
 
 
-def test_cells_that_are_run_again_replace_the_old_ones(measured):
-    old = [
-        {"regime": "a", "method": "x", "v": 1},
-        {"regime": "a", "method": "y", "v": 1},
-        {"regime": "a", "method": "y", "v": 2},
-    ]
-    new = [{"regime": "a", "method": "y", "v": 3}, {"regime": "b", "method": "x", "v": 4}]
-    assert [line["v"] for line in again.merged(old, new)] == [1, 3, 4]
-    assert measured.changed <= {*CHANGED, *NEWER} <= set(measured.methods)
+def test_a_method_for_a_kind_of_noise_is_judged_in_worlds_that_did_not_choose_it():
+    scores = {
+        f"{world}: pairflip 0.35": {"fedavg": (50, 50), "a": (50 + a, 50 + a), "b": (50 + b, 50 + b)}
+        for world, a, b in (("x", 5, 4), ("y", 6, 3), ("z", -9, 2))
+    }
+    row = next(line for line in league.advice_table(league_of(scores)) if line.startswith("| one class"))
+    # Means: a 0.7, b 3.  Without x: a -1.5, b 2.5; without y: a -2, b 3; without z: a 5.5, b 3.5: a is chosen and loses 9.
+    assert row == "| one class mistaken for another | 3 | `b` | +3.0 | 2 of 3 | 1 | z -9.0 |"
+
+
+def test_every_regime_of_the_recipe_is_stored_and_has_a_kind():
+    listed, full = recipe.load_recipe("league"), league.complete_league()
+    names = [regime["name"] for regime in listed["regime"]]
+    assert full.regimes == names and {world_of(name) for name in names} >= set(league.FOURTH)
+    ends = tuple(f" {end}" for each in league.KINDS.values() for end in each)
+    assert all(name.endswith(ends) for name in names)
+    labels = [entry.label for entry in recipe.entries(listed["regime"][0])]
+    stored_rows, fourth = league.stored_league(), league.fourth_league()
+    assert set(full.methods) < set(stored_rows.methods) <= set(fourth.methods) <= {*labels}
+    for regime in full.regimes:
+        assert {tuple(full.rows[regime, name]["kept"]) for name in (*full.methods, "oracle")} == {tuple(listed["seeds"])}
+    for name in fourth.methods:
+        expected = {*listed["seeds"]} if name in stored_rows.methods else {0}
+        assert all(set(fourth.rows[regime, name]["kept"]) == expected for regime in fourth.regimes), name
+
+
+def test_every_method_of_fnlkit_has_a_row_or_a_reason():
+    from fnlkit.components import registry
+
+    labels = {entry.label for entry in recipe.entries(recipe.load_recipe("league")["regime"][0])}
+    assert labels | {*league.PUBLIC} == set(registry.METHODS)
+
+
+# ---- a submitted row
+def submission(tmp_path, change=None):
+    """Return the path of a file with the rows of `slr` under another name; `change(header, cells)` may alter it."""
+    header, *cells = map(json.loads, CELLS.read_text(encoding="utf-8").splitlines())
+    cells = [each | {"method": "mine.py:m"} for each in cells if each["method"] == "slr"]
+    if change:
+        change(header, cells)
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, *cells)), encoding="utf-8")
+    return str(path)
+
+
+def test_the_scores_of_a_submitted_row_are_those_of_the_same_row_in_the_league(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["league", "--check", submission(tmp_path)])
+    league.main()
+    first, line = capsys.readouterr().out.splitlines()
+    rows = league.complete_league()
+    assert first.endswith(
+        f"fits league@{stored.version_of('league')}, {len(rows.regimes)} regimes of {len(rows.worlds)} worlds"
+    )
+    assert line.startswith("mine.py:m: ")
+    # The probabilities are drawn anew for each name.
+    here, known = (re.findall(r": (\S+ points)|(regret .*)", text) for text in (line, league.score_line(rows, "slr")))
+    assert here == known and len(here) == 2
+
+
+def drop_regime(header, cells):
+    cells.pop()
+
+
+def fewer_seeds(header, cells):
+    for name in SCORES:
+        cells[0][name].pop("0")
+
+
+def other_steps(header, cells):
+    header["regimes"][cells[0]["regime"]] = "0" * 64
+
+
+def other_samples(header, cells):
+    header["datasets"][cells[0]["regime"]] = "0" * 64
+
+
+def searched(header, cells):
+    header["search"] = "0" * 64
+
+
+def same_name(header, cells):
+    for one in cells:
+        one["method"] = "slr"
+
+
+def other_league(header, cells):
+    header["regimes"] = {"unknown": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop_regime, re.escape(f"lacks 1 of {len(REGIMES)} regimes, the first is {REGIMES[-1]!r}")),
+        (fewer_seeds, "has seeds .* the league has"),
+        (other_steps, "other steps or options of regime 'breast-cancer: 5 sites"),
+        (other_samples, "other samples of regime"),
+        (searched, "another search than the league"),
+        (same_name, "has the method 'slr' already"),
+        (other_league, "are not those of the league"),
+    ],
+)
+def test_a_row_that_cannot_be_compared_is_refused_with_the_reason(tmp_path, monkeypatch, capsys, change, message):
+    path = submission(tmp_path, change)
+    with pytest.raises(InputError, match=message):
+        check(path)
+    monkeypatch.setattr("sys.argv", ["league", "--check", path])
+    with pytest.raises(SystemExit) as ended:
+        league.main()
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"league: {path}: ")
+
+
+def test_the_last_version_has_the_checksum_of_the_cells():
+    for name in stored.list_included():
+        assert stored.versions()[name][stored.version_of(name)] == stored.checksum_of(name), (
+            f"the cells of {name} have changed: add a version to data/cells/versions.toml"
+        )
+
+
+def test_an_added_method_is_compared_with_a_version_and_its_export_is_checked(tmp_path):
+    """One regime and seed: the file is of the league, and lacks the other regimes."""
+    one = "fnlkit reproduce league --only 'wine: 4 sites, clients*' --seeds 1 --jobs 1 -o mine"
+    done = fnlkit(f"{one} --add 'slr(strength=3)' --export mine.jsonl", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"compared with league@{stored.version_of('league')}" in done.stdout
+    with pytest.raises(InputError, match=rf"slr\(strength=3\) lacks {len(REGIMES) - 1} of {len(REGIMES)} regimes"):
+        check(str(tmp_path / "mine.jsonl"))
+
+
+def test_help_and_page_name_the_recipes_with_stored_results():
+    shown = next(p.help for p in group.get_command(None, "reproduce").params if "--stored" in p.opts)
+    page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    for name in stored.list_included():
+        assert name in shown and f"`{name}`" in page.split("Stored results are included for", 1)[1].split("\n")[0]
+
+
+# ---- further runs
+def runs(method, **scores):
+    return {"regime": "a: b", "method": method, "seconds": 1.0} | dict.fromkeys(SCORES, scores)
+
+
+def test_seeds_and_methods_are_added_and_equal_scores_are_recorded():
+    old, new = [runs("m", **{"0": 50.0, "1": 51.0})], [runs("m", **{"1": 51.0, "10": 53.0, "2": 52.0}), runs("n", **{"0": 1.0})]
+    first, second = extend(old, new, "abc")
+    assert all(list(first[name].items()) == [("0", 50.0), ("1", 51.0), ("2", 52.0), ("10", 53.0)] for name in SCORES)
+    assert first["codes"] == {FIRST: [0, 1], "abc": [2, 10]} and first["again"] == [1]
+    assert second["method"] == "n" and second["codes"] == {"abc": [0]} and second["again"] == []
+    assert extend([first, second], new, "abc") == [first, second | {"seconds": 1.0}]
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_stored_score_that_differs_is_refused(score):
+    new = runs("m", **{"0": 50.0, "1": 51.0})
+    new[score] = {"0": 50.1, "1": 51.0}
+    with pytest.raises(InputError, match="m, 'a: b', seed 0: .* run all its regimes and seeds again and add --replace"):
+        extend([runs("m", **{"0": 50.0})], [new], "abc")
+
+
+def test_a_method_with_new_code_replaces_all_its_stored_scores():
+    old = [runs("m", **{"0": 50.0, "1": 51.0}), runs("n", **{"0": 1.0})]
+    new = [runs("m", **{"0": 60.0, "1": 61.0, "2": 62.0})]
+    assert drop(old, new, ["m"]) == old[1:] and drop(old, new, [""]) == old
+    kept, replaced = extend(drop(old, new, ["m"]), new, "abc")
+    assert kept["method"] == "n" and replaced["kept"] == new[0]["kept"] and replaced["codes"] == {"abc": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(("new", "seed"), [([], 0), ([runs("m", **{"0": 60.0})], 1)])
+def test_a_method_is_not_replaced_in_a_part_of_its_regimes_and_seeds(new, seed):
+    with pytest.raises(InputError, match=f"--replace m.: no new run in 'a: b' of seed {seed}"):
+        drop([runs("m", **{"0": 50.0, "1": 51.0})], new, ["m"])
+
+
+def test_a_regime_with_its_first_runs_is_added_to_the_header():
+    """Regime b has runs, c has none; the stored a is not changed."""
+    header = {"kind": "k", "regimes": {"a": "1"}, "datasets": {"a": "x"}}
+    added = add_regimes(header, {"a": "9", "b": "2", "c": "3"}, {"a": "z", "b": "y"})
+    assert added == {"kind": "k", "regimes": {"a": "1", "b": "2"}, "datasets": {"a": "x", "b": "y"}}
+    assert header["regimes"] == {"a": "1"}

@@ -1,4 +1,4 @@
-"""Worlds of league-real that are made from files of other projects: which rows are drawn, and what is a feature."""
+"""Worlds of the league that are made from files of other projects: which rows are drawn, and what is a feature."""
 
 import numpy as np
 import pytest
