@@ -23,24 +23,25 @@ LIMITS = {
     "methods": 3_400,
     "server": 1_350,
     "client": 1_900,
-    "datasets": 5_400,
+    "datasets": 5_500,
+    "cleanlab": 950,
     "noise": 450,
     "privacy": 380,
     "models": 900,
-    "artifacts": 2_650,
+    "artifacts": 2_700,
     "components": 1_050,
     "kernels": 1_900,
     "_kernels": 4_200,
-    "modules": 1_100,
+    "modules": 150,
     # the other parts
     "audits": 5_400,
     "sites": 4_800,
     "recipes": 1_850,
     # around the library
-    "tests": 33_900,
+    "tests": 34_000,
     "benchmarks": 9_850,
 }
-OTHERS = {"words of pages": 82_000, "tracked files": 1_200, "imports between packages": 175}
+OTHERS = {"words of pages": 82_000, "tracked files": 1_200, "imports between packages": 156}
 
 
 def count_code_lines(source):

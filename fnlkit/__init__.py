@@ -24,9 +24,9 @@ _HOME = {
     "load": "fnlkit.pipeline",
     "reproduce": "fnlkit.recipes.running",
     "save": "fnlkit.pipeline",
-    "Datalab": "fnlkit.datalab",
-    "find_label_issues": "fnlkit.filter",
-    "get_label_quality_scores": "fnlkit.rank",
+    "Datalab": "fnlkit.cleanlab.datalab",
+    "find_label_issues": "fnlkit.cleanlab.filter",
+    "get_label_quality_scores": "fnlkit.cleanlab.rank",
     "count_matrix": "fnlkit.kernels",
     "class_thresholds": "fnlkit.kernels",
     "lid": "fnlkit.kernels",
@@ -43,9 +43,10 @@ __all__ = sorted(_HOME)
 # The same names for type checkers, which do not run `__getattr__`. This line is cheaper than an import of typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fnlkit.datalab import Datalab as Datalab
+    from fnlkit.cleanlab.datalab import Datalab as Datalab
+    from fnlkit.cleanlab.filter import find_label_issues as find_label_issues
+    from fnlkit.cleanlab.rank import get_label_quality_scores as get_label_quality_scores
     from fnlkit.errors import InputError as InputError
-    from fnlkit.filter import find_label_issues as find_label_issues
     from fnlkit.kernels import apply_inverse as apply_inverse
     from fnlkit.kernels import class_thresholds as class_thresholds
     from fnlkit.kernels import count_matrix as count_matrix
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from fnlkit.pipeline import save as save
     from fnlkit.pipeline import suspects as suspects
     from fnlkit.pipeline import train as train
-    from fnlkit.rank import get_label_quality_scores as get_label_quality_scores
     from fnlkit.recipes.running import reproduce as reproduce
 
 

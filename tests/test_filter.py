@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from fnlkit import count_matrix
+from fnlkit.cleanlab.filter import _FILTERS, PRUNING
+from fnlkit.cleanlab.rank import METHODS
 from fnlkit.errors import InputError
-from fnlkit.filter import _FILTERS, PRUNING, find_label_issues
-from fnlkit.rank import METHODS, get_label_quality_scores
+from fnlkit.filter import find_label_issues
+from fnlkit.rank import get_label_quality_scores
 
 RECORD = np.load(Path(__file__).parent / "golden/cleanlab_filter.npz", allow_pickle=False)
 CASES = "ABCDE"  # C lacks two labels, E has a label with one sample

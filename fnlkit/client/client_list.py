@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.client.client import Client, Part
+from fnlkit.kernels.threads import core_count
 
 FEW = 2**26  # arrays up to this size in bytes are kept in memory
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import dicom
 from fnlkit.errors import MOST_NAMES, InputError, SampleError, list_names
+from fnlkit.kernels.threads import core_count
 
 if TYPE_CHECKING:
     from PIL.Image import Image

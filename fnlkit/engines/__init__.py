@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.components.options import about, option
 from fnlkit.components.parameters import Natural, NotNegative
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
+from fnlkit.kernels.threads import core_count
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, Plan, train_client
 from fnlkit.components.declarations import declaration
@@ -28,6 +27,7 @@ from fnlkit.engines.stacked import Stacked
 from fnlkit.engines.visit import Visit, begin_visits
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.kernels.fused import FusedAugment, fused_fit, fused_forward, fused_parameters
+from fnlkit.kernels.threads import core_count
 from fnlkit.models.parts import fused_form
 
 if TYPE_CHECKING:

@@ -5,7 +5,10 @@ import os
 import numpy as np
 
 from fnlkit._kernels import threads as shared
+from fnlkit._kernels.threads import core_count
 from fnlkit.errors import InputError
+
+__all__ = ["core_count", "get_threads", "set_threads"]
 
 
 def set_threads(threads: int | None) -> None:
@@ -43,4 +46,4 @@ def get_threads() -> int:
         if not value.isdecimal() or int(value) < 1:
             raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {value!r}")
         return int(value)
-    return shared.core_count()
+    return core_count()

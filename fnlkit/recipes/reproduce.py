@@ -13,7 +13,6 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from fnlkit import datasets
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components.spec import own_names, parse
@@ -22,6 +21,7 @@ from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
 from fnlkit.experiment.plan import BoundMethod
+from fnlkit.kernels.threads import core_count
 from fnlkit.recipes.children import Children
 from fnlkit.recipes.gathering import difference
 from fnlkit.recipes.matching import hint, mentions

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError, WorkStopped, list_names
+from fnlkit.kernels.threads import core_count
 from fnlkit.recipes import gathering, published, search
 from fnlkit.recipes import recipe as recipes
 from fnlkit.recipes import reproduce as running

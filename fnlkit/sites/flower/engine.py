@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.client.failure import Failure
 from fnlkit.engines.engine import Engine
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
+from fnlkit.kernels.threads import core_count
 from fnlkit.server.clients import nbytes
 from fnlkit.sites.flower import disable_telemetry, secret, visits, wire
 from fnlkit.sites.flower.notebook import last_counted_rounds

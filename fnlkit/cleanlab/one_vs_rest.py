@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fnlkit.cleanlab.rank import Method, get_label_quality_scores
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
-from fnlkit.rank import Method, get_label_quality_scores
 
 # Weight of the next lower score in cleanlab's aggregation.
 _ALPHA = 0.8

@@ -1,0 +1,326 @@
+"""cleanlab's filter of wrong labels, with sites: `from fnlkit.filter import find_label_issues`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fnlkit.cleanlab.one_vs_rest import class_pairs, joint_scores, read_class_lists
+from fnlkit.cleanlab.rank import Method, get_label_quality_scores, group_by_site, owners, read_labels
+from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
+from fnlkit.kernels import checks, class_thresholds, count_matrix
+from fnlkit.kernels.counting import round_rows
+from fnlkit.kernels.labels import confident_classes, largest_margins, own_and_other, positions_by_group
+
+Filter = Literal[
+    "prune_by_noise_rate",
+    "prune_by_class",
+    "both",
+    "confident_learning",
+    "predicted_neq_given",
+    "low_normalized_margin",
+    "low_self_confidence",
+]
+_FILTERS = get_args(Filter)
+PRUNING = _FILTERS[:3]
+# Filters that return the lowest scores, and the score.
+_LOWEST: dict[str, Method] = {"low_normalized_margin": "normalized_margin", "low_self_confidence": "self_confidence"}
+
+
+def find_label_issues(
+    labels: ArrayLike,
+    pred_probs: ArrayLike,
+    *,
+    sites: ArrayLike | None = None,
+    return_indices_ranked_by: Method | None = None,
+    rank_by_kwargs: dict[str, Any] | None = None,
+    filter_by: Filter = "prune_by_noise_rate",
+    frac_noise: float = 1.0,
+    num_to_remove_per_class: ArrayLike | None = None,
+    min_examples_per_class: int = 1,
+    confident_joint: ArrayLike | None = None,
+    n_jobs: int | None = None,
+    verbose: bool = False,
+    multi_label: bool = False,
+) -> NDArray[np.bool_] | NDArray[np.int64]:
+    """Return the mask or the indices of labels that are likely wrong.
+
+    With `sites`, thresholds, counts and numbers of issues are computed for each site separately, without data of the other
+    sites.
+
+    Parameters
+    ----------
+    labels : array (n,) of int
+        Given labels, 0..C-1; with `multi_label`, a list of the classes of each sample.
+    pred_probs : array (n, C)
+        Out-of-sample class probabilities; rows sum to 1 within 0.01, unless `multi_label`.
+    sites : array (n,), optional
+        Site of each sample. Default: all samples are at one site, as in cleanlab.
+    return_indices_ranked_by : str, optional
+        Method of `fnlkit.rank.get_label_quality_scores`: return indices of the issues, lowest score first. Default: a mask.
+    rank_by_kwargs : dict, optional
+        ``{"adjust_pred_probs": True}``.
+    filter_by : str
+        ``prune_by_noise_rate``: for each pair of classes, as many samples with the largest margins as are counted in the
+        calibrated count matrix. ``prune_by_class``: for each label, as many samples with the smallest probabilities.
+        ``both``: issues of both. ``confident_learning``: the model is confident in another class.
+        ``predicted_neq_given``: the most probable class is another class. ``low_normalized_margin``,
+        ``low_self_confidence``: the lowest scores, as many as ``confident_learning`` finds.
+    frac_noise : float in 0..1
+        Share of the counted issues to return; for the first three filters.
+    num_to_remove_per_class : int or array (C,) of int, optional
+        For the first three filters, at each site. ``prune_by_class``: number of issues of each label; in other filters,
+        the counts of each other class are scaled to this sum, as in cleanlab. With `multi_label`, an array: number of
+        samples without the class.
+    min_examples_per_class : int
+        Labels with at most this number of samples (at a site) have no issues; for the first three filters.
+    confident_joint : array (C, C), optional
+        Counts with given labels in rows, for the first three filters without `sites`; (C, 2, 2) with `multi_label`.
+        Default: the calibrated `count_matrix`.
+    n_jobs : int, optional
+        Number of threads. Default: `fnlkit.kernels.get_threads()`.
+    verbose : bool
+        Print the number of issues.
+    multi_label : bool
+        Each sample can have several classes or none. A sample is an issue if one of its classes or missing classes is.
+
+    Returns
+    -------
+    ndarray (n,) bool, or (m,) int64 with `return_indices_ranked_by`
+
+    Raises
+    ------
+    InputError
+        As `get_label_quality_scores`, and for options that are unknown or do not apply.
+
+    Warns
+    -----
+    UserWarning
+        Once for all classes without labels or with too few labels for issues, and for options that `filter_by` ignores.
+
+    Notes
+    -----
+    Equal to ``cleanlab.filter.find_label_issues`` of cleanlab 2.9; with `sites`, to its calls on the samples of each site. Ties
+    are resolved by position, in cleanlab by an unstable sort.
+
+    Examples
+    --------
+    >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]]
+    >>> find_label_issues([0, 0, 0, 1, 1], probs)
+    array([False, False,  True, False, False])
+    >>> find_label_issues([0, 0, 0, 1, 1], probs, return_indices_ranked_by="self_confidence")
+    array([2])
+    """
+    _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
+    threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
+    options = _Options(filter_by, frac_noise, min_examples_per_class, num_to_remove_per_class, confident_joint, threads)
+    score = {"sites": sites, **(rank_by_kwargs or {})}
+    if multi_label:
+        warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
+        has, probs = read_class_lists(labels, pred_probs)
+        order, offsets = group_by_site(sites, len(has))
+        found = _issues_of_lists(has[order], probs[order], offsets, options)
+        sizes = np.add.reduceat(has[order], offsets[:-1], 0, np.int64)
+    else:
+        labels, probs = read_labels(labels, pred_probs)
+        order, offsets = group_by_site(sites, len(labels))
+        found = _issues(labels[order], probs[order], offsets, options)
+        sizes = class_sizes(labels[order], probs.shape[1], offsets)
+    if filter_by != "predicted_neq_given":  # does not depend on other labels
+        warn_of_small_classes(sizes, sites, 0 if multi_label or filter_by not in PRUNING else min_examples_per_class)
+    mask = np.zeros(len(probs), bool)
+    mask[order] = found
+    if verbose:
+        print(f"label issues: {mask.sum():,} of {len(mask):,} samples")
+    if return_indices_ranked_by is None:
+        return mask
+    if multi_label:
+        scores = joint_scores(has, probs, method=return_indices_ranked_by, **score)
+    else:
+        scores = get_label_quality_scores(labels, probs, method=return_indices_ranked_by, **score)
+    issues = np.flatnonzero(mask)
+    return issues[np.argsort(scores[issues], kind="stable")]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of a filter; see `find_label_issues`."""
+
+    filter_by: Filter
+    frac_noise: float
+    least: int
+    removed: Any
+    joint: Any
+    threads: int | None
+
+
+def _issues(labels, probs, offsets, options):
+    """Return the issues (n,) of samples that are sorted by site."""
+    classes, threads = probs.shape[1], options.threads
+    own, other, agrees = own_and_other(probs, labels, threads=threads)
+    if options.filter_by == "predicted_neq_given":
+        return ~agrees
+    if options.filter_by not in PRUNING:
+        limits = class_thresholds(probs, labels, client_offsets=offsets, threads=threads)
+        found = confident_classes(probs, limits, offsets, threads=threads)
+        issues = (found >= 0) & (found != labels) & ~agrees
+        if options.filter_by == "confident_learning":
+            return issues
+        scores = own if options.filter_by == "low_self_confidence" else (own - other + 1) / 2
+        return _lowest(scores, issues, offsets)
+    if options.joint is None:
+        counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=threads)
+    else:
+        counts = _counts_by_given(options.joint, classes)
+    sizes = class_sizes(labels, classes, offsets)
+    removed = None if options.removed is None else _numbers(options.removed, classes)
+    counts = _pruning_counts(counts, options.least, options.frac_noise)
+    if removed is not None:
+        counts = _scale_counts(counts, sizes, removed)
+    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
+    enough = sizes > options.least
+    issues = ~agrees
+    if options.filter_by != "prune_by_class":
+        numbers = np.where(enough[:, :, None], counts.swapaxes(1, 2), 0).reshape(-1, classes)
+        issues &= largest_margins(probs, group, sizes.ravel(), numbers, own, other, threads=threads)
+    if options.filter_by != "prune_by_noise_rate":
+        wrong = sizes - np.einsum("scc->sc", counts) if removed is None else np.broadcast_to(removed, sizes.shape)
+        order, bounds = positions_by_group(group, sizes.ravel())
+        lowest = np.zeros(len(labels), bool)
+        for rows, number in zip(np.split(order, bounds[1:-1]), np.where(enough, wrong, 0).ravel(), strict=True):
+            lowest[rows[_smallest(own[rows], number)]] = True
+        issues &= lowest
+    return issues
+
+
+def _issues_of_lists(has, probs, offsets, options):
+    """Return the samples (n,) for which a class (n, C) or its absence is an issue, for samples sorted by site."""
+    classes = has.shape[1]
+    joint, removed = options.joint, options.removed
+    if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
+        warnings.warn("`confident_joint` of shape (C, C) is ignored with `multi_label`; give (C, 2, 2)", stacklevel=3)
+        joint = None
+    if joint is not None and np.shape(joint) != (classes, 2, 2):
+        raise InputError(f"`confident_joint` must have shape ({classes}, 2, 2) with `multi_label`, found {np.shape(joint)}")
+    if removed is not None and np.shape(removed) != (classes,):
+        raise InputError(f"`num_to_remove_per_class` must have shape ({classes},), found {np.shape(removed)}")
+    low = options.filter_by in _LOWEST
+    any_class = np.zeros(len(has), bool)
+    for c, (labels, pairs) in enumerate(class_pairs(has, probs)):
+        of_class = replace(
+            options,
+            filter_by="confident_learning" if low else options.filter_by,
+            joint=None if joint is None else np.asarray(joint)[c],
+            removed=None if removed is None else [removed[c], 0],
+        )
+        any_class |= _issues(labels, pairs, offsets, of_class)
+    if not low:
+        return any_class
+    return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class, offsets)
+
+
+def class_sizes(labels: np.ndarray, classes: int, offsets: np.ndarray) -> NDArray[np.int64]:
+    """Return the number of labels (S, C) of each class at each site, for labels sorted by site."""
+    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
+    return np.bincount(group, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
+
+
+def warn_of_small_classes(
+    sizes: np.ndarray, sites: ArrayLike | None, least: int, class_names: Sequence[Any] | None = None
+) -> None:
+    """Warn once of all classes with at most `least` of `sizes` (S, C) labels."""
+    small = sizes <= least
+    if not small.any():
+        return
+    classes = np.arange(sizes.shape[1]) if class_names is None else np.array([*class_names, None], object)[:-1]
+    sites = [""] if sites is None else [f"{site}: " for site in np.unique(np.asarray(sites))]
+    parts = [site + list_names(classes[row]) for site, row in zip(sites, small, strict=True) if row.any()]
+    more = f"; and {len(parts) - MOST_NAMES:,} more sites" if len(parts) > MOST_NAMES else ""
+    few = f"no issues in classes with at most {least} labels (`min_examples_per_class`)" if least else "classes without labels"
+    warnings.warn(f"{few}: {'; '.join(parts[:MOST_NAMES])}{more}", stacklevel=3)
+
+
+def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs):
+    """Raise for options that are unknown or do not apply to the filter."""
+    if filter_by not in _FILTERS:
+        raise InputError(f"`filter_by` must be {', '.join(_FILTERS)}, found {filter_by!r}{nearest(str(filter_by), _FILTERS)}")
+    if not 0 <= frac_noise <= 1:
+        raise InputError(f"`frac_noise` must lie in 0..1, found {frac_noise!r}")
+    if joint is not None and sites is not None:
+        raise InputError("`confident_joint` cannot be combined with `sites`, which have a matrix each; omit one of them")
+    if filter_by not in PRUNING:
+        if removed is not None:
+            raise InputError(f"`num_to_remove_per_class` is not supported for `filter_by` {filter_by!r}; use {PRUNING[1]!r}")
+        for name, ignored in (("frac_noise", frac_noise != 1), ("confident_joint", joint is not None)):
+            if ignored:
+                warnings.warn(f"`{name}` is ignored for `filter_by` {filter_by!r}", stacklevel=3)
+    if unknown := set(rank_by_kwargs or {}) - {"adjust_pred_probs"}:
+        raise InputError(f"`rank_by_kwargs` has the key {sorted(unknown)[0]!r}; only 'adjust_pred_probs' is known")
+
+
+def _counts_by_given(joint, classes):
+    """Return counts[true, given] (1, C, C) of a confident joint, which has given labels in rows."""
+    joint = np.asarray(joint)
+    if joint.shape != (classes, classes) or joint.dtype.kind not in "iuf":
+        raise InputError(f"`confident_joint` must hold numbers of shape ({classes}, {classes}), found {joint.shape}")
+    return joint.T[None]
+
+
+def _pruning_counts(counts, least, frac_noise):
+    """Return integer counts (S, C, C) with at least `least` on the diagonal and `frac_noise` of the other entries."""
+    classes = np.arange(counts.shape[1])
+    diagonal = counts[:, classes, classes]
+    kept = np.maximum(diagonal, least)
+    others = np.maximum(np.count_nonzero(counts, axis=1) - 1.0, 1.0)
+    left = np.maximum(counts - ((kept - diagonal) / others)[:, None], 0)
+    left[:, classes, classes] = kept
+    fewer = left * frac_noise
+    fewer[:, classes, classes] = kept
+    fewer[:, classes, classes] = kept + (left - fewer).sum(1)
+    return fewer.astype(np.int64)
+
+
+def _numbers(removed, classes):
+    """Return numbers of issues (C,) from `num_to_remove_per_class`."""
+    removed = np.asarray(removed)
+    if removed.dtype.kind not in "iu" or removed.shape not in ((), (classes,)) or (removed < 0).any():
+        raise InputError(
+            f"`num_to_remove_per_class` must be a number or have shape ({classes},), with whole numbers of at least 0; "
+            f"found {removed.dtype} of shape {removed.shape}"
+        )
+    return np.broadcast_to(removed, (classes,))
+
+
+def _scale_counts(counts, sizes, removed):
+    """Return counts (S, C, C) whose entries off the diagonal sum to `removed` (C,) for each true class.
+
+    Shares are those of cleanlab, which divides the counts of label k by the sum of the counts of true class k.
+    """
+    classes = np.arange(len(removed))
+    shares = counts / np.maximum(counts.sum(2), 1)[:, None]
+    diagonal = shares[:, classes, classes]
+    scaled = shares * (removed / np.maximum(shares.sum(2) - diagonal, 1e-100))[:, :, None]
+    scaled[:, classes, classes] = sizes - removed
+    return round_rows(scaled)
+
+
+def _lowest(scores, issues, offsets):
+    """Return the samples (n,) with the lowest scores of each site, as many as the site has issues."""
+    found = np.zeros(len(scores), bool)
+    for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+        found[start + _smallest(scores[start:stop], issues[start:stop].sum())] = True
+    return found
+
+
+def _smallest(values, number):
+    """Return the positions of the `number` smallest values (n,); of equal values, the first ones."""
+    if not 0 < number < len(values):
+        return np.arange(len(values) if number > 0 else 0)
+    limit = np.partition(values, number - 1)[number - 1]
+    below = np.flatnonzero(values < limit)
+    return np.append(below, np.flatnonzero(values == limit)[: number - len(below)])
