@@ -196,7 +196,7 @@ def report(cell, sites, repetitions):
 
 
 def report_cells(report, title):
-    """Call report(cell, sites, repetitions) for each cell of the command line; shared with benchmarks.guarantee_limits."""
+    """Call report(cell, sites, repetitions) for each cell of the command line."""
     parser = argparse.ArgumentParser(description=title.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with jira/, labelme/ and yoruba/")
     parser.add_argument("--cache", type=Path, required=True, help="folder for the scores of finished audits")

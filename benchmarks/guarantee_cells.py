@@ -2,10 +2,11 @@
 
 import warnings
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
-from benchmarks import people
+from benchmarks import worlds
 from fnlkit import datasets, noise, pipeline
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.kernels.streams import stream
@@ -68,9 +69,9 @@ def labelme(folder, seed):
 
 def yoruba(folder, seed):
     """Return titles with labels of a weak labeler, on sites drawn at random."""
-    data, _, _ = people.yoruba(folder, seed)
-    site = stream(seed, "groups").permutation(len(data.y_train)) % SITES
-    return of_arrays("yoruba", data.x_train, data.y_train, np.asarray(data.y_train_true), site)
+    made = worlds.titles(SimpleNamespace(data=folder), "train_clean_noisy_labels")
+    site = stream(seed, "groups").permutation(len(made["y_train"])) % SITES
+    return of_arrays("yoruba", made["x_train"] / np.sqrt(worlds.WIDTH), made["y_train"], made["y_train_true"], site)
 
 
 def mriqc(folder, seed):

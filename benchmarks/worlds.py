@@ -16,23 +16,25 @@ folder `classification` of github.com/renatopp/arff-datasets at commit c59f172 a
 """
 
 import argparse
+import csv
 import io
 import re
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import people
 from benchmarks.features import components
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
 from fnlkit.datasets.features import with_features
+from fnlkit.datasets.votes import by_vote
 from fnlkit.kernels.streams import stream
 from fnlkit.models.spectrograms import log_mel
 
-TEST_IMAGES, FRAMES, SIZE = 4_000, 16, 128
+TEST_IMAGES, FRAMES, SIZE, WIDTH = 4_000, 16, 128, 1024
 # Images with labels of people: the training images from number 10,000 on, of which the first 8,000 are training samples.
 FIRST_IMAGE, TRAINED = 10_000, 8_000
 # Test files of a project of JIRA with, and as many without a bug.
@@ -53,9 +55,25 @@ def images(options):
             "y_train_true": data.y_train}  # fmt: skip
 
 
+def read_titles(path):
+    """Return [(title, label)] of a file of the Yoruba news."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [(row["news_title"], row["label"]) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+
+
+def grams(text):
+    """Return hashed counts (WIDTH,) of words and of two to five characters, scaled to length 1."""
+    out, text = np.zeros(WIDTH, np.float32), f" {' '.join(text.lower().split())} "
+    pieces = [(text[i : i + n], 1) for n in range(2, 6) for i in range(len(text) - n + 1)]
+    for piece, weight in [*pieces, *((f"word {word}", 2) for word in text.split())]:
+        code = zlib.crc32(piece.encode())
+        out[code % WIDTH] += weight * (1 - 2 * ((code >> 20) & 1))
+    return out / np.linalg.norm(out)
+
+
 def titles(options, name):
     """Return Yoruba titles as hashed n-grams; test and development titles are the test samples."""
-    rows = {part: people.titles(options.data / "yoruba" / f"{part}.tsv") for part in (name, "train_clean", "test", "dev")}
+    rows = {part: read_titles(options.data / "yoruba" / f"{part}.tsv") for part in (name, "train_clean", "test", "dev")}
     names, true = sorted({label for _, label in rows["train_clean"]}), dict(rows["train_clean"])
     test = rows["test"] + rows["dev"]
     vectors = {"train": _grams(rows[name]), "test": _grams(test)}
@@ -68,7 +86,7 @@ def titles(options, name):
 
 def _grams(rows):
     """Return hashed counts with a mean square of 1: vectors of length 1 are too small for the learning rates of images."""
-    return np.stack([people.grams(text) for text, _ in rows]) * np.sqrt(people.WIDTH)
+    return np.stack([grams(text) for text, _ in rows]) * np.sqrt(WIDTH)
 
 
 def _codes(labels, names):
@@ -103,7 +121,9 @@ def annotators(options):
 
 def scans(options):
     """Return the brain scans of `mriqc` with a row per rating; the published rating counts as true."""
-    data, _, _ = people.mriqc(options.data, 0)
+    data = datasets.load("mriqc")
+    data.y_train_true = data.y_train
+    data = by_vote(data)
     return {"x_train": np.asarray(data.x_train), "y_train": data.y_train, "y_train_true": data.y_train_true,
             "site_train": data.fields["site"], "x_test": np.asarray(data.x_test), "y_test": data.y_test}  # fmt: skip
 

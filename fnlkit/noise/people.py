@@ -1,4 +1,4 @@
-"""Label noise with the parameters of human annotators; benchmarks/fit_annotators.py fits them."""
+"""Label noise with the parameters of human annotators; measured by benchmarks/fit_annotators.py of commit 4d89694f."""
 
 from typing import Annotated, Any, Literal
 

@@ -47,7 +47,7 @@ def test_a_changed_number_is_found():
     assert pages.filled(page) == page != other and pages.filled(other) == page
 
 
-@pytest.mark.parametrize("name", ["nothing", "output head.txt: No such line"])
+@pytest.mark.parametrize("name", ["nothing", "output training.txt: No such line"])
 def test_unknown_parts_are_refused(name):
     with pytest.raises(InputError):
         pages.filled(f"<!-- computed: {name} -->\n<!-- end -->")

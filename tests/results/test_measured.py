@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import fnlkit
-from benchmarks.agreement import coverage, matrix
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
@@ -17,6 +16,41 @@ from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
 from fnlkit.results.measured import Independence, measure_run, summarize_counts
+
+
+def matrix(level, classes):
+    """Return T (C, C) with equal probabilities for all wrong labels."""
+    return (1 - level) * np.eye(classes) + level / (classes - 1) * (1 - np.eye(classes))
+
+
+def simulated(rng, repeats, level, accuracy, sites=5, samples=60, classes=10):
+    """Return the arguments of `corrected` and the model's accuracy on the same samples."""
+    counts, T, levels, low, high, right = np.zeros((sites, classes, classes)), [], [], [], [], 0
+    for k in range(sites):
+        true = rng.integers(0, classes, samples)
+        given, predicted = true.copy(), true.copy()
+        wrong, errs = rng.random(samples) < level * (k % 2), rng.random(samples) > accuracy
+        given[wrong] = (true[wrong] + rng.integers(1, classes, wrong.sum())) % classes
+        predicted[errs] = (true[errs] + rng.integers(1, classes, errs.sum())) % classes
+        copied = wrong & (rng.random(samples) < repeats)
+        predicted[copied] = given[copied]
+        np.add.at(counts[k], (given, predicted), 1)
+        right += (predicted == true).sum()
+        seen = rng.binomial(240, level * (k % 2)) / 240
+        half = 1.96 * np.sqrt(max(seen * (1 - seen), 1e-4) / 240)
+        for values, value in ((levels, seen), (low, max(0, seen - half)), (high, seen + half), (T, matrix(seen, classes))):
+            values.append(value)
+    return (counts, np.array(T), levels, low, high), right / (sites * samples)
+
+
+def coverage(repeats, level, accuracy, repetitions, seed=0):
+    """Return how often the interval contains the accuracy, its mean width, and the mean error."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(repetitions):
+        evidence, truth = simulated(rng, repeats, level, accuracy)
+        value, low, high = correct_scores(*evidence)["share"]
+        found.append((low <= truth <= high, high - low, value - truth))
+    return np.mean(found, 0)
 
 
 def test_figures_by_hand():
