@@ -23,7 +23,7 @@ from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
 
 # Summaries by group, defined here so that `fnlkit --help` imports no command.
 GROUPS = {
-    "Pipeline": {
+    "The pipe": {
         "partition": "Split a data set over clients.",
         "inject-noise": "Corrupt labels with a noise model.",
         "estimate-noise": "Estimate wrong labels, noise levels and transitions.",
@@ -56,6 +56,11 @@ GROUPS = {
         "info": "Print the content of a file.",
         "doctor": "Check the installation and all engines.",
     },
+}
+STARTS = {
+    "photographs": "fnlkit partition --dataset cifar10 -o fed.npz",
+    "your table": "fnlkit partition --dataset cases.csv --scheme sites -o fed.npz",
+    "a paper's row": "fnlkit reproduce fedcorr/table3 --dry-run",
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
@@ -103,11 +108,18 @@ class Verbs(click.Group):
         except BrokenPipeError as error:
             raise ReaderGone from error
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands before the options, which few readers of this page need."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+        with formatter.section("Three starts"):
+            formatter.write_dl([(f"{title}:".ljust(width), line) for title, line in STARTS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):

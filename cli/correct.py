@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option
+from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option, suggest
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
@@ -44,3 +44,4 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)
+    suggest("train", output, "-o", "run.pt", output=output)

@@ -24,6 +24,7 @@ from fnlkit.cli.plumbing import (
     output_option,
     seed_option,
     setting_options,
+    suggest,
     trust_option,
     verbose,
 )
@@ -46,7 +47,7 @@ from fnlkit.estimators.compare import compare
 @device_option
 @engine_option
 @click.option(
-    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Number of clients to show, the noisiest first."
+    "--top", type=click.IntRange(min=0), default=5, show_default=True, help="Number of clients to show, the noisiest first."
 )
 @json_option
 @seed_option
@@ -85,8 +86,6 @@ def command(
 
     def say(text: str) -> None:
         notes.append(name_flags(text))
-        if not as_json:
-            terminal.print(text, style="dim", soft_wrap=True)
 
     with bar("warm-up") as progress:
         out = pipeline.estimate_noise(
@@ -104,9 +103,13 @@ def command(
         click.echo(json.dumps({**out.meta["estimate"], **tables.estimate_facts(out), **facts, "notes": notes}))
     else:
         for part in (*tables.of_estimates(out, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
-            terminal.print(part)
+            terminal.print(part, soft_wrap=isinstance(part, str))
+        for text in notes:
+            terminal.print(text, style="dim", soft_wrap=True)
     if output != "-" or not as_json:
         emit(out, output, shown=True)
+    if not as_json:
+        suggest("train", output, "-o", "run.pt", output=output)
 
 
 def _against_truth(facts):

@@ -23,8 +23,10 @@ from fnlkit.cli.plumbing import (
     ledger_option,
     out_console,
     printable,
+    suggest,
     takes_file,
     trust_option,
+    verbose,
 )
 from fnlkit.cli.source import need_input
 from fnlkit.components.options import pick
@@ -85,9 +87,10 @@ class View:
 def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options: Any) -> None:
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
-    RUN can be a folder; without RUN stdin is read. Several runs are combined in a table: runs that differ by the seed only
-    form a group with mean and spread, and other differences are columns (`group` in --json). --by selects the columns and adds
-    the difference of each group from the baseline in the same setting. A run that is given twice counts once.
+    RUN can be a folder; without RUN stdin is read. -v prints all numbers of a run, by class and site. Several runs are
+    combined in a table: runs that differ by the seed only form a group with mean and spread, and other differences are columns
+    (`group` in --json). --by selects the columns and adds the difference of each group from the baseline in the same setting. A
+    run that is given twice counts once.
 
     \b
     Example:
@@ -126,6 +129,8 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
         run = found.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
         _show_one(rows[0], found.arrays, run, names, view.confusion)
+    if not any(path == "-" for path in runs):
+        suggest("report", *runs[:3], "-o", "report.html")
 
 
 def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
@@ -163,15 +168,15 @@ def _display(value):
 
 
 def _show_one(row, values, run, classes, confusion):
-    say = out_console()
+    say, everything = out_console(), verbose() > 0
     table = Table("", "", heads=False)
-    for key, value in row.items():
-        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site", "personal") and value is not None:
-            table.add_row(key.replace("_", " "), _display(value))
+    for key in row if everything else _order(row):
+        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site", "personal") and row[key] is not None:
+            table.add_row(key.replace("_", " "), _display(row[key]))
     say.print(table)
     if run.budget():
         say.print(f"{row['rounds']:,} rounds made {run.budget()}", soft_wrap=True)
-    _show_measured(say, row["measured"], classes)
+    _show_measured(say, row["measured"], classes, everything)
     if "cross_site" in row:
         _show_cross_site(say, row["cross_site"])
     if "personal" in row:
@@ -206,6 +211,25 @@ def _show_confusion(say, row, values, run, classes):
         say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
 
 
+# Rows of a single run without -v: scores first.
+_FIRST = ("late", "last", "best", "chosen")
+_SHORT = ("chosen_round", "method", "dataset", "choice", "finished", "client_rounds", "label_accuracy_given",
+          "label_accuracy_corrected", "labels_changed", "estimate_client_auc", "target_client_rounds", "target_bytes_up",
+          "target_seconds")  # fmt: skip
+
+
+def _order(row):
+    """Return the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
+    name = score_name(row)
+    keys = [f"{name}_{at}" for at in _FIRST] + list(_SHORT)
+    if row["finished"]:
+        keys.remove("finished")
+    if "label_accuracy_given" in row:
+        keys.remove("labels_changed")
+    private = [key for key in row if key.startswith(("label_", "update_")) and key not in _SHORT]
+    return [key for key in keys if key in row] + private
+
+
 _SAMPLES = {
     "test": "test samples",
     "held_out": "held-out samples",
@@ -217,7 +241,7 @@ _SAMPLES = {
 _CALLED = {"agreement": "agreement with given labels"}
 
 
-def _show_measured(say, found, classes):
+def _show_measured(say, found, classes, everything):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
     table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
@@ -237,6 +261,9 @@ def _show_measured(say, found, classes):
             say.print("The interval on verified samples is exact (Clopper-Pearson).", soft_wrap=True)
     if any("groups" in part for part in found.values()):
         say.print("In intervals, all samples of a group count as one observation.", soft_wrap=True)
+    if not everything:
+        _show_lowest(say, found, classes)
+        return
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
     sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}
@@ -244,6 +271,21 @@ def _show_measured(say, found, classes):
     shares = {name: [v["share"] if isinstance(v, dict) else v for v in part["per_class"]] for name, part in found.items()}
     shown = {name: [" " if v is None else _share(v) for v in values] for name, values in shares.items()}
     _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
+
+
+def _show_lowest(say, found, classes):
+    """Print the class and the site with the lowest share, on the first kind of samples that has both or one of them."""
+    texts = []
+    for part in found.values():
+        shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
+        known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
+        if len(known) > 1 and not any(text.startswith("lowest class") for text in texts):
+            texts.append(f"lowest class {printable(min(known)[1])}, {_share(min(known)[0])}")
+        sites = [(site["share"], site["site"]) for site in part["sites"]]
+        if len(sites) > 1 and not any(text.startswith("lowest site") for text in texts):
+            texts.append(f"lowest site {printable(min(sites)[1])}, {_share(min(sites)[0])}")
+    if texts:
+        say.print("; ".join(texts) + " (-v: all)", soft_wrap=True)
 
 
 def _show_cross_site(say, found):

@@ -7,7 +7,7 @@ import click
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
-from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, verbose
+from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, suggest, verbose
 from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.noise import MODELS
 
@@ -50,3 +50,7 @@ def command(file: str | None, dataset: str | None, noise: str | None, seed: int,
     for part in (tables.of_noise if verbose() else tables.noise_lines)(noisy):
         say.print(part)
     emit(noisy, output)
+    if len(noisy):
+        suggest("train", output, "--method", "fedcorr", "-o", "run.pt", output=output)
+    else:
+        suggest("partition", output, "-o", "fed.npz", output=output)

@@ -19,6 +19,7 @@ from fnlkit.cli.plumbing import (
     printable,
     sample_column_option,
     seed_option,
+    suggest,
 )
 from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.datasets.partition_report import report_lines
@@ -122,3 +123,7 @@ def command(
     for line in report_lines(facts, notes):
         console().print(printable(line), style="dim", soft_wrap=True)
     emit(federation, output)
+    if federation.true is None:
+        suggest("audit", output, "--html", "audit.html", "-o", "judged.npz", output=output)
+    else:
+        suggest("inject-noise", output, "-o", "noisy.npz", output=output)

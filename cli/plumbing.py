@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -181,6 +182,20 @@ def emit(artifact: Any, target: str, *, shown: bool = False) -> None:
         files.write(artifact, target)
     else:
         artifact.write(target)
+
+
+def suggest(*words: str, output: str = "") -> None:
+    """Print the next command on stderr, with the user's file names; nothing if the command wrote to a pipe.
+
+    Parameters
+    ----------
+    *words : str
+        Words after ``fnlkit``.
+    output : str
+        The file that the command wrote; ``-`` is a pipe.
+    """
+    if output != "-":
+        console().print(printable(f"next: fnlkit {shlex.join(words)}"), style="dim", soft_wrap=True)
 
 
 def verbose() -> int:

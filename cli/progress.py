@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # Seconds without a line: at the start, and afterwards. A command begins after its first 0.3 s.
-_FIRST, _EVERY = 1.5, 30
+_FIRST, _EVERY = 0.6, 30
 _NARROW = 80  # width of a terminal in columns
 
 
@@ -27,7 +27,7 @@ def log(state: Callable[[], str]) -> Iterator[Callable[[str], None]]:
     Parameters
     ----------
     state : callable
-        Returns the current progress as text.  It is called after 1.5 seconds without a line, then after every 30 seconds.
+        Returns the current progress as text.  It is called after 0.6 seconds without a line, then after every 30 seconds.
     """
     talk, ended = console(), threading.Event()
     due = [time.monotonic() + _FIRST]

@@ -38,7 +38,7 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     shown = report.page(report.facts(found, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)
     if output != "-":
-        console().print(f"wrote {output}", style="dim", soft_wrap=True)
+        console().print(f"wrote {output}; open it in a browser", style="dim", soft_wrap=True)
 
 
 class _Samples:

@@ -216,7 +216,9 @@ def _must_exist(dataset, model, embeddings):
         checking.must_be_stored(dataset, "--dataset")
     if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.registry():
         known = datasets.registry()
-        raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
+        raise InputError(
+            f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; `fnlkit data list` lists all"
+        )
     if embeddings and not os.path.exists(embeddings):
         raise InputError(f"--embeddings {embeddings}: no such file; create it with `fnlkit embed`")
 

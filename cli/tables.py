@@ -90,12 +90,13 @@ def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) 
     if not has_judgment(federation):
         return []
 
-    out = [_client_estimates(federation, top), _RANGE] if top else []
+    out = [estimate_line(federation)]
+    out += [_client_estimates(federation, top), _RANGE] if top else []
     names = class_names(federation.meta, federation.classes)
     if matrix and federation.classes <= _CLASSES:
         T = federation.extra["estimate_transition"]
         out.append(Cross(T, "estimated transition, true class in rows, given in columns", names, _share))
-    return [*out, estimate_line(federation), *_form(federation)]
+    return [*out, *_form(federation)]
 
 
 def _form(federation):

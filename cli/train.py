@@ -24,11 +24,14 @@ from fnlkit.cli.plumbing import (
     keeps,
     output_option,
     setting_options,
+    suggest,
 )
 from fnlkit.cli.progress import log as progress_log
 from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
+from fnlkit.components.registry import must_name_components
 from fnlkit.errors import InputError
+from fnlkit.experiment.criteria import criterion
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
 
@@ -63,6 +66,10 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if file != "-" and not os.path.exists(file):
+        raise InputError(f"{file}: no such file")
+    must_name_components(given)
+    criterion(given.get("select", "last"))
     with ExitStack() as loading:
         loading.enter_context(progress_log(lambda: "loading the federation and the data set"))
 
@@ -129,3 +136,4 @@ def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Cons
         if experiment.selection.round is not None:
             text += f"; kept round {experiment.selection.round + 1}"
         say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
+        suggest("evaluate", output)

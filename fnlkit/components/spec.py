@@ -315,11 +315,9 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
         module, _, function = table[name].partition(":")
         return getattr(importlib.import_module(module), function)
     message = issubclass(spec.origin, MessageText)
-    if ":" not in name and not message and (component := installed.find_installed(name, what)):
-        return component
     if ":" not in name and not message:
-        known = list_names(sorted(table)) + (f" (`fnlkit methods {what}` lists all)" if len(table) > MOST_NAMES else "")
-        raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or your FILE.py:NAME")
+        component = installed.find_installed(name, what)
+        return component or _refuse_unknown(name, table, what)
     if message:
         hint = nearest(name, table)
         raise InputError(f"a message or project names the {what} {name!r}, which is not in the installed fnlkit{hint}")
@@ -329,6 +327,21 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
             "add `trust=True`"
         )
     return own.load_function(name, what)
+
+
+def must_exist(spec: str | Spec, table: Mapping[str, str], what: str) -> None:
+    """Raise InputError as `find` for an unknown name, without importing a component of fnlkit; parameters as there."""
+    name = parse(spec).name if isinstance(spec, str) else spec.name
+    if name not in table and ":" not in name and not installed.find_installed(name, what):
+        _refuse_unknown(name, table, what)
+
+
+def _refuse_unknown(name, table, what) -> NoReturn:
+    """Raise with the nearest name, or with the first names of the table, and the command that lists all."""
+    near = nearest(name, table)
+    listed = f"`fnlkit methods {what}` lists all" if len(table) > MOST_NAMES else ""
+    known = f"{near} {listed}".rstrip() if near else f"; known: {list_names(sorted(table))}" + (f"; {listed}" if listed else "")
+    raise InputError(f"unknown {what} {name!r}{known}, or write your FILE.py:NAME")
 
 
 def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collection[str] = ()) -> functools.partial[Any]:
@@ -365,10 +378,11 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
     values = {}
     for key, value in spec.parameters.items():
         if key not in known:
-            names = ", ".join(known) or "none"
+            near = nearest(key, known)
+            names = (list_names(known) if near else ", ".join(known)) or "none"
             if key in inspect.signature(function).parameters and key not in given:
                 raise InputError(f"{what} {spec.name!r}: parameter {key!r} cannot be set; write it after a `*` in the function")
-            raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
+            raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{near}; it takes: {names}")
         default = "" if known[key].annotation is Text or key in words else known[key].default
         if known[key].annotation is SpecText and isinstance(value, Spec):
             value = str(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -131,7 +131,7 @@ def with_groups(dataset: Dataset, name: str) -> Dataset:
         If there is no such field.
     """
     if name not in dataset.fields:
-        known = ", ".join(dataset.fields) or "none"
+        known = list_names(dataset.fields) or "none"
         raise InputError(f"`group`: the data set has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}")
     groups = number_groups(dataset.fields[name], None if name == "site" else dataset.fields.get("site"))
     return replace(dataset, groups=groups, notes=[*dataset.notes, *note_groups(groups)])

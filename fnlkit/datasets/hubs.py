@@ -220,10 +220,10 @@ def _fetch_hf(name, *, config, label, site, group, folder):
     label = _label_of(name, features, label)
     for part, rows in parts.items():
         if rows.features.keys() != features.keys():
-            raise InputError(f"hf(name={name}): the columns of {part} are {', '.join(rows.features)}; expected those of train")
+            raise InputError(f"hf(name={name}): the columns of {part} are {list_names(rows.features)}; expected those of train")
     images = [column for column, kind in features.items() if type(kind).__name__ == "Image"]
     if len(images) > 1:
-        raise InputError(f"hf(name={name}): has {len(images)} columns of images: {', '.join(images)}; expected one")
+        raise InputError(f"hf(name={name}): has {len(images)} columns of images: {list_names(images)}; expected one")
     if images:
         return _image_arrays(name, parts, images[0], label, site, group, features)
     return _table_arrays(name, parts, label, features)
@@ -233,14 +233,14 @@ def _label_of(name, features, label):
     """Return the column with the labels."""
     if label:
         if label not in features:
-            raise InputError(f"hf(name={name}): no column {label!r}{nearest(label, features)}; columns: {', '.join(features)}")
+            raise InputError(f"hf(name={name}): no column {label!r}{nearest(label, features)}; columns: {list_names(features)}")
         return label
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
     usual = [column for column in features if column.lower() in ROLES["label"]]
     for found in (classes, usual):
         if len(found) == 1:
             return found[0]
-    raise InputError(f"hf(name={name}): which column has the labels? write label=... with one of {', '.join(features)}")
+    raise InputError(f"hf(name={name}): which column has the labels? write label=... with one of {list_names(features)}")
 
 
 def _names_of(rows, column):

@@ -12,7 +12,7 @@ from fnlkit.artifacts.federation import PLAIN, Federation
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.errors import list_names
 
-MOST_LINES = 15
+MOST_LINES = 14
 
 
 def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def _missing(data, sites):
 
 
 def report_lines(report: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
-    """Return the report as at most `MOST_LINES` lines; the last one counts samples and clients.
+    """Return the report as at most `MOST_LINES` lines; the first one counts samples and clients.
 
     Parameters
     ----------
     report : dict
         As returned by `report_partition`.
     notes : sequence of str
-        Notes on the data, which come first.  If they do not fit, a line counts the others.
+        Notes on the data, which follow.  If they do not fit, a line counts the others.
     """
     samples, clients = report["samples"], report["clients"]
     lines = []
@@ -108,15 +108,15 @@ def report_lines(report: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
     words = {"held_out": "more held out for measuring", "verified": "verified", "left_out": "left out"}
     more = [f"{samples[use]:,} {text}" for use, text in words.items() if samples[use]]
     sizes = f"{clients['smallest']:,} to {clients['largest']:,} each"
-    lines.append(
+    first = (
         f"{report['dataset']}: {samples['training']:,} samples over {clients['count']:,} clients, "
         f"{', '.join([sizes, *more])}"
         f"{'' if report['true_labels'] else '; labels are observed, true labels are unknown'}"
     )
-    room = MOST_LINES - len(lines)
+    room = MOST_LINES - len(lines) - 1
     if len(notes) > room:
         notes = [*notes[: room - 1], f"{len(notes) - room + 1:,} more notes are in the report as JSON"]
-    return [*notes, *lines]
+    return [first, *notes, *lines]
 
 
 def _list_counts(counts):

@@ -13,7 +13,7 @@ from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.declarations import Sent, declaration
 from fnlkit.components.spec import Spec, parse
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
 from fnlkit.server.aggregation import too_few
@@ -149,7 +149,7 @@ class Plan:
         rule = criterion(settings.select)
         loss = registry.loss(settings.loss)
         if parse(settings.loss) != Spec("ce") and method.has_own_loss:
-            free = ", ".join(name for name in registry.METHODS if not registry.brings_loss(name))
+            free = list_names(name for name in registry.METHODS if not registry.brings_loss(name))
             raise InputError(
                 f"`loss` {parse(settings.loss)}: {parse(method.spec)} has its own loss; remove `loss`, or use one of {free}"
             )

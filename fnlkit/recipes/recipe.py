@@ -69,7 +69,7 @@ def load_recipe(name: str) -> dict[str, Any]:
     elif name in names():
         text = (resources.files("fnlkit.data") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     else:
-        raise InputError(f"no recipe {name!r}{nearest(name, names())}; known: {list_names(names())}, or a .toml file")
+        raise InputError(f"no recipe {name!r}{nearest(name, names())}; `fnlkit reproduce` lists all; or name a .toml file")
     shown = paths.display_path(name)
     if _LONG_KEY.search(text):
         raise InputError(f"{shown}: not a recipe: a key of more than 16 parts")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.spec import parse
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.tables import Table, Value
 
@@ -112,7 +112,7 @@ def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: 
         return found[0]
     if found:
         raise InputError(f"`baseline` {wanted} could mean {' or '.join(found)}; write one of them in full")
-    raise InputError(f"`baseline` {wanted}: no run has it{nearest(wanted, names)}; write one of {', '.join(names)}")
+    raise InputError(f"`baseline` {wanted}: no run has it{nearest(wanted, names)}; write one of {list_names(names)}")
 
 
 def _spec(text):
@@ -194,7 +194,7 @@ def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") ->
     if ends:
         raise InputError(f"{option} {word} could mean {' or '.join(ends)}; write one of them in full")
     short = [name.rpartition(" --")[2] for name in known]
-    raise InputError(f"{option} {word}: no run has it{nearest(word, short)}; write one of {', '.join(dict.fromkeys(short))}")
+    raise InputError(f"{option} {word}: no run has it{nearest(word, short)}; write one of {list_names(dict.fromkeys(short))}")
 
 
 def _group(members, names):
