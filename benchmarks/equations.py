@@ -90,29 +90,6 @@ def changed(mutation, text):
     return after
 
 
-def table():
-    """Yield the lines of the table of docs/equations.md: equation, code, test and number of changes."""
-    for paper in dict.fromkeys(mutation.paper for mutation in mutations()):
-        yield f"### {paper}"
-        yield ""
-        yield "| equation | computes | code | changes | test |"
-        yield "|---|---|---|---:|---|"
-        groups = {}
-        for each in (mutation for mutation in mutations() if mutation.paper == paper):
-            groups.setdefault(each.equation, []).append(each)
-        for equation, group in groups.items():
-            cells = [
-                "; ".join(dict.fromkeys(each.computes for each in group)),
-                ", ".join(f"`{file}`" for file in dict.fromkeys(each.file for each in group)),
-                str(len(group)),
-                ", ".join(
-                    f"`{test}`" for test in dict.fromkeys(each.test.partition("::")[2].partition("[")[0] for each in group)
-                ),
-            ]
-            yield f"| {equation} | {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-        yield ""
-
-
 def copy_repository(folder):
     """Copy the tracked and new files of the repository, and its compiled kernels, to `folder`."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import equations, league
+from benchmarks import league
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -45,13 +45,11 @@ def parts():
     """Return {name: lines} of all computed parts."""
     return league.tables() | {
         "bytes": list(bytes_table()),
-        "equations": list(equations.table()),
         "times": list(time_table()),
         "readme league": list(readme_league()),
         "readme speed": list(readme_speed()),
         "table10": list(table10()),
         "estimators": list(estimator_table()),
-        "regimes-features": list(features_table()),
         "regimes-images": list(images_table("regimes-images.txt")),
         "gate": list(gate_table()),
     }
@@ -236,19 +234,6 @@ def table10():
     for (name, published), cells in sorted(rows.items()):
         methods = ("fedcorr", "fedcorr(code=[mixup])")
         yield f"| {name} | {published} | {' | '.join(cells.get(method, ' |  | ') for method in methods)} |"
-
-
-def features_table():
-    """Yield methods in the noise of their own papers, on features; no late scores of methods with unequal cohorts."""
-    text = (RESULTS / "regimes-features.txt").read_text(encoding="utf-8")
-    yield "| regime | method | best | ahead | late | ahead |"
-    yield "|---|---|---|---|---|---|"
-    number = r"([+-]?[\d.]+ ± [\d.]+)(?: \*)?"
-    for row in re.findall(rf"(?m)^ (\S.*?)\s{{2,}}(\S+)\s+5\s+{number}\s+{number}\s+{number}\s+{number}", text):
-        regime, method, best, ahead, late, late_ahead = row
-        late, late_ahead = ("", "") if method in ("fedcorr", "na-fedavg") else (late, late_ahead)
-        ahead, late_ahead = ("", "") if method == "fedavg" else (ahead, late_ahead)
-        yield f"| {regime} | `{method}` | {best} | {ahead} | {late} | {late_ahead} |"
 
 
 def images(file="regimes-images.txt"):

@@ -29,10 +29,10 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import log as progress_log
 from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
-from fnlkit.components.registry import must_name_components
 from fnlkit.errors import InputError
 from fnlkit.experiment.criteria import criterion
 from fnlkit.experiment.options import TrainOptions
+from fnlkit.experiment.plan import must_name_components
 from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:

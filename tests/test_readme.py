@@ -71,8 +71,8 @@ def test_the_readme_counts_the_methods():
     assert f"fnlkit has {len(registry.METHODS)} methods: {len(published)} published, two new" in README
 
 
-def test_the_page_of_costs_names_every_method():
-    text = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
+def test_the_page_of_methods_names_every_method():
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
     assert [name for name in registry.METHODS if f"`{name}`" not in text] == []
 
 

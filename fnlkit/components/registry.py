@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from fnlkit.components.declarations import Sent, declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import Spec, bind, find, format_value, must_exist, parse
+from fnlkit.components.spec import Spec, bind, find, format_value, parse
 from fnlkit.errors import InputError, nearest
 
 METHODS = {
@@ -121,22 +121,6 @@ _PART_PARAMETERS = {
     "usual_selector": (SELECTORS, "selector", ("fraction",), "power-of-choice(d=30)"),
 }
 _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
-
-
-def must_name_components(settings: Mapping[str, Any]) -> None:
-    """Raise InputError if a setting names an unknown component; nothing is imported or read for it.
-
-    Parameters
-    ----------
-    settings : dict
-        Any of the fields of fnlkit.experiment.Settings.
-    """
-    from fnlkit.models import NETWORKS
-
-    tables = {"method": METHODS, "loss": LOSSES, "optimizer": OPTIMIZERS, "aggregator": AGGREGATORS, "selector": SELECTORS}
-    for name, table in (tables | {"model": NETWORKS | {"auto": ""}}).items():
-        if settings.get(name):
-            must_exist(settings[name], table, name)
 
 
 def method(spec: str | Spec) -> partial[Any]:

@@ -12,10 +12,11 @@ from fnlkit.client.network import Network
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.declarations import Sent, declaration
-from fnlkit.components.spec import Spec, parse
+from fnlkit.components.spec import Spec, must_exist, parse
 from fnlkit.errors import InputError, list_names
 from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
+from fnlkit.models import NETWORKS
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.protection import Protection, Secret
 
@@ -339,3 +340,24 @@ class Plan:
                 "cover; write `standardize='none'`"
             )
         privacy.must_account()
+
+
+def must_name_components(settings: Mapping[str, Any]) -> None:
+    """Raise InputError if a setting names an unknown component; nothing is imported or read for it.
+
+    Parameters
+    ----------
+    settings : dict
+        Any of the fields of fnlkit.experiment.Settings.
+    """
+    tables = {
+        "method": registry.METHODS,
+        "model": NETWORKS | {"auto": ""},
+        "loss": registry.LOSSES,
+        "optimizer": registry.OPTIMIZERS,
+        "aggregator": registry.AGGREGATORS,
+        "selector": registry.SELECTORS,
+    }
+    for name, table in tables.items():
+        if settings.get(name):
+            must_exist(settings[name], table, name)

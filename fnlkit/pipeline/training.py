@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.components import presets, registry
+from fnlkit.components import presets
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets.features import open_embeddings, with_features
 from fnlkit.datasets.loading import ledger_path, to_dataset
@@ -19,6 +19,7 @@ from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
+from fnlkit.experiment.plan import must_name_components
 from fnlkit.experiment.settings import Settings
 from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
@@ -92,7 +93,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
         parse_tracker(text)
     given = options if method is None else {"method": str(method), **options}
     settings = Settings(**(_preset(run.preset, given, run.say) | given))
-    registry.must_name_components(vars(settings))
+    must_name_components(vars(settings))
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
     data, vectors = _samples(federation, run)

@@ -131,7 +131,6 @@ def foreign(place):
 @pytest.mark.parametrize(
     "command",
     [
-        "evaluate {run}",
         "estimate-noise {fed} --estimator loss --run {run} -o {folder}/x.npz",
         "predict {run} {folder}/x.npy -o {folder}/x.csv",
         "export {run} -o {folder}/state_dict.pt",
@@ -145,6 +144,10 @@ def test_code_named_by_a_run_requires_trust(place, foreign, capfd, command):
     assert call(*arguments, "--trust") == 0 and (place / "imported").exists()
     sys.modules.pop("evilmod", None)
     (place / "imported").unlink()
+
+
+def test_evaluating_stored_predictions_imports_no_code_of_the_run(place, foreign):
+    assert call("evaluate", foreign) == 0 and not (place / "imported").exists()
 
 
 def test_a_run_with_a_user_network_is_resumed_by_naming_it(place, foreign, tmp_path, capfd):

@@ -16,15 +16,15 @@ from fnlkit.errors import InputError
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
 WRITERS = {
-    "deploy/handover.py",
-    "reproduce/gathering.py",
-    "reproduce/published.py",
-    "reproduce/recipe.py",
-    "reproduce/reproduce.py",
-    "reproduce/search.py",
-    "reproduce/settled.py",
-    "review/report.py",
-    "review/tasks/report.py",
+    "sites/handover.py",
+    "recipes/gathering.py",
+    "recipes/published.py",
+    "recipes/recipe.py",
+    "recipes/reproduce.py",
+    "recipes/search.py",
+    "recipes/settled.py",
+    "audits/report.py",
+    "audits/tasks/report.py",
 }
 # Whole commands in backticks that have no function in Python.
 SHELL = re.compile(r"`(fnlkit (embed|flower-app|reproduce|site|sites)|ray start) [^`]*`?")

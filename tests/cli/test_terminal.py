@@ -56,7 +56,7 @@ def test_v_prints_details_of_the_noise(zoo):
     short, long = (fnlkit(f"fnlkit inject-noise {v} noisy.npz --noise 'symmetric(eta=0.1)' -o x.npz", zoo) for v in ("", "-v"))
     assert short.stderr.count("\n") <= 4 and "requested" in short.stderr, short.stderr
     assert "achieved transition" in long.stderr and "achieved transition" not in short.stderr
-    assert long.stderr.startswith(short.stderr)
+    assert long.stderr.startswith(short.stderr.rpartition("next: ")[0])
 
 
 # ---- widths
@@ -83,7 +83,7 @@ def test_nothing_is_cut_at_60_columns(command, zoo):
 
 
 def test_classes_have_names_where_a_person_reads(zoo):
-    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt --confusion"))
+    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt --confusion -v"))
     for title in ("requested transition", "achieved transition", "estimated transition"):
         (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
         assert head.split() == ANIMALS

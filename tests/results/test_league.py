@@ -248,7 +248,7 @@ def test_an_added_method_is_compared_with_a_version_and_its_export_is_checked(tm
 
 def test_help_and_page_name_the_recipes_with_stored_results():
     shown = next(p.help for p in group.get_command(None, "reproduce").params if "--stored" in p.opts)
-    page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
     for name in stored.list_included():
         assert name in shown and f"`{name}`" in page.split("Stored results are included for", 1)[1].split("\n")[0]
 
