@@ -1,13 +1,17 @@
-"""CPU time of each method per client-round and network, relative to FedAvg, on one core.
+"""CPU time and traffic of each method, relative to FedAvg.
 
     python -m benchmarks.methods [--model lenet5] [--old FOLDER] [--only fedavg,rofl] [--rounds 60] [--repeats 3]
+    python -m benchmarks.methods --traffic > data/costs.toml
 
 MLP: 100 clients of 200 vectors of 128 numbers, 128 hidden units, ten clients per round, five epochs.  LeNet-5: 20 clients
 of 200 images, four per round, one epoch.  Batches of ten, clients(rho=0.6, tau=0.5).  A client-round trains on 200 samples,
 and two networks count twice.  FedAvg runs before every method, and every method runs once before it is measured, because a
 first run imports libraries.  "work" counts passes of samples through the network, a backward pass as two, relative to FedAvg.
 With --old the code in another folder, for example of ``git archive``, runs in turn with this code, and its ratio to the FedAvg
-of this code is added.  Medians with quartiles.
+of this code is added.  Medians with quartiles, on one core.
+
+Traffic: digits on 20 clients of which half are noisy; 4 clients per round; 20 rounds; a perceptron of 19,210 weights.  In
+larger networks, replies other than weights are a smaller share of the traffic.
 """
 
 import argparse
@@ -19,6 +23,7 @@ import sys
 import time
 from pathlib import Path
 
+TRAFFIC = {"rounds": 20, "fraction": 0.2, "epochs": 1, "batch_size": 32, "model": "mlp(hidden=256)", "eval_every": 1000}
 # Settings of both networks; see fnlkit.experiment.settings.
 WORDS = {
     "mlp": {"model": "mlp(hidden=[128])", "fraction": 0.1, "epochs": 5, "lr": 0.01},
@@ -132,6 +137,46 @@ def shown(values):
     return f"{middle:6.2f} ({low:.2f}-{high:.2f})"
 
 
+def spent(method):
+    """Return (client-rounds, bytes sent by clients, bytes received by clients) of a method."""
+    from fnlkit import datasets, noise
+    from fnlkit.components import registry
+    from fnlkit.datasets import partitioning
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.crossfit import make_experiment
+
+    digits = datasets.load("digits")
+    public = 0.05 if "public" in registry.needs(method) else 0.0
+    federation = noise.inject(partitioning.federation(digits, clients=20, public=public), "clients(rho=0.5, tau=0.5)", seed=0)
+    traffic = make_experiment(federation, digits, Settings(method=method, **TRAFFIC), engine="sequential").run().traffic
+    return traffic.client_rounds, traffic.bytes_up, traffic.bytes_down
+
+
+def relative(method, plain):
+    """Return the three costs of a method divided by those of FedAvg, rounded to 0.01.
+
+    Parameters
+    ----------
+    method : str
+    plain : (client-rounds, bytes, bytes)
+        Of FedAvg.
+    """
+    return [round(mine / theirs, 2) for mine, theirs in zip(spent(method), plain, strict=True)]
+
+
+def print_traffic():
+    """Print data/costs.toml."""
+    from fnlkit.components import registry
+
+    plain = spent("fedavg")
+    print(
+        "# Client-rounds, bytes up and bytes down relative to FedAvg at equal --rounds: python -m benchmarks.methods --traffic"
+    )
+    for method in registry.METHODS:
+        rounds, up, down = relative(method, plain)
+        print(f"{method} = {{client_rounds = {rounds}, up = {up}, down = {down}}}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=WORDS, default="mlp")
@@ -139,11 +184,14 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", default="", help="methods, separated by commas; default: all")
     parser.add_argument("--old", type=Path, help="folder of another version of the code")
+    parser.add_argument("--traffic", action="store_true", help="print the traffic of all methods instead of their time")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         return serve(options.model, options.rounds, options.count)
+    if options.traffic:
+        return print_traffic()
     from fnlkit.components import registry
 
     here = Path(__file__).parent.parent

@@ -1,9 +1,9 @@
-"""Run cleanlab's own tests with fnlkit's functions in their place, and Flower Datasets' assertions on fnlkit's schemes.
+"""Run cleanlab's own tests with fnlkit's functions in their place.
 
-    python -m benchmarks.peer_tests --cleanlab CHECKOUT --label-errors CHECKOUT --flower CHECKOUT
+    python -m benchmarks.peer_tests --cleanlab CHECKOUT --label-errors CHECKOUT
 
-A checkout is a folder with the repository cleanlab/cleanlab, cleanlab/label-errors (data that test_dataset.py downloads
-otherwise) or adap/flower. Packages: cleanlab 2.9, pytest, hypothesis, 'datasets<4', 'pyarrow<21', matplotlib. The output has,
+A checkout is a folder with the repository cleanlab/cleanlab, or cleanlab/label-errors (data that test_dataset.py downloads
+otherwise). Packages: cleanlab 2.9, pytest, hypothesis, 'datasets<4', 'pyarrow<21', matplotlib. The output has,
 for each test file, the tests that pass, those of them that call a function of fnlkit, and the failures by reason. Exit code 1:
 a failure without a reason.
 """
@@ -171,24 +171,15 @@ def report(record, files):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cleanlab", type=Path, help="checkout of cleanlab/cleanlab")
+    parser.add_argument("--cleanlab", type=Path, required=True, help="checkout of cleanlab/cleanlab")
     parser.add_argument("--label-errors", type=Path, help="checkout of cleanlab/label-errors")
-    parser.add_argument("--flower", type=Path, help="checkout of adap/flower")
     args = parser.parse_args()
-    if args.cleanlab is None and args.flower is None:
-        parser.error("give --cleanlab or --flower")
-    failures = 0
-    if args.cleanlab is not None:
-        if not (args.cleanlab / "tests" / FILES[0]).is_file():
-            parser.error(f"--cleanlab: {args.cleanlab} has no tests/{FILES[0]}")
-        warnings.simplefilter("ignore")
-        calls = replace_functions()
-        read_downloads_from(args.label_errors)
-        failures += report(run(args.cleanlab, FILES, calls), FILES)
-    if args.flower is not None:
-        from benchmarks import peer_partitions
-
-        failures += peer_partitions.report(args.flower)
+    if not (args.cleanlab / "tests" / FILES[0]).is_file():
+        parser.error(f"--cleanlab: {args.cleanlab} has no tests/{FILES[0]}")
+    warnings.simplefilter("ignore")
+    calls = replace_functions()
+    read_downloads_from(args.label_errors)
+    failures = report(run(args.cleanlab, FILES, calls), FILES)
     return 1 if failures else 0
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.features import components
+from benchmarks.regimes import components
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
 from fnlkit.datasets.features import with_features

@@ -97,7 +97,7 @@ def _method(name, function):
 {replies}
 ## Cost
 
-At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.costs`).
+At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.methods --traffic`).
 """
 
 

@@ -38,7 +38,7 @@ class Card(NamedTuple):
     sends : dict of str to fnlkit.components.declarations.Sent
         Replies that a client sends in addition to weights.
     cost : dict of str to float, or None
-        For a method at equal ``--rounds``: client_rounds, up, down (bytes), as multiples of FedAvg's (benchmarks/costs.py).
+        For a method at equal ``--rounds``: client_rounds, up, down (bytes), as multiples of FedAvg's (data/costs.toml).
     """
 
     kind: str

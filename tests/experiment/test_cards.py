@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import costs
+from benchmarks import methods
 from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
 from fnlkit.experiment import cards
@@ -45,10 +45,10 @@ def test_every_component_has_a_source():
 
 
 def test_costs_equal_the_metered_traffic(tmp_path):
-    assert set(cards._costs()) <= set(registry.METHODS), "python -m benchmarks.costs > data/costs.toml"
-    plain = costs.spent("fedavg")
+    assert set(cards._costs()) <= set(registry.METHODS), "python -m benchmarks.methods --traffic > data/costs.toml"
+    plain = methods.spent("fedavg")
     for method in ("feddpcont", "coteaching"):
         known = card("method", method).cost
-        assert costs.relative(method, plain) == [known["client_rounds"], known["up"], known["down"]]
+        assert methods.relative(method, plain) == [known["client_rounds"], known["up"], known["down"]]
     done = fnlkit("fnlkit methods coteaching", tmp_path)
     assert "client-rounds 1, bytes up 2, bytes down 2" in done.stdout

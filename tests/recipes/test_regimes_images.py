@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import images
+from benchmarks import regimes
 from fnlkit.errors import InputError
 from fnlkit.recipes import recipe, reproduce
 from tests.commands import succeed
@@ -22,7 +22,7 @@ def _numbered(train, test):
 
 def test_development_and_reported_images_differ():
     data = _numbered(50, 7)
-    develop, report = images.part(data, True, size=10), images.part(data, False, size=10)
+    develop, report = regimes.part(data, True, size=10), regimes.part(data, False, size=10)
     seen = {
         name: {int(i) for i in part[key].ravel()}
         for name, part, key in (
@@ -40,7 +40,7 @@ def test_development_and_reported_images_differ():
 
 def test_a_data_set_that_is_too_small_is_named():
     with pytest.raises(InputError, match="29 training samples, but the parts need 30"):
-        images.part(_numbered(29, 7), True, size=10)
+        regimes.part(_numbered(29, 7), True, size=10)
 
 
 def test_each_paper_has_a_regime_with_fedavg_and_true_labels():

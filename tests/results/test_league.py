@@ -6,8 +6,19 @@ import re
 import pytest
 
 from benchmarks import league
-from benchmarks.extend import FIRST, add_regimes, drop, extend
-from benchmarks.league_cells import CELLS, ROOT, SCORES, League, check, split_complete, world_of
+from benchmarks.league_cells import (
+    CELLS,
+    FIRST,
+    ROOT,
+    SCORES,
+    League,
+    add_regimes,
+    check,
+    drop,
+    extend,
+    split_complete,
+    world_of,
+)
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.recipes import recipe, stored
