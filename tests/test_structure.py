@@ -38,7 +38,6 @@ HOMES = {
     "click": ("cli/",),
     "pydicom": ("fnlkit/datasets/dicom.py",),
     "pyarrow": ("fnlkit/datasets/table.py",),
-    "datasets": ("fnlkit/datasets/hubs.py",),
 }
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
 

@@ -44,7 +44,7 @@ _KNOWN = {
     "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),
     "cifar100": ("fnlkit.datasets.known:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
     "eurosat": ("fnlkit.datasets.known:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
-    "pathmnist": ("fnlkit.datasets.medmnist:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
+    "pathmnist": ("fnlkit.datasets.pathmnist:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
     "speechcommands": (
         "fnlkit.datasets.known:speechcommands",
         "one-second words of 35 classes by 2,618 speakers, 16 kHz",
@@ -62,9 +62,6 @@ _KNOWN = {
         "fnlkit.datasets.manifest:manifest",
         "any CSV or Parquet with one row per sample: file or features, label, site",
     ),
-    "medmnist": ("fnlkit.datasets.medmnist:medmnist", "any of eleven sets of medical images: medmnist(name=bloodmnist)"),
-    "openml": ("fnlkit.datasets.hubs:openml", "any table of OpenML by its number: openml(id=61)"),
-    "hf": ("fnlkit.datasets.hubs:hf", 'any images or table of Hugging Face\'s hub: hf(name="ylecun/mnist")'),
     "open-set": (
         "fnlkit.datasets.loading:open_set",
         "any data set with inputs of no class: open-set(data=digits, source=shuffled)",
@@ -77,7 +74,9 @@ _OF_TABLE = "write a table with a row per sample and read it with manifest(file=
 # Readers of earlier versions, and what replaces each.
 _REMOVED = {
     **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
-    **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs"), _OF_TABLE),
+    **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs", "openml"), _OF_TABLE),
+    "medmnist": "write the path of a file of MedMNIST, such as bloodmnist.npz",
+    "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",
 }
 
 

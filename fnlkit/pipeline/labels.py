@@ -13,7 +13,6 @@ from fnlkit import noise as models
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
-from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
@@ -196,9 +195,6 @@ def _with_groups(source, group):
     text = os.fspath(source)
     if is_manifest(text):
         return with_labels(text, group=group)
-    if text.partition("(")[0] in ("hf", "openml"):
-        spec = parse(text, "`dataset`")
-        return str(Spec(spec.name, {**spec.parameters, "group": group}))
     if group.isdigit():
         return with_level(text, int(group))
     return with_groups(to_dataset(source), group)

@@ -68,7 +68,7 @@ def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_p
     refuse("fnlkit data get crowdtruht", tmp_path, "did you mean 'crowdtruth'")
 
 
-@pytest.mark.parametrize("name", ["cifar10n", "relabeled(data=digits)", "label-errors", "lewidi(name=ArMIS)", "security-bugs"])
+@pytest.mark.parametrize("name", ["cifar10n", "relabeled(data=digits)", "label-errors", "lewidi(name=ArMIS)", "openml(id=61)"])
 def test_removed_readers_name_the_replacement(name):
     with pytest.raises(InputError, match=r"was removed; .*(labels\(path=FILE|manifest\(file)"):
         load(name)

@@ -1,0 +1,55 @@
+"""Read PathMNIST from MedMNIST's file pathmnist.npz."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fnlkit.artifacts.paths import display_path, from_home
+from fnlkit.datasets.known import fetching, missing_files
+from fnlkit.datasets.local import npz
+from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.datasets.dataset import Dataset
+
+
+CLASSES = ["adipose", "background", "debris", "lymphocytes", "mucus", "smooth muscle", "normal colon mucosa",
+           "cancer-associated stroma", "colorectal adenocarcinoma epithelium"]  # fmt: skip
+
+
+def pathmnist(*, where: Path, download: bool = False) -> "Dataset":
+    """Return PathMNIST at 28 pixels, without validation images.
+
+    The file is in the cache folder, or in the folder of the package medmnist.
+
+    Raises
+    ------
+    InputError
+        If the file is missing and `download` is False, or if it has other images or labels than this data set.
+
+    References
+    ----------
+    Yang et al. (2023), MedMNIST v2, Scientific Data 10, 41.
+    """
+    places = [where / "pathmnist.npz", from_home("~/.medmnist/pathmnist.npz")]
+    place = next((path for path in places if path.exists()), None)
+    if place is None and download:
+        place = _fetch(places[0])
+    if place is None:
+        raise missing_files("pathmnist", f"put pathmnist.npz at {display_path(places[0])}")
+    data = npz(place, where=where)
+    if data.kind != "image" or data.x_train.shape[1:3] != (28, 28) or data.classes > len(CLASSES) or not len(data.y_test):
+        raise InputError(f"{display_path(place)}: is not MedMNIST's pathmnist.npz; download it again")
+    data.name, data.class_names, data.observed = "pathmnist", CLASSES, False
+    return data
+
+
+def _fetch(place):
+    """Download the file with the package medmnist and return its path."""
+    try:
+        from medmnist import PathMNIST
+    except ImportError:
+        raise InputError("pathmnist: package medmnist is not installed; pip install 'fnlkit[medmnist]'") from None
+    with fetching("pathmnist", place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        PathMNIST(split="train", root=str(place.parent), size=28, download=True)
+    return place
