@@ -12,24 +12,17 @@ labels of these classes.
 
 Prints how often both noisy sites and no others are flagged, how often the swapped pair is ranked first, how often the 95 %
 intervals contain the true noise level of a site and the true shares of the two confusions, and the share of wrong labels
-among the first 100 samples to review.  The last is compared with cleanlab's ranking of the same probabilities (extra
-`bench`).  The audit does not use the true labels.
+among the first 100 samples to review.  The audit does not use the true labels.
 """
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from fnlkit import datasets
-from fnlkit.audits.confusions import find_confusions
-from fnlkit.audits.statistics import SIGNIFICANT, noisier_than_others
+from fnlkit.audits.audit import audit
 from fnlkit.datasets import partitioning
-from fnlkit.estimators import em
-from fnlkit.estimators.inputs import EstimatorInputs
-from fnlkit.estimators.warmup import cross_validated
-from fnlkit.kernels.streams import stream
 
 SWAPPED, RANDOM = 1, 3
 PAIR, THREE = (4, 9), (4, 7, 9)
@@ -90,42 +83,21 @@ def hits(wrong, order):
     return np.array([first[:30].mean(), first[:100].mean()])
 
 
-def scores(federation, data, rounds, seed, keep):
-    """Return probabilities (m, C) of each site's samples by models trained on the others; read them from `keep` if possible."""
-    place = keep and Path(keep) / f"{seed}.npz"
-    if place and place.exists():
-        return np.load(place)["probabilities"]
-    warm_up = {"rounds": rounds, "fraction": 1.0}
-    found = cross_validated(EstimatorInputs(federation, data, warm_up=warm_up, seed=seed), folds=5)
-    if place:
-        np.savez_compressed(place, probabilities=found)
-    return found
-
-
-def once(seed, rounds, swap, share, of, keep):
-    """Return the results of one repetition as a dict of numbers and arrays.
-
-    The estimator `em` on these probabilities gives the same numbers as `fnlkit.audits.audit`; a test compares both.
-    """
+def once(seed, swap, share, of):
+    """Return the results of one repetition as a dict of numbers and arrays."""
     federation, data = world(seed, swap, share, of)
-    probabilities, bounds = scores(federation, data, rounds, seed, keep), federation.client_offsets[1:-1]
-    pairs = list(zip(np.split(em.scores_of(probabilities), bounds), map(federation.given_of, range(5)), strict=True))
-    sites = [em.fit(z, y, rng=stream(seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
-    replies = [em.in_whole_numbers(one, y, federation.classes) for one, (_, y) in zip(sites, pairs, strict=True)]
-    estimates = em.estimates_of(*(np.array([reply[name] for reply in replies]) for name in ("low", "high", "counts")))
-    level, low, high = (estimates[name] for name in ("level", "low", "high"))
-    low = np.minimum(em.allowing_for_mistakes(low, high), level)
+    found = audit(federation, data, seed=seed)
+    rows = sorted(found.sites, key=lambda row: row.client)
     true = np.array([(federation.given[part] != data.y_train[part]).mean() for part in federation.clients])
-    p = noisier_than_others(level, estimates["deviation"])
-    named = set(np.flatnonzero(p < SIGNIFICANT).tolist())
-    first = find_confusions(estimates["counts"][SWAPPED], data.class_names)[:2]
+    low, high = np.array([row.low for row in rows]), np.array([row.high for row in rows])
+    named = {row.client for row in rows if row.noisier}
+    first = rows[SWAPPED].confused[:2]
     pair = {(c.true, c.given) for c in first} == {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
     pair_inside = pair and all(c.low <= confused(federation, data, c) <= c.high for c in first)
     held = federation.client_indices
-    given, wrong = federation.given[held], federation.given[held] != data.y_train[held]
-    issue = 1 - np.concatenate([one["posterior"] for one in sites])[np.arange(len(held)), given]
-    inside = (low <= true) & (true <= np.maximum(high, level))
-    out = {
+    wrong = federation.given[held] != data.y_train[held]
+    inside = (low <= true) & (true <= high)
+    return {
         "inside": inside,
         "width": high - low,
         "both": {SWAPPED, RANDOM} <= named,
@@ -133,39 +105,32 @@ def once(seed, rounds, swap, share, of, keep):
         "pair": pair,
         "pair inside": pair_inside,
         "all": {SWAPPED, RANDOM} == named and pair_inside and bool(inside[[SWAPPED, RANDOM]].all()),
-        "error": np.abs(level - true),
-        "hits": hits(wrong, -issue),
+        "error": np.abs(found.judgment.level - true),
+        "hits": hits(wrong, -found.judgment.issue),
     }
-    try:
-        from cleanlab.rank import get_label_quality_scores
-    except ImportError:
-        return out
-    return out | {"cleanlab": hits(wrong, get_label_quality_scores(given, probabilities))}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, help="default: 100, and 200 with --shifts")
-    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--swap", type=float, default=0.25, help="share of the pair's labels that are swapped")
     parser.add_argument("--random", type=float, default=0.1, help="share of random labels")
-    parser.add_argument("--keep", help="folder for the results of repetitions; existing files are not computed again")
+    parser.add_argument("--keep", help="folder for the results of --shifts; existing files are not computed again")
     parser.add_argument("--of", choices=("pair", "site"), default="pair", help="labels that --swap is a share of")
     parser.add_argument("--first", type=int, default=1000, help="seed of the first repetition")
     parser.add_argument("--shifts", action="store_true", help="sites with other inputs or classes; see benchmarks/shifts.py")
     parser.add_argument("--mixed", action="store_true", help="with --shifts: tables with missing cells and categories")
-    parser.add_argument("--quick", action="store_true", help="with --shifts: audit from sums, as fnlkit audit --quick")
     parser.add_argument("--jobs", type=int, default=1, help="processes of --shifts")
     options = parser.parse_args()
     if options.shifts:
         from benchmarks import shifts
 
         combinations = shifts.MIXED if options.mixed else shifts.COMBINATIONS
-        given = options.first, options.repetitions or 200, options.jobs, options.keep, print, combinations, options.quick
+        given = options.first, options.repetitions or 200, options.jobs, options.keep, print, combinations
         print("\n".join(shifts.report(*given)))
         return
     options.repetitions = options.repetitions or 100
-    given = options.rounds, options.swap, options.random, options.of, options.keep
+    given = options.swap, options.random, options.of
     seeds = range(options.first, options.first + options.repetitions)
     found = [once(seed, *given) for seed in seeds]
 
@@ -173,7 +138,7 @@ def main():
         return np.mean([one[name] for one in found if name in one], 0)
 
     size = round(len(digits(options.of).y_train) / 5)
-    print(f"{options.repetitions} repetitions, 5 sites of {size} digits, {options.rounds} rounds per model, 5 models")
+    print(f"{options.repetitions} repetitions, 5 sites of {size} digits")
     print(f"both noisy sites flagged                 {mean('both'):.2f}")
     print(f"clean sites flagged per repetition       {mean('others'):.2f}")
     print(f"the swapped pair is ranked first         {mean('pair'):.2f}")
@@ -185,9 +150,7 @@ def main():
     for k, site in ((SWAPPED, "site with the swapped pair"), (RANDOM, "site with random labels"), (clean, "a clean site")):
         details = f"error of the level {100 * error[k].mean():.1f} points, width {100 * width[k].mean():.1f}"
         print(f"level in range, {site:27} {cover[k].mean():.2f}   {details}")
-    for name, ranking in (("hits", "the audit's ranking"), ("cleanlab", "cleanlab's, same probabilities")):
-        if any(name in one for one in found):
-            print(f"wrong among the first 30 and 100, {ranking:31} {' and '.join(f'{v:.3f}' for v in mean(name))}")
+    print(f"wrong among the first 30 and 100                 {' and '.join(f'{v:.3f}' for v in mean('hits'))}")
 
 
 if __name__ == "__main__":

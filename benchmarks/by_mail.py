@@ -1,8 +1,7 @@
-"""Audit from two small files per site: CPU time, size of the files, samples that an attacker recovers, ranking of suspects.
+"""Audit from two small files per site: CPU time, size of the files, samples that an attacker recovers.
 
     python -m benchmarks.by_mail --cost
     python -m benchmarks.by_mail --reconstruction
-    python -m benchmarks.by_mail --ranking --real FOLDER
     python -m benchmarks.by_mail --epsilon --first 2000 --seeds 200
 
 `--reconstruction` uses the attacks of benchmarks.reconstruction.  The sites hold digits as tables of 64 columns.  The attacker
@@ -22,19 +21,12 @@ prediction of the head, prediction of the site's own model, and given class give
 the file.  Printed is the share of the cells of 1 to 4 samples whose count follows exactly, and the share of which follows
 that it is 1 to 4.  `control`: the same programs for a file with exact counts from 5 samples, and the exact number of wrong
 labels of each class.
-
-`--ranking` prints how well suspects are ranked (AUC; share of wrong labels among the first 50) by the audit from sums, by the
-thorough audit, and by cleanlab with cross-validated logistic regression on all sites' samples in one place.  The labels of JIRA
-(nine projects as sites, 500 files of each) and of LabelMe (one answer per image, five random sites) are wrong in reality.  In
-the other sets, 20 % random labels are wrong at every second site.  FOLDER contains jira/jira.npz (Yatish et al. 2019) and
-labelme/ (Rodrigues and Pereira 2018), which are not part of this repository.
 """
 
 import argparse
 import time
 
 import numpy as np
-import torch
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
@@ -45,13 +37,10 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import rounding, shifts, summaries
 from fnlkit.audits.audit import audit
 from fnlkit.audits.private import DELTA
-from fnlkit.audits.quick import quick_audit
+from fnlkit.audits.samples import LEAST, Samples, large_classes
 from fnlkit.audits.verdict import UNKNOWN, WRONG
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
 from fnlkit.kernels.streams import stream
 
-INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
 ATTACKED = (100, 300)  # smaller sites send no covariances of these features, and no described inputs
 ATTACKED_CELLS = 20
@@ -61,9 +50,8 @@ COSTS = ((1_000, 128), (1_000, 128), (100_000, 256))
 
 
 def site(x, y, number):
-    """Return the Client of a table (n, d) with labels (n,)."""
-    x, y = torch.from_numpy(np.asarray(x, np.float32)), torch.from_numpy(np.asarray(y, np.int64))
-    return Client(number, x, y, y, CLASSES, Inputs(False))
+    """Return the Samples of a table (n, d) with labels (n,)."""
+    return Samples(np.asarray(x, np.float32), np.asarray(y, np.int64), CLASSES, number=number)
 
 
 def cost(samples, width, seed=0):
@@ -125,10 +113,9 @@ def attack(size, seed):
     every = data.x.astype(np.float64)
     out = {name: recovered(np.maximum(rows, 0), own, every, scaled=True) for name, rows in candidates.items()}
     out["without limits, 5 samples"] = recovered(span(own[:5].T @ own[:5], rng), own[:5], every, scaled=True)
-    kept, _ = summaries.large_classes(clients[0])
-    told = {name: torch.from_numpy(np.asarray(heads[name])) for name in ("center", "suspects", "tone")}
-    told["fits"] = torch.from_numpy(heads["fits"][0])
-    points = shifts._describe(kept, told, changes)[0]
+    kept, _ = large_classes(clients[0])
+    told = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][0]}
+    points = shifts.describe(kept, told, changes)[0]
     width = int(heads["compared"])
     if points.shape[1] > width:
         points = points @ (stream(0, "shifts").standard_normal((points.shape[1], width)) / np.sqrt(points.shape[1]))
@@ -157,7 +144,7 @@ def single_values(size, seed, limited):
     if limited and refused:
         heads["center"] = summaries.widen(heads["center"], scale)
     second = summaries.judge(clients[0], heads, 0, changes=changes)
-    found, x, y = 0, clients[0].x.numpy().astype(np.float64), clients[0].y.numpy()
+    found, x, y = 0, clients[0].x.astype(np.float64), clients[0].y
     for c in range(2):
         n, most = (y == c).sum(), shifts.CLIPPED
         mean, square = (second["class_means"][0][c, part] for part in (slice(width), slice(width, 2 * width)))
@@ -213,8 +200,8 @@ def exact_windows(table, counts):
         yield given == c, counts[c], counts[c]
         yield (given == c) & (head != c), counts[c] - table[c, c], counts[c] - table[c, c]
         for t in each[each != c]:
-            small = 0 < table[t, c] < shifts.LEAST
-            yield (given == c) & (head == t), *((1, shifts.LEAST - 1) if small else (table[t, c], table[t, c]))
+            small = 0 < table[t, c] < LEAST
+            yield (given == c) & (head == t), *((1, LEAST - 1) if small else (table[t, c], table[t, c]))
 
 
 def bounds_of_cells(windows, cells):
@@ -240,83 +227,18 @@ def attack_counts(size, seed):
     points = summaries.features(site(data.x[public], data.y[public], 0), scale)
     heads = cap_heads(heads, points, size, stream(seed, "caps"))
     second = summaries.judge(clients[0], heads, 0, changes=shifts.possible("vector", (64,)))
-    kept, _ = summaries.large_classes(clients[0])
+    kept, _ = large_classes(clients[0])
     guess = (summaries.features(kept, scale)[:, : heads["sizes"][0]] @ heads["coefficients"][0, :, : heads["sizes"][0]].T
              + heads["offsets"][0]).argmax(1)  # fmt: skip
     table = np.zeros((CLASSES, CLASSES), int)
-    np.add.at(table, (guess, kept.y.numpy()), 1)
-    small = np.argwhere((table > 0) & (table < shifts.LEAST) & ~np.eye(CLASSES, dtype=bool))[:ATTACKED_CELLS]
+    np.add.at(table, (guess, kept.y), 1)
+    small = np.argwhere((table > 0) & (table < LEAST) & ~np.eye(CLASSES, dtype=bool))[:ATTACKED_CELLS]
     counts, true = firsts[0]["counts"], np.array([table[t, c] for t, c in small])
     out = []
     for windows in (windows_of(second, counts), exact_windows(table, counts)):
         low, high = bounds_of_cells(list(windows), small).T
-        out.append((((low == high) & (low == true)).mean(), ((low >= 1) & (high < shifts.LEAST)).mean()))
+        out.append((((low == high) & (low == true)).mean(), ((low >= 1) & (high < LEAST)).mean()))
     return len(small), out
-
-
-def federation_of(name, seed, real=None):
-    """Return (Federation, Dataset with the true labels, embeddings or None) of a data set.
-
-    Parameters
-    ----------
-    name : str
-        jira, labelme, or an included data set.
-    seed : int
-    real : str, optional
-        Folder of jira and labelme.
-    """
-    rng, embeddings = stream(seed, "ranking"), None
-    if name == "jira":
-        with np.load(f"{real}/jira/jira.npz") as table:
-            x, given, true, group = (table[key] for key in ("x", "given", "true", "project"))
-        held = np.concatenate([rng.permutation(np.flatnonzero(group == one))[:500] for one in np.unique(group)])
-        x, given, true, group = x[held], given[held], true[held], group[held]
-        x = (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
-    elif name == "labelme":
-        x = np.load(f"{real}/labelme/LabelMe_VGG_avg_train.npy").reshape(-1, 512).astype(np.float32)
-        true = np.loadtxt(f"{real}/labelme/LabelMe_Z_train.txt", dtype=int)
-        answers = np.loadtxt(f"{real}/labelme/answers.txt", dtype=int)
-        given = np.array([rng.choice(row[row >= 0]) if (row >= 0).any() else -1 for row in answers])
-        x, true, given = x[given >= 0], true[given >= 0], given[given >= 0]
-        group, embeddings = rng.permutation(len(x)) % 5, x
-    else:
-        data = datasets.load(name)
-        x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
-        group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
-        names = sorted(one for one in np.unique(group) if (group == one).sum() >= 30)
-        held = np.isin(group, names)
-        x, true, group, given = x[held], true[held], group[held], true[held].copy()
-        classes = int(true.max()) + 1
-        wrong = np.isin(group, names[1::2]) & (rng.random(len(x)) < 0.2)
-        given[wrong] = (given[wrong] + rng.integers(1, classes, wrong.sum())) % classes
-    classes, parts = int(true.max()) + 1, [np.flatnonzero(group == one) for one in np.unique(group)]
-    true, given = np.asarray(true, np.int64), np.asarray(given, np.int64)
-    data = datasets.Dataset("simulated", "image" if x.ndim > 2 else "vector", true, true[:0], [str(c) for c in range(classes)],
-                            lambda: (x, x[:0]), observed=True)  # fmt: skip
-    offsets = np.cumsum([0, *map(len, parts)])
-    return Federation("simulated", classes, offsets, np.concatenate(parts), given), data, embeddings
-
-
-def rank(name, seed, real):
-    """Return {audit: (AUC, precision at 50)} of the suspects of a data set."""
-    from cleanlab.rank import get_label_quality_scores
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-    from sklearn.model_selection import cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    made, data, embeddings = federation_of(name, seed, real)
-    held, given = made.client_indices, made.given[made.client_indices]
-    wrong = given != data.y_train[held]
-    quick = quick_audit(made, data, embeddings=embeddings, seed=seed).judgment.issue
-    thorough = audit(made, data, embeddings=embeddings, detectors=(), seed=seed).judgment.issue
-    points = np.asarray(data.x_train)[held].reshape(len(held), -1)
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300, C=0.1))
-    p = cross_val_predict(model, points, given, cv=5, method="predict_proba")
-    scores = {"from sums": quick, "thorough": thorough, "cleanlab": -get_label_quality_scores(given, p)}
-    hits = {key: wrong[np.argsort(-score, kind="stable")[:50]].mean() for key, score in scores.items()}
-    return {key: (roc_auc_score(wrong, score), hits[key]) for key, score in scores.items()}
 
 
 def protected_federation(size, seed):
@@ -364,7 +286,7 @@ def protected_federation(size, seed):
 def protected(size, epsilon, seed):
     """Return a list of (noisy, shift, finding) of the sites of a federation, audited from protected sums."""
     made, data, shift = protected_federation(size, seed)
-    rows = quick_audit(made, data, epsilon=epsilon, suspects=False, seed=seed).sites
+    rows = audit(made, data, epsilon=epsilon, suspects=False, seed=seed).sites
     return [(row.client == 3, shift if row.client == 1 else "none", row.finding) for row in rows]
 
 
@@ -397,10 +319,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cost", action="store_true", help="CPU time and size of the files")
     parser.add_argument("--reconstruction", action="store_true", help="samples that an attacker recovers")
-    parser.add_argument("--ranking", action="store_true", help="ranking of suspects")
     parser.add_argument("--epsilon", action="store_true", help="findings from protected sums")
-    parser.add_argument("--real", metavar="FOLDER", help="folder of jira and labelme, for --ranking")
-    parser.add_argument("--first", type=int, default=500, help="first seed of --reconstruction and --ranking")
+    parser.add_argument("--first", type=int, default=500, help="first seed of --reconstruction")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     if options.cost:
@@ -433,13 +353,6 @@ def main():
         print(f"federations of five sites, seeds {seeds[0]} to {seeds[-1]}; epsilon is that of both files, delta {DELTA:g}")
         for line in protection_table(seeds):
             print(line, flush=True)
-    if options.ranking:
-        seeds = range(options.first, options.first + options.seeds)
-        print(f"AUC / share of wrong labels among the first 50, mean of seeds {seeds[0]} to {seeds[-1]}")
-        for name in (("jira", "labelme") if options.real else ()) + INCLUDED:
-            found = [rank(name, seed, options.real) for seed in seeds]
-            means = {key: np.mean([one[key] for one in found], 0) for key in found[0]}
-            print(f"{name:14}" + "  ".join(f"{key} {a:.3f} / {100 * b:3.0f} %" for key, (a, b) in means.items()), flush=True)
 
 
 if __name__ == "__main__":

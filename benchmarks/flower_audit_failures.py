@@ -28,7 +28,7 @@ from fnlkit.audits.audit import audit
 from fnlkit.audits.report import facts
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.sites import agreement, tasks, terms
+from fnlkit.sites import agreement, terms
 
 SITES = 3
 WRITE = ["--dataset", "digits", "--sites", str(SITES), "--demo", "--model", "mlp(hidden=8)", "--audit-rounds", "2",
@@ -104,9 +104,7 @@ def by_site(folder, names=None, *, change=lambda task: task, **config):
 def simulated(folder, names=None, **config):
     """Return the results by site of the same audit as a simulation."""
     federation, data, settings, task = by_site(folder, names, **config | {"task": "audit"})
-    how = {"folds": task.judging.folds, "across": task.judging.per_sample, "seed": settings.seed}
-    found = audit(federation, data, warm_up=tasks.warm_up(task, settings), engine="sequential", **how)
-    return json.loads(json.dumps(facts(found, federation, data)["sites"]))
+    return json.loads(json.dumps(facts(audit(federation, data, seed=settings.seed), federation, data)["sites"]))
 
 
 def once(demo, kind, output, wanted, seconds, rng):

@@ -133,7 +133,7 @@ QUICK = ["--rounds", 2, "--fraction", 0.4, "--epochs", 1, "--engine", "sequentia
 
 
 WARM_UP = ["--rounds", 1, "--epochs", 1, "--engine", "sequential"]  # other engines compile, and each child would compile again
-AUDIT = ["--rounds", 1, "--folds", 2, "--model", "mlp(hidden=[4])"]
+AUDIT = ["--detectors", "none"]
 # Runs with different state: stages and rows, server and client state, releases, a frozen network with a head.
 RUNS = {
     "run.pt": ["--method", "fedcorr(iterations=1)", "--rounds", 6],

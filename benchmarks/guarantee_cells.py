@@ -128,8 +128,7 @@ def _judge(data, path, seed):
 
     fed = pipeline.partition(data, "sites", holdout=0, seed=seed, say=None)
     size = len(data.y_train)
-    fast = {"batch_size": 64, "lr": 0.03, "epochs": 2, "rounds": 20} if size > 20_000 else {}
-    judged = pipeline.audit(fed, dataset=data, seed=seed, detectors=(), say=None, **fast).federation
+    judged = pipeline.audit(fed, dataset=data, seed=seed, detectors=(), say=None).federation
     p, x = np.full((size, fed.classes), 1e-6), np.asarray(data.x_train)
     for site, part in _parts(data):
         others = stream(seed, "others").permutation(np.flatnonzero(data.fields["site"] != site))[:8000]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fnlkit.audits import cells, copies, shifts, site
+from fnlkit.audits import steps
 from fnlkit.client import scaling, testing
 from fnlkit.client.training import Fit
 from fnlkit.engines import travel
@@ -236,140 +236,6 @@ def evaluate_thresholds(federation, k):
     return Outcome(values=[] if found is None else [(0, found)])
 
 
-def audit_thresholds(federation, k):
-    """Locate a value by the exact table of predictions of an audit."""
-    changes = [change.packed for change in shifts.possible("vector", (COLUMNS,))]
-
-    def count(number, cut):
-        steps = partial(site.try_changes, changes=changes), site.choose_change
-        model = threshold(federation, 0, cut)
-        reply = federation.ask(k, "audit", *steps, received=_judged(), weights=model, run=f"{number:016x}")
-        return None if reply is None else reply["predicted"]
-
-    found = search(count)
-    return Outcome(values=[] if found is None else [(0, found)])
-
-
-def mark_a_sample(federation, k):
-    """Read the sample with the largest first column from the counts of an audit, as far as the site answers.
-
-    A model assigns other classes to samples above two cuts, so that each request divides the interval of the largest value by
-    three.  If a cut separates one sample from all others, models assign it to a class by another column.  Counts of predictions
-    and the expected counts have the class and the label of this sample.
-    """
-    described = federation.ask(k, "audit", site.describe, shifts.describe_columns)
-    if described is None:
-        return Outcome()
-    changes, number = [change.packed for change in shifts.possible("vector", (COLUMNS,))], iter(range(10**6))
-    steps = partial(site.try_changes, changes=changes), site.choose_change, partial(site.judge_labels, prior=1.0, seed=0)
-
-    def ask(*cuts, column=None):
-        weights = _cut(federation, cuts) if column is None else _divide(federation, column, *cuts)
-        return federation.ask(k, "audit", *steps, received=_judged(), weights=weights, run=f"{next(number):016x}")
-
-    (low, high), label, cut = (-10.0, 10.0), None, None
-    while high - low > NEAR / 4:
-        cuts = low + (high - low) / 3, high - (high - low) / 3
-        reply = ask(*cuts)
-        if reply is None:
-            return Outcome(values=[(0, (low + high) / 2)])
-        counts = reply["predicted"]
-        above = counts[1] + counts[2], counts[2]
-        for samples, place in zip(above, cuts, strict=True):
-            if samples.sum() == 1 and label is None:
-                label, cut = int(samples.argmax()), place
-        low, high = (cuts[1], high) if above[1].any() else cuts if above[0].any() else (low, cuts[0])
-    if label is None:
-        return Outcome(values=[(0, (low + high) / 2)])
-    row = np.full(COLUMNS, (low + high) / 2)
-    for j in range(1, COLUMNS):
-        low, high = -10.0, 10.0
-        while high - low > NEAR / 4:
-            middle = (low + high) / 2
-            reply = ask(cut, middle, column=j)
-            if reply is None:
-                return Outcome(values=list(enumerate(row[:j])))
-            low, high = (middle, high) if reply["predicted"][1].any() else (low, middle)
-        row[j] = (low + high) / 2
-    return Outcome([row], [label])
-
-
-def _cut(federation, cuts):
-    """Return weights of a model that predicts class 1 above the first cut of the first column, and class 2 above the second."""
-    first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
-    for unit, cut in enumerate(cuts):
-        first[unit, 0], bias[unit] = 1.0, -federation.scaled(np.full(COLUMNS, cut))[0]
-    second[1, 0], second[2, 0], second[2, 1] = 1.0, 1.0, 1.0
-    return weights_of(federation, first, bias, second)
-
-
-def _divide(federation, column, cut, other):
-    """Return weights of a model that predicts class 1 if the first column exceeds `cut` and another column exceeds `other`.
-
-    relu(M (x_0 - cut) + x_j - c + 20) - relu(M (x_0 - cut)) is x_j - c + 20 for the marked sample, and 0 below `cut`.
-    """
-    first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
-    at = federation.scaled(np.full(COLUMNS, cut))[0]
-    first[:2, 0], bias[:2] = 1e9, -1e9 * at
-    first[0, column] += 1.0
-    bias[0] += 20.0 - federation.scaled(np.full(COLUMNS, other))[column]
-    second[1, :2], bias[2], second[0, 2] = (1.0, -1.0), 20.0, 1.0
-    return weights_of(federation, first, bias, second)
-
-
-def _judged():
-    """Return the arrays that a server sends to let a site judge its labels by a model."""
-    return {"tried": torch.tensor([0, -1, -1]), "fits": _fits(), "chosen": torch.tensor(0),
-            "known": torch.ones(CLASSES, dtype=torch.bool), "adapt": torch.tensor(False),
-            "trained_shares": torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)}  # fmt: skip
-
-
-def _fits():
-    return torch.stack([torch.ones(COLUMNS), torch.zeros(COLUMNS)]).double()
-
-
-def subtract_statistics(federation, k):
-    """Subtract the described classes from the totals; the rest is a sample if it is one."""
-    reply = federation.ask(k, "audit", site.describe, shifts.describe_columns)
-    if reply is None:
-        return Outcome()
-    counts = reply["class_counts"]
-    described = np.abs(reply["class_columns"]).sum((0, 2)) > 0
-    rest = counts.sum() - counts[described].sum()
-    rows = [reply["columns"][0], *reply["columns"][2:], *reply["class_columns"][0]]
-    if rest:
-        rows.append((counts.sum() * reply["columns"][0] - counts[described] @ reply["class_columns"][0][described]) / rest)
-    return Outcome(rows, [-1] * len(rows))
-
-
-def move_centers(federation, k):
-    """Locate the largest value of each column and class by sums of values clipped at moving ends.
-
-    The sum of min(x, b) has the slope 1 in b between the two largest values; the total minus its intercept is the largest one.
-    """
-    changes, sums, out = [change.packed for change in shifts.possible("vector", (COLUMNS,))], {}, Outcome()
-    described = federation.ask(k, "audit", site.describe, shifts.describe_columns)
-    if described is None:
-        return out
-    counts = described["class_counts"]
-    for number, end in enumerate((50.0, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.4)):
-        step = partial(shifts.describe_inputs, changes=changes, width=1000, seed=0)
-        center = np.full(COLUMNS, end - 250.0 if number == 0 else end - 50.0)
-        spread = np.full(COLUMNS, 50.0 if number == 0 else 10.0)
-        told = {"center": torch.from_numpy(np.stack([center, spread])), "suspects": torch.full((shifts.MOST_SUSPECTS,), -1),
-                "tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}  # fmt: skip
-        reply = federation.ask(k, "audit", step, received=told, scattered={"fits": _fits()}, run=f"{number:016x}")
-        if reply is None:
-            continue
-        sums[end] = (reply["class_means"][0][:, :COLUMNS] * spread + center) * counts[:, None]
-    ends = sorted(end for end in sums if end < 50)
-    for a, b in zip(ends, ends[1:], strict=False):
-        slope = (sums[b] - sums[a]) / (b - a)
-        for c, j in zip(*np.nonzero(np.abs(slope - 1) < 1e-6), strict=True):
-            out.values.append((j, sums[50.0][c, j] - (sums[a][c, j] - a)))
-    return out
-
-
 def divide_moments(federation, k):
     """Divide the sums of the task scale by their counts: one known value is the value."""
     reply = federation.ask(k, "scale", scaling.reply_moments)
@@ -381,26 +247,20 @@ def divide_moments(federation, k):
 
 def leave_the_table(federation, k):
     """Request all that no table contains: scores of samples, steps of other tasks, changed limits, state for later rounds."""
-    salt = {"salt": torch.tensor([1, 2]), "samples": torch.tensor(300)}
-    changes = [change.packed for change in shifts.possible("vector", (COLUMNS,))]
     hidden = partial(fedcorr.relabel_confident, confidence=0.0, strict=False)
     requests = [
         ("audit", partial(energy_levels.score_samples, name="columns", score="energy"), {}),
-        ("audit", partial(copies.find_copies, neighbors=3, across=True), salt),
-        ("audit", cells.reply_cells, salt | {"width": torch.ones(1), "projections": torch.tensor([1])}),
-        ("audit", partial(site.judge_labels, prior=1.0, seed=0, least=0), {}),
         ("audit", partial(em.judge_at_home, prior=1.0, seed=0), {}),
-        ("audit", partial(shifts.describe_inputs, changes=changes * 9, width=4, seed=0), {}),
         ("audit", feddpcont.release_labels, {}),
-        ("evaluate", site.describe, {}),
+        ("evaluate", steps.send_sums, {}),
         ("evaluate", federated.reply_predicted, {}),
         ("evaluate", Fit(epochs=1), {}),
-        ("estimate", shifts.describe_columns, {}),
-        ("train", site.describe, {}),
+        ("estimate", steps.send_sums, {}),
+        ("train", steps.send_sums, {}),
         ("train", hidden, {}),
         ("train", federated.keep_predictions, {}),
         ("train", Fit(epochs=50), {}),
-        ("scale", site.describe, {}),
+        ("scale", steps.send_sums, {}),
     ]
     for number, (task, step, received) in enumerate(requests):
         federation.ask(k, task, step, received=received, run=f"{number:016x}")
@@ -436,15 +296,10 @@ ATTACKS = [
         partial(train_on_traps, task="estimate"),
         "open weights of the estimate's models",
     ),
-    Attack("training on traps, task audit", {}, partial(train_on_traps, task="audit"), "open weights of the audit's models"),
     Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
     Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),
     Attack("energy of each sample, fedavg", {}, read_scores, ""),
     Attack("evaluate with changed weights", {}, evaluate_thresholds, "ranges of wrong predictions"),
-    Attack("predictions of an audit", {}, audit_thresholds, "tables of predictions"),
-    Attack("counts of a marked sample", {}, mark_a_sample, "counts of predictions and labels"),
-    Attack("totals minus classes", {}, subtract_statistics, "statistics of 5 and 20 samples"),
-    Attack("moving centers", {}, move_centers, "means of clipped values, 5 centers"),
     Attack("sums of the task scale", {"scaling": "sites"}, divide_moments, "sums of 5 values"),
     Attack("requests outside the table", {}, leave_the_table, ""),
     Attack("requests outside the table, secagg", {"protect": "secagg"}, leave_the_table, ""),

@@ -2,7 +2,6 @@
 
     python -m benchmarks.audit --shifts
     python -m benchmarks.audit --shifts --mixed
-    python -m benchmarks.audit --shifts --quick      # from sums, as fnlkit audit --quick
 
 At site 1 the inputs or the classes differ.  Site 3 has wrong labels, and in every second federation of a combination site 1
 has them too.  The others are clean.  Images are the embedded digits; tables have eight columns with Gaussian classes, or
@@ -22,7 +21,6 @@ import numpy as np
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.audit import audit
-from fnlkit.audits.quick import quick_audit
 from fnlkit.audits.results import AGREEING
 from fnlkit.audits.verdict import UNKNOWN, WRONG
 from fnlkit.datasets import columns
@@ -38,7 +36,6 @@ COMBINATIONS = [(kind, shift, noise) for noise in NOISES for kind, shifts in SHI
 MIXED = [("mixed", shift, noise) for noise in NOISES for shift in ("none", "units", "missing", "prevalence", "classes")]
 ABSENT = 0.04  # share of missing cells of mixed tables
 RANDOM, SWAP, MISSED = 0.2, 0.3, 0.4
-WARM_UP = {"rounds": 6, "fraction": 1.0}
 CLINICAL = np.array([140.0, 4.2, 95.0, 13.5, 0.9, 250.0, 37.0, 60.0]), np.array([3.0, 0.4, 12.0, 1.4, 0.2, 60.0, 0.5, 15.0])
 
 
@@ -157,14 +154,10 @@ def noised(y, noise, classes, rng):
     return given
 
 
-def once(kind, shift, noise, both, seed, quick=False):
+def once(kind, shift, noise, both, seed):
     """Return a dict per site: what is true, and the row of the audit."""
     made, data = federation(kind, shift, noise, both, seed)
-    found = (
-        quick_audit(made, data, seed=seed)
-        if quick
-        else audit(made, data, warm_up=WARM_UP | ({"batch_size": 40} if kind != "image" else {}), seed=seed)
-    )
+    found = audit(made, data, detectors=(), seed=seed)
     rows = {row.client: row for row in found.sites}
     return [
         {"kind": kind, "shift": shift if k == SHIFTED else "none", "noise": noise, "seed": seed, "row": rows[k],
@@ -209,22 +202,22 @@ def inside(one):
     return one["row"].low - 1e-9 <= one["wrong"] <= one["row"].high + 1e-9
 
 
-def case(seed, place, keep=None, combinations=COMBINATIONS, quick=False):
+def case(seed, place, keep=None, combinations=COMBINATIONS):
     """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site.
 
     Results are read from the folder `keep`, and written to it, if it is given.
     """
     kind, shift, noise = combinations[place % len(combinations)]
-    file = keep and Path(keep) / f"{'quick-' * quick}{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
+    file = keep and Path(keep) / f"{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
     if file and file.exists():
         return json.loads(file.read_text())
-    found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed, quick)
+    found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed)
     if file:
         file.write_text(json.dumps(found))
     return found
 
 
-def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations=COMBINATIONS, quick=False):
+def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations=COMBINATIONS):
     """Audit `count` federations and return the lines of the report.
 
     Parameters
@@ -240,12 +233,10 @@ def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations
         Receives the unexpected findings of each federation.
     combinations : list of (kind, shift, noise)
         COMBINATIONS or MIXED.
-    quick : bool
-        Audit from sums.
     """
     sites, seconds = [], time.process_time()
     with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as pool:
-        each = range(first, first + count), range(count), [keep] * count, [combinations] * count, [quick] * count
+        each = range(first, first + count), range(count), [keep] * count, [combinations] * count
         results = pool.map(case, *each) if pool else map(case, *each)
         for i, found in enumerate(results):
             kind, shift, noise = combinations[i % len(combinations)]

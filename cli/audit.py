@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from fnlkit import pipeline
-from fnlkit.artifacts.federation import TASKS, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.declared import options_of
 from fnlkit.cli.plumbing import (
@@ -23,11 +22,31 @@ from fnlkit.cli.plumbing import (
     printable,
     seed_option,
     takes_file,
+    verbose,
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
-from fnlkit.experiment.output import lock_output
+from fnlkit.errors import InputError
+from fnlkit.pipeline.auditing import GONE
 from fnlkit.pipeline.options import AuditOptions
+
+# More sites than this are counted, unless something was found at them.
+MOST_SITES = 10
+
+
+def _gone(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Callback of an option of earlier versions."""
+    if value and option.name == "quick":
+        click.echo(f"--quick: {GONE['quick']}", err=True)
+    elif value:
+        raise InputError(f"{option.opts[0]}: {GONE[str(option.name)]}")
+
+
+def _earlier_options(command: Any) -> Any:
+    """Add hidden options of audits with trained models, which end with a line that states what to do instead."""
+    for name in ("rounds", "fraction", "folds", "model"):
+        command = click.option(f"--{name}", default=None, hidden=True, expose_value=False, callback=_gone)(command)
+    return click.option("--quick", is_flag=True, hidden=True, expose_value=False, callback=_gone)(command)
 
 
 @click.command()
@@ -40,99 +59,75 @@ from fnlkit.pipeline.options import AuditOptions
               help="Number of suspicious images or sounds of each noisy site that the --html page shows.")  # fmt: skip
 @json_option
 @seed_option
+@_earlier_options
 @output_option("JUDGED.npz")
 def command(file: str, html: str | None, pictures: int, as_json: bool, output: str, **options: Any) -> None:
     """Find sites with wrong labels, their number, and the classes that are confused, without true labels.
 
-    Models trained on the other sites judge each site. The output is the federation with a judgment of each sample, which
-    `fnlkit review` and `fnlkit correct` read; the table is printed on stderr. With --json the results are printed on stdout as
-    one object, and -o writes the federation. After Ctrl-C the same command with -o continues.
+    Each site is judged by a classifier from sums of the other sites. The output is the federation with a judgment of each
+    sample, which `fnlkit review` and `fnlkit correct` read; the results are printed on stderr, and with -v also the ranges,
+    the assumptions and everything that leaves a site. With --json the results are printed on stdout as one object, and -o
+    writes the federation.
 
     \b
     Example:
-      fnlkit partition --clients 5 --labels observed | fnlkit audit --rounds 5 --json
+      fnlkit partition --clients 5 --labels observed | fnlkit audit --json
     """
     need_input(file)
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
-    with _resumable(output, say) as checkpoints:
-        with bar("sites" if options["quick"] else "model 1") as progress:
-            found = pipeline.audit(
-                Federation.read(file, TASKS),
-                checkpoints=checkpoints,
-                say=say,
-                progress=progress,
-                **options,
-            )
-        if html:
-            found.write_html(html, "judged.npz" if output == "-" else output, pictures=pictures)
-            say(f"wrote {html}")
-        if as_json:
-            click.echo(json.dumps(found.facts))
-        else:
-            for part in _tables(found.facts):
-                talk.print(part)
-        if output != "-" or not as_json:
-            emit(found.federation, output, shown=True)
+    with bar("sites") as progress:
+        found = pipeline.audit(Federation.read(file), say=say, progress=progress, **options)
+    judged = "judged.npz" if output == "-" else output
+    if html:
+        found.write_html(html, judged, pictures=pictures)
+        say(f"wrote {html}")
+    if as_json:
+        click.echo(json.dumps(found.facts))
+    else:
+        for part in results(found.facts, judged, everything=bool(verbose())):
+            talk.print(part, soft_wrap=isinstance(part, str))
+    if output != "-" or not as_json:
+        emit(found.federation, output, shown=not as_json)
 
 
-@contextmanager
-def _resumable(output, say):
-    """Yield the folder of the audit's models, or None without a file at -o; remove it at the end.
+def results(facts: dict[str, Any], judged: str = "", everything: bool = False) -> list[Any]:
+    """Return the results of an audit as rich renderables: the answer, a line per site, the findings, the next command.
 
-    After an interruption, the folder stays, and a line with the saved models is printed.
+    Parameters
+    ----------
+    facts : dict
+        From fnlkit.audits.report.facts.
+    judged : str
+        The file with the judgment, which the next command reads. "" if the sites keep it.
+    everything : bool
+        Also ranges, detectors, assumptions and the arrays that left the sites.
     """
-    from fnlkit.estimators.checkpoints import Checkpoints
-
-    if output == "-":
-        yield None
-        return
-    saved = Checkpoints(f"{output}.checkpoints")
-    with lock_output(output):
-        try:
-            yield saved.folder
-        except BaseException:
-            if len(saved):
-                say(f"{len(saved)} models are saved in {saved.folder}; the same command continues the audit")
-            raise
-        saved.remove()
-
-
-def _suggestions(facts):
-    """Yield a line with the numbers of suggested labels."""
-    if found := facts.get("suggestions"):
-        sure = f"{found['confident']:,} with a confidence of at least 0.8"
-        yield f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them."
-
-
-def _tables(facts):
-    """Return the results of an audit as rich renderables."""
     from fnlkit.audits import report
 
-    if "labels_are" in facts:
-        return tables.of_task(facts)
-
-    table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "skill", "odd")
     sites = report.sites_of(facts)
-    for row in sites:
-        cells = printable(row.site), f"{row.samples:,}", report.level(row), report.ends(row), report.chance(row.p)
-        skill = f"{row.skill['others'].kappa:.2f}"
-        more = printable(report.describe_confusions(row)), skill, printable(report.odd(row))
-        table.add_row(*cells, *more, style="bold" if row.noisier else "")
-    found = [printable(f"{row.site}: {' '.join(row.words)}") for row in sites]
-    found += [printable(f"{row.site}: {report.detectors(row)}") for row in sites if row.noisier and len(row.detectors) > 1]
-    found += [printable(f"Next at {row.site}: {'; '.join(row.next)}.") for row in sites if row.next]
-    left = tables.of_sent(facts["sent"], "sites")
-    stays = "Suspicious samples, copies and outliers are known only at their site."
-    return [
-        printable(facts["words"]),
-        table,
-        *([facts["mode"]] if facts.get("mode") else []),
-        *found,
-        facts["range"],
-        facts["basis"],
-        *_suggestions(facts),
-        f"Assumed: {'; '.join(facts['assumptions'])}.",
-        left,
-        stays,
-    ]
+    out: list[Any] = [printable(report.answer(sites))]
+    listed = sites if everything or len(sites) <= MOST_SITES else [row for row in sites if report.needs_a_look(row)]
+    heads = ["site", "samples", "wrong labels", "range", "finding", *(["p", "skill"] if everything else []), "confused", "also"]
+    table = Table(*heads)
+    for row in listed if everything else listed[:MOST_SITES]:
+        more = [report.chance(row.p), f"{row.skill['others'].kappa:.2f}"] if everything else []
+        cells = [row.site, f"{row.samples:,}", report.level(row), report.ends(row), report.short_finding(row), *more]
+        cells += [report.describe_confusions(row), report.odd(row)]
+        table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
+    out += [table] if table.rows else []
+    if len(listed) < len(sites):
+        out.append(f"{len(sites) - len(listed):,} other sites agree; `-v` lists them.")
+    out += [printable(text) for text in report.findings(sites, every=everything)]
+    if found := facts.get("suggestions"):
+        sure = f"{found['confident']:,} with a confidence of at least 0.8"
+        out.append(f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")
+    if everything:
+        out += [facts["range"], facts["basis"], *([facts["mode"]] if facts.get("mode") else [])]
+        out += [printable(f"{row.site}: {report.detectors(row)}") for row in sites if len(row.detectors) > 1]
+        out += [*facts["notes"], f"Assumed: {'; '.join(facts['assumptions'])}.", tables.of_sent(facts["sent"], "sites")]
+        out.append("Suspicious samples, copies and outliers are known only at their site.")
+    else:
+        out.append("Assumed: most sites are nearly clean, and their errors are not shared (-v prints all assumptions).")
+    out += [f"Next: {printable(report.following(sites, judged)[0])}"] if report.following(sites, judged) else []
+    return out

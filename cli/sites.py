@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from fnlkit.artifacts import files, saving
-from fnlkit.cli.audit import _tables
-from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
+from fnlkit.cli.audit import results
+from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file, verbose
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
@@ -425,7 +425,7 @@ def _print(file):
     found = _result(file)
     if found["task"] == "audit":
         try:
-            parts = _tables(found)
+            parts = results(found, everything=bool(verbose()))
         except InputError as error:
             raise InputError(f"{file}: {error}; run the task again") from None
         for part in parts:

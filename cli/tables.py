@@ -113,21 +113,6 @@ def _form(federation):
     return [f"{name}, federated: replies of the clients below; {down}", of_sent(facts["sent"], "clients")]
 
 
-def of_task(facts: dict[str, Any]) -> list[Any]:
-    """Return the results of an audit of labels that are no classes."""
-    from fnlkit.audits.tasks import report
-
-    table = Table(*report.COLUMNS)
-    sites = report.sites_of(facts)
-    for row in sites:
-        for cells in report.cells(row):
-            table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
-    found = [printable(f"{row.site}: {' '.join(row.words)}") for row in sites]
-    found += [printable(f"Next at {row.site}: {'; '.join(row.next)}.") for row in sites if row.next]
-    assumed = f"Assumed: {'; '.join(facts['assumptions'])}."
-    return [printable(facts["words"]), table, *found, facts["range"], assumed, of_sent(facts["sent"], "sites")]
-
-
 def of_sent(sent: dict[str, Any], who: str) -> Table:
     """Return the table of replies, {name: {"bytes", "what"}}."""
     table = Table(f"reply of the {who}", f"bytes, all {who}", "content")

@@ -19,12 +19,12 @@ def pipeline() -> None:
     run = fnlkit.train(noisy, "fedcorr", rounds=20, lr=0.01, output="run.pt")
     assert_type(run, TrainedRun)
     assert_type(fnlkit.evaluate(run, "other.pt", test=True), Evaluation)
-    judged = fnlkit.audit(noisy, probabilities=np.eye(10), quick=True).federation
+    judged = fnlkit.audit(noisy, probabilities=np.eye(10)).federation
     assert_type(fnlkit.suspects(judged), Sheet)
     fnlkit.save(judged, "judged.npz")
     fnlkit.partition("digits", clients="five")  # type: ignore[arg-type]
     fnlkit.train(noisy, "fedavg", workers="2")  # type: ignore[arg-type]
-    fnlkit.audit(noisy, folds="2")  # type: ignore[arg-type]
+    fnlkit.audit(noisy, seed="2")  # type: ignore[arg-type]
     fnlkit.audit(noisy, quik=True)  # type: ignore[call-arg]
     fnlkit.train(noisy, "fedavg", rounds="2")  # type: ignore[arg-type]
     fnlkit.train(noisy, "fedavg", round=2)  # type: ignore[call-arg]

@@ -3,24 +3,26 @@
 Neighboring data sets differ in one record, which is present or absent.  The features of a record are clipped to a norm, and
 every record adds one vector to each released table.  The noise of a table has the standard deviation sigma * sensitivity /
 sqrt(share), where sigma is that of a single release (analytic Gaussian mechanism: Balle and Wang 2018) and the shares of all
-tables sum to 1.  Together, the tables cost as much as this single release.  Simulations (fnlkit.audits.quick) and the files of
+tables sum to 1.  Together, the tables cost as much as this single release.  Simulations (fnlkit.audits.audit) and the files of
 real sites (fnlkit.sites.mail_noise) differ only in the source of the draws.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import chdtrc, ndtr
 
-from fnlkit.audits import shifts, site, summaries
+from fnlkit.audits import shifts, summaries
+from fnlkit.audits.own_model import softmax
 from fnlkit.audits.results import Names, describe_sites
+from fnlkit.audits.samples import SIDE, Samples, values_of
 from fnlkit.audits.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, OwnPredictions, Predictions
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
-from fnlkit.estimators.em import softmax
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account
 
@@ -114,44 +116,45 @@ def describe_mode(epsilon: float, delta: float, size: int) -> str:
     return (
         f"Audit from sums with noise: both files of a site together are ({epsilon:g}, {delta:g})-differentially private for "
         f"{NEIGHBORS}. Numbers of samples by class have noise of standard deviation {noise['counts']:.3g}, counts by predicted "
-        f"and given class {noise['predicted']:.3g}. Sites whose inputs differ are not judged; class shares are not compared, "
-        "and copies are not searched. Columns, classes and scale of the project are taken as public."
+        f"and given class {noise['predicted']:.3g}. Sites whose inputs differ are not judged; class shares are not compared. "
+        "Columns, classes and scale of the project are taken as public."
     )
 
 
 # ---- at the site
-def frequencies(client: "Client") -> np.ndarray:
+def frequencies(samples: Samples) -> np.ndarray:
     """Return the FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
 
     They tell the classes of images apart better than as many random projections, and depend on no data.
     """
     from scipy.fft import dctn
 
-    height, width = (min(side, site.SIDE) for side in client.x.shape[1:3])
-    x = (2 * site.points_of(client) - 1).reshape(len(client), -1, height, width).mean(1)
+    height, width = (min(side, SIDE) for side in samples.x.shape[1:3])
+    x = (2 * values_of(samples) - 1).reshape(len(samples), -1, height, width).mean(1)
     rows, columns = np.indices((height, width))
     order = np.argsort(rows / height + columns / width, axis=None, kind="stable")
     return dctn(x, axes=(1, 2), norm="ortho").reshape(len(x), -1)[:, order[1 : FEATURES + 1]]
 
 
-def points_of(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-    """Return the clipped features (n, m) of a client's samples: frequencies of raw images, else as in audits from sums."""
-    if client.inputs.image and "input/embedding" not in client.rows:
-        points = CONTRAST * frequencies(client)
+def points_of(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+    """Return the clipped features (n, m) of a site's samples: frequencies of raw images, else as in audits from sums."""
+    samples = Samples.of(site)
+    if samples.image and samples.embedding is None:
+        points = CONTRAST * frequencies(samples)
     else:
-        points = summaries.features(client, scale)[:, :FEATURES]
+        points = summaries.features(samples, scale)[:, :FEATURES]
     bound = BOUND * math.sqrt(points.shape[1])
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
 
 def summarize_with_noise(
-    client: "Client", scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
+    site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file with noise.
 
     Parameters
     ----------
-    client : fnlkit.client.client.Client
+    site : Samples or Client
     scale : (mean (d,), std (d,)), optional
         Of the columns of a table; it must not depend on the samples of the site.
     epsilon, delta : float
@@ -164,9 +167,9 @@ def summarize_with_noise(
     dict
         counts (C,), sums (C, m), moments (m, m).
     """
-    points = points_of(client, scale)
+    samples, points = Samples.of(site), points_of(site, scale)
     noise, m = noise_of(epsilon, delta, points.shape[1]), points.shape[1]
-    counts, by_class, moments = summaries.sums(points, client.y.numpy(), client.classes)
+    counts, by_class, moments = summaries.sums(points, samples.y, samples.classes)
     counts = counts + noise["counts"] * draws.standard_normal(counts.shape)
     by_class = by_class + noise["sums"] * draws.standard_normal(by_class.shape)
     # A record adds x x^T, whose Frobenius norm counts each entry beside the diagonal twice.
@@ -176,7 +179,7 @@ def summarize_with_noise(
 
 
 def judge_with_noise(
-    client: "Client",
+    site: "Samples | Client",
     head: dict[str, np.ndarray],
     scale: tuple[np.ndarray, np.ndarray] | None,
     *,
@@ -191,11 +194,11 @@ def judge_with_noise(
     dict
         agreement (2,): labels that the classifier predicts, and others; predicted (C, C): counts by predicted and given class.
     """
-    points, labels = points_of(client, scale), client.y.numpy()
+    points, labels, classes = points_of(site, scale), Samples.of(site).y, Samples.of(site).classes
     p = softmax(points @ head["coefficients"].T + head["offsets"])
     noise, guess = noise_of(epsilon, delta, points.shape[1]), p.argmax(1)
     right = int((guess == labels).sum())
-    table = np.zeros((client.classes, client.classes))
+    table = np.zeros((classes, classes))
     np.add.at(table, (guess, labels), 1)
     agreement = np.array([right, len(labels) - right]) + noise["agreement"] * draws.standard_normal(2)
     return {"agreement": agreement, "predicted": table + noise["predicted"] * draws.standard_normal(table.shape)}, p
@@ -278,8 +281,6 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
     labels and other class shares therefore have little effect.  The variance is compared with the variance of the other sites.
     Both comparisons allow for the noise.
     """
-    from scipy.stats import chi2, norm
-
     away, spread, added, traces = [], [], [], []
     for k, first in enumerate(firsts):
         means, *_, within, _, total = _within([one for j, one in enumerate(firsts) if j != k], noise)
@@ -295,13 +296,13 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
     away = away - np.median(away, 0)
     length = (away**2).sum(1)
     excess = np.maximum(length - added * away.shape[1], 0) / spread
-    found = (chi2.sf(length / added, away.shape[1]) < RARE) & (excess > APART**2)
+    found = (chdtrc(away.shape[1], length / added) < RARE) & (excess > APART**2)
     usual = max(float(np.median(traces[:, 0])), 1e-3)
     beyond = np.abs(traces[:, 0] - usual) > 4 * traces[:, 1] + 0.05 * usual
     found |= beyond & ((traces[:, 0] > FACTOR * usual) | (traces[:, 0] < usual / FACTOR))
     found = found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
     # At least the AUC from which inputs count as different.
-    auc = norm.cdf(np.sqrt(excess / 2))
+    auc = ndtr(np.sqrt(excess / 2))
     return found, np.where(found, np.maximum(auc, shifts.DIFFERENT), np.minimum(auc, shifts.DIFFERENT - 1e-3))
 
 
@@ -334,8 +335,6 @@ def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[
     deviation of this number contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end
     is not multiplied, because wrong labels of one class lower kappa less.
     """
-    from scipy.stats import norm
-
     agreement = np.stack([second["agreement"] for second in seconds])
     table = np.maximum(sum(second["predicted"] for second in seconds), 0)
     chance = min(float(table.sum(1) @ table.sum(0)) / max(table.sum(), 1) ** 2, 0.95)
@@ -357,7 +356,7 @@ def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[
             continue
         ratio = kappa[k] / reference
         judged[k] = 1 - ratio, math.hypot(error[k], its_error * min(1, abs(ratio))) / reference
-    p = dict(zip(judged, holm([norm.sf(level / spread) for level, spread in judged.values()]), strict=True)) if judged else {}
+    p = dict(zip(judged, holm([ndtr(-level / spread) for level, spread in judged.values()]), strict=True)) if judged else {}
     none = np.zeros(table.shape, bool)
     rows = [Assessment(none) for _ in seconds]
     for k, (excess, spread) in judged.items():
@@ -402,10 +401,8 @@ def conclude(
     *,
     epsilon: float,
     delta: float,
-    changes: "list[Change]",
-    classes: list[str],
-    names: list[str],
-    columns: list[str] | None = None,
+    changes: "Sequence[Change]",
+    named: Names,
 ) -> "tuple[list[SiteAudit], np.ndarray, np.ndarray]":
     """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.audits.summaries.conclude."""
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
@@ -413,18 +410,18 @@ def conclude(
     assessed = assess(seconds, apart, noise)
     counts = np.maximum(np.round([first["counts"] for first in firsts]), 0).astype(np.int64)
     counts[counts.sum(1) == 0, 0] = 1
-    sites, none = len(firsts), np.zeros((len(firsts), len(classes), len(classes)), np.int64)
-    width = len(columns) if columns else 1
+    sites, classes = len(firsts), len(named.classes)
+    none, width = np.zeros((sites, classes, classes), np.int64), len(named.columns) if named.columns else 1
     fits = np.tile(np.stack([np.ones(width), np.zeros(width)]), (sites, 1, 1))
     tried = np.full((sites, len(changes)), 1.0)
     tried[:, 0] = auc
-    inputs = shifts.Compared(changes, tried, [[] for _ in names], fits, np.zeros(2))
+    inputs = shifts.Compared(changes, tried, [[] for _ in firsts], fits, np.zeros(2))
     predicted = np.maximum(np.round([second["predicted"] for second in seconds]), 0).astype(np.int64)
     others = Predictions(np.zeros(sites, int), predicted, np.ones(counts.shape, bool), np.zeros(sites, bool))
     own = OwnPredictions(none, none, np.zeros(sites, np.int64), np.zeros((sites, 2), np.int64))
     expected = expected_counts(firsts, seconds, noise)
     rows = []
-    for row in describe_sites(Names(names, classes, columns), counts, inputs, others, own, expected, assessed):
+    for row in describe_sites(named, counts, inputs, others, own, expected, assessed):
         # Noise can hide a small class, and no counts of the site's own model are released.
         rows.append(replace(row, withheld=[], missing=[], skill={"others": row.skill["others"]}))
     return rows, transition(expected.sum(0)), expected

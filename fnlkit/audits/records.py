@@ -226,8 +226,6 @@ class SiteAudit:
     copies, near_copies, far, unlabeled : int or None
         Numbers of samples: copies and near copies within the site, far from all others, without a label. None: not counted.
     review : ReviewCounts or None
-    shared, near_shared : dict of str to int
-        Copies and near copies at other sites, by the name of the site.
     finding : str
         See fnlkit.audits.verdict.find_verdict.
     words, next : list of str
@@ -266,8 +264,6 @@ class SiteAudit:
     far: int | None
     unlabeled: int | None
     review: ReviewCounts | None
-    shared: dict[str, int]
-    near_shared: dict[str, int]
     finding: str = ""
     words: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)

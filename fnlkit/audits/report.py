@@ -9,20 +9,15 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment
 
 from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.audits import crowd
-from fnlkit.audits.audit import ASSUMPTIONS, Audit
-from fnlkit.audits.page import view
+from fnlkit.audits.audit import ASSUMPTIONS, SENDS, Audit
 from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import AGREEING
-from fnlkit.audits.site import SENDS
-from fnlkit.audits.tasks.records import LabelAudit, TaskSite
 from fnlkit.audits.verdict import UNKNOWN
 from fnlkit.audits.wording import COMPARED
-from fnlkit.estimators.federated import describe_traffic
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:
@@ -36,6 +31,8 @@ if TYPE_CHECKING:
 LARGE = 0.5
 # Classes in the small table of a site.
 MOST_CLASSES = 10
+# Sentences of a short report.
+MOST_FINDINGS = 6
 RANGE = (
     "Range: interval of the share of wrong labels, compared with the other sites, if the site had "
     "drawn other samples. It allows for as many mistakes of the model as the cleanest site may show. If mistakes of the "
@@ -50,9 +47,7 @@ BASIS = (
 )
 
 
-def facts(
-    audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS | crowd.SENDS
-) -> dict[str, Any]:
+def facts(audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS) -> dict[str, Any]:
     """Return the results of an audit as plain values for JSON.
 
     Parameters
@@ -99,7 +94,7 @@ def facts_of(
         "samples": sum(row.samples for row in sites),
         "classes": classes,
         "sites": [to_json(row) | {"basis": "assumptions"} for row in sites],
-        "sent": describe_traffic(traffic, sends),
+        "sent": describe_sent(traffic, sends),
         "assumptions": [*ASSUMPTIONS, *more],
         "range": RANGE,
         "basis": BASIS,
@@ -107,6 +102,13 @@ def facts_of(
         "look": look(sites),
         "words": sentence(sites),
     }
+
+
+def describe_sent(traffic: "Traffic", sends: "dict[str, Sent]") -> dict[str, dict[str, Any]]:
+    """Return the arrays that left the sites, {name: {"bytes", "what"}}; raise if one is not declared in `sends`."""
+    if undeclared := sorted(set(traffic.sent) - set(sends)):
+        raise RuntimeError(f"sites sent {undeclared}, which is not declared")
+    return {name: {"bytes": int(n), "what": f"{sends[name].what}; {sends[name].when}"} for name, n in traffic.sent.items()}
 
 
 def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
@@ -137,6 +139,43 @@ def describe_shared_samples(federation: "Federation") -> list[Any]:
     ]
 
 
+def answer(sites: list[SiteAudit]) -> str:
+    """Return the result of an audit in a sentence."""
+    noisy = [row for row in sites if row.noisier]
+    unknown = sum(row.finding == UNKNOWN for row in sites)
+    more = f"; {unknown} of {len(sites)} cannot be judged" if unknown else ""
+    if not noisy:
+        return f"No site has more wrong labels than the others, beyond chance{more}."
+    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
+    verb = "has" if len(noisy) == 1 else "have"
+    return f"{len(noisy)} of {len(sites)} sites {verb} more wrong labels than the others, beyond chance: {named}{more}."
+
+
+def short_finding(row: SiteAudit) -> str:
+    """Return the finding about a site in a few words."""
+    inputs = ", inputs differ" if row.inputs.differ else ""
+    classes = ", classes differ" if row.only_here or row.shares_differ else ""
+    return f"{'agrees' if row.finding in AGREEING else row.finding}{inputs}{classes}"
+
+
+def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
+    """Return a sentence for each finding, and all sentences of all sites with `every`.
+
+    The sites with the same finding share a sentence, and a number or cause of the first site stands for the others.
+    """
+    if every:
+        rows = [(row, row.words) for row in sites]
+        return [f"{row.site}: {' '.join(words)}" for row, words in rows] + [
+            f"Next at {row.site}: {'; '.join(row.next)}." for row in sites if row.next
+        ]
+    out: dict[str, list[str]] = {}
+    for row in sites:
+        if needs_a_look(row):
+            for words in row.words:
+                out.setdefault(words, []).append(row.site)
+    return [f"{', '.join(names)}: {words}" for words, names in out.items()][:MOST_FINDINGS]
+
+
 def look(sites: list[SiteAudit]) -> str:
     """Return a sentence with the number of sites that need a look, compared with the other sites."""
     odd = sum(map(needs_a_look, sites))
@@ -145,7 +184,7 @@ def look(sites: list[SiteAudit]) -> str:
     return f"Compared with the other sites, {odd} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
 
 
-def following(sites: Sequence[SiteAudit | TaskSite], judged: str) -> list[str]:
+def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
     """Return the commands to run next: a review of each noisy site, or training if there is none.
 
     Parameters
@@ -183,7 +222,7 @@ def sentence(sites: list[SiteAudit]) -> str:
     return " ".join(out)
 
 
-def level(row: SiteAudit | TaskSite | LabelAudit) -> str:
+def level(row: SiteAudit) -> str:
     """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
     return "-" if row.level is None else f"{100 * row.level:.1f} %"
 
@@ -223,8 +262,6 @@ def odd(row: SiteAudit) -> str:
         (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
         (row.unlabeled, "without a label"),
     ) if number]  # fmt: skip
-    found += [f"{number} also at {other}" for other, number in row.shared.items()]
-    found += [f"{number} nearly also at {other}" for other, number in row.near_shared.items()]
     if row.balance > LARGE:
         found.append(f"{100 * row.balance:.0f} % are {row.largest}")
     found += [f"fewer than 5 of {name}, left out" for name in (row.withheld or [])[:3]]
@@ -280,6 +317,8 @@ def first_suspects(
     if dataset.kind == "vector":
         return {}
     score, flagged, guess = (np.asarray(federation.extra[PREFIX + n]) for n in ("issue_score", "flagged", "suggested_label"))
+    from fnlkit.audits.page import view
+
     names, whole, out = list(map(str, dataset.class_names)), federation.whole().clients, {}
     for row in sites:
         held = np.asarray(whole[row.client])
@@ -302,6 +341,8 @@ def page(facts: dict[str, Any], judged: str = "judged.npz", suspects: dict[str, 
     suspects : dict, optional
         From `first_suspects`.
     """
+    from jinja2 import Environment
+
     text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     sites = sites_of(facts)

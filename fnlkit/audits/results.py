@@ -38,8 +38,6 @@ class Searched:
     ----------
     copies, near_copies, far, unlabeled : list of N int
         Numbers of samples, as in fnlkit.audits.records.SiteAudit.
-    shared, near_shared : list of N dict
-        Copies and near copies at other sites, by the number of the other site.
     detected : list of N (dict, list) or None
         Number of samples that each detector flags, and numbers of samples by the number of detectors that flag them. None for
         a site that no model judges.
@@ -50,8 +48,6 @@ class Searched:
     near_copies: list[int]
     far: list[int]
     unlabeled: list[int]
-    shared: list[dict[int, int]]
-    near_shared: list[dict[int, int]]
     detected: list[tuple[dict[str, int], list[int]] | None]
     reviews: list[ReviewCounts | None]
 
@@ -110,26 +106,25 @@ def describe_sites(
             classes=errors_by_class(expected[k], one.cells, classes) if trusted else [],
             matrix=expected[k].tolist() if trusted else None,
             missing=[classes[c] for c in np.flatnonzero(held == 0)],
-            balance=float(held.max() / held.sum()),
+            balance=float(held.max() / max(1, held.sum())),
             largest=classes[int(held.argmax())],
-            **_findings_of_samples(searched, k, named.sites),
+            **_findings_of_samples(searched, k),
         )
         rows.append(_with_words(row))
     return sorted(rows, key=lambda row: (-row.noisier, row.finding in AGREEING, -row.low, row.client))
 
 
-def _findings_of_samples(searched, k, names):
+def _findings_of_samples(searched, k):
     """Return the entries of SiteAudit about the samples of site k, by name."""
     if searched is None:
         none = dict.fromkeys(("copies", "near_copies", "far", "unlabeled", "review"))
-        return none | {"detectors": {}, "agreed": [], "shared": {}, "near_shared": {}}
+        return none | {"detectors": {}, "agreed": []}
     detectors, agreed = searched.detected[k] or ({}, [])
     return {
         "detectors": detectors,
         "agreed": agreed,
         **{name: int(getattr(searched, name)[k]) for name in ("copies", "near_copies", "far", "unlabeled")},
         "review": searched.reviews[k],
-        **{name: {names[at]: n for at, n in getattr(searched, name)[k].items()} for name in ("shared", "near_shared")},
     }
 
 

@@ -8,26 +8,20 @@ expressed as the area under the ROC curve (AUC) of the linear classifier that re
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
-from scipy.special import ndtr
+from scipy.special import chdtri, ndtr
 
 from fnlkit.audits.records import ColumnDifference, InputDifference
+from fnlkit.audits.samples import BLOCK, LEAST, Samples, plain
 from fnlkit.components.declarations import Sent
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-
 
 # Sites that a linear classifier recognizes with at least this AUC have different inputs.
 DIFFERENT = 0.75
 # A test of a difference needs a p-value below this.
 SIGNIFICANT = 1e-3
-# A site describes itself and its classes only with at least this many samples: the mean of one sample would be the sample.
-LEAST = 5
 # A site describes its columns only with at least this many samples, and each quantile is the mean of LEAST neighboring values.
 LEAST_COLUMNS = 20
 # Sites are compared with at least this many samples of classes that both describe, and with at most this many other sites.
@@ -38,10 +32,6 @@ MOST_COLUMNS = 4096
 MOST_VALUES = 10**6
 # Values of columns are clipped to this many spreads from the center.
 CLIPPED = 5
-# Images are read in blocks of this number.
-BLOCK = 256
-# Each site tries at most this many changes of the inputs, the first of which is none.
-TRIED = 3
 # Images are described by their means in GRID x GRID squares, vectors by at most MOST_FEATURES columns or projections.
 GRID, MOST_FEATURES = 4, 16
 # Of vectors with more columns, at most this many columns that seem to differ are described beside the projections.
@@ -59,15 +49,6 @@ SENDS = {
                         "once", ("changes", "C", "features"), **LIMIT),
     "covariances": Sent("covariances of this description within the given labels, by possible change", "once",
                         ("changes", "features", "features"), **LIMIT),
-}  # fmt: skip
-# Further replies of an audit with embeddings.
-EMBEDDED = {
-    "embedding_moments": Sent("mean and standard deviation of each value of the embeddings, of 5 samples or more", "once",
-                              (2, "values"), **LIMIT),
-    "embedding_means": Sent("means of random projections of the embeddings by given label (5 samples or more)", "once",
-                            (1, "C", "projections"), **LIMIT),
-    "embedding_covariances": Sent("covariances of these projections within the given labels", "once",
-                                  (1, "projections", "projections"), **LIMIT),
 }  # fmt: skip
 
 
@@ -107,7 +88,7 @@ class Compared:
 
     Attributes
     ----------
-    changes : list of Change
+    changes : sequence of Change
         The first one changes nothing.
     auc : (N, changes)
         For each site and change, the median over the other sites (the lower one) of the AUC.
@@ -119,7 +100,7 @@ class Compared:
         Mean and standard deviation of the pixels at the median site.
     """
 
-    changes: list[Change]
+    changes: Sequence[Change]
     auc: np.ndarray
     columns: list[list[ColumnDifference]]
     fits: np.ndarray
@@ -135,37 +116,10 @@ class Compared:
         """Whether most sites differ: then no site is the reference, and a difference can have any cause."""
         return bool(self.differ.sum() > (len(self.auc) - 1) / 2)
 
-    @property
-    def apart(self) -> np.ndarray:
-        """Mask (N,) of sites that train no model, because their inputs differ from those of most sites."""
-        return np.zeros(len(self.auc), bool) if self.common else self.differ
-
-    def candidates(self, k: int) -> list[int]:
-        """Return the numbers of the changes to try at site k: first no change, then the best by AUC."""
-        if self.columns[k]:
-            return [0, len(self.changes) - 1]
+    def likely(self, k: int) -> int:
+        """Return the number of the change with the smallest remaining difference of site k; 0 if none is clearly smaller."""
         order = [int(t) for t in np.argsort(self.auc[k], kind="stable") if t and self.auc[k, t] < self.auc[k, 0] - 0.02]
-        return [0, *order[: TRIED - 1]]
-
-    def choose(self, k: int, agreeing: np.ndarray, samples: int) -> int:
-        """Return the place among the candidates of site k with which the model of the other sites fits best.
-
-        Without a difference of the inputs, a change must raise the agreement by a tenth of the samples.
-
-        Parameters
-        ----------
-        k : int
-        agreeing : int (TRIED,)
-            Labels that equal the prediction, for each candidate.
-        samples : int
-        """
-        best, places = 0, self.candidates(k)
-        for place in range(1, len(places)):
-            # The candidates are in order of the remaining difference, simple changes first.
-            if not best or agreeing[place] > agreeing[best] + 0.02 * samples:
-                best = place
-        needed = -0.02 * samples if self.differ[k] else 0.1 * samples
-        return best if agreeing[best] - agreeing[0] >= needed else 0
+        return order[0] if order else 0
 
     def after(self, chosen: np.ndarray) -> np.ndarray:
         """Return the AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
@@ -222,16 +176,6 @@ class Encoded(Compared):
         """Mask (N,) of sites with different samples or embeddings."""
         return super().differ | (self.embedding_auc >= DIFFERENT)
 
-    @property
-    def apart(self) -> np.ndarray:
-        """Mask (N,) of sites that train no model, because their embeddings differ from those of most sites."""
-        different = self.embedding_auc >= DIFFERENT
-        return different if different.sum() <= (len(different) - 1) / 2 else np.zeros(len(different), bool)
-
-    def candidates(self, k: int) -> list[int]:
-        """Return [0]: embeddings are not changed."""
-        return [0]
-
     def after(self, chosen: np.ndarray) -> np.ndarray:
         """Return the AUC (N,) of the embeddings."""
         return self.embedding_auc
@@ -239,90 +183,63 @@ class Encoded(Compared):
     def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
         """Return the finding about the inputs of site k, as `Compared.at` does; the change that fits best names it."""
         out = super().at(k, np.zeros(len(self.auc), int), names)
-        likely = next(iter(Compared.candidates(self, k)[1:]), 0)
+        likely = self.likely(k)
         words = self.changes[likely].words if self.auc[k, likely] < DIFFERENT <= self.auc[k, 0] else []
         auc, equal = max(out.auc, float(self.embedding_auc[k])), bool(self.embedding_auc[k] < DIFFERENT)
         return replace(out, auc=auc, undone=False, equal_features=out.differ and equal, words=words)
 
 
 # ---- at the site
-def plain(x: torch.Tensor) -> torch.Tensor:
-    """Return samples (n, ...) as float32, uint8 scaled to [0, 1]."""
-    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
-
-
-def describe_columns(
-    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Reply statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
-    labels = client.y.numpy()
-    if client.x.ndim != 2 or client.x.shape[1] > MOST_COLUMNS:
-        every = max(1, client.x.numel() // MOST_VALUES)
-        values = plain(client.x.reshape(-1)[::every]).numpy().astype(np.float64)[:, None]
-        by_class = np.zeros((2, client.classes, 0))
+def describe_columns(samples: Samples) -> dict[str, np.ndarray]:
+    """Return statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
+    labels, x = samples.y, samples.x
+    if x.ndim != 2 or x.shape[1] > MOST_COLUMNS:
+        every = max(1, x.size // MOST_VALUES)
+        values = plain(x.reshape(-1)[::every]).astype(np.float64)[:, None]
+        by_class = np.zeros((2, samples.classes, 0))
     else:
-        values = client.x.numpy().astype(np.float64)
-        by_class = np.zeros((2, client.classes, values.shape[1]))
+        values = x.astype(np.float64)
+        by_class = np.zeros((2, samples.classes, values.shape[1]))
         for c in _classes_to_describe(labels):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
     found = np.zeros((5, values.shape[1]))
     if len(labels) >= LEAST_COLUMNS:
         found = np.concatenate([[values.mean(0), values.std(0)], _quantiles(values)])
-    return {"columns": torch.from_numpy(found), "class_columns": torch.from_numpy(by_class)}
+    return {"columns": found, "class_columns": by_class}
 
 
 def describe_inputs(
-    client: "Client",
-    model: "LocalModel | None",
-    received: dict[str, torch.Tensor],
-    *,
-    changes: Sequence[Sequence[str]],
-    width: int,
-    seed: int,
-) -> dict[str, torch.Tensor]:
-    """Reply class means and covariances of a coarse description of the inputs under each change (turn, tone)."""
-    labels, changes = client.y.numpy(), [Change(*each) for each in changes]
-    features = _describe(client, received, changes)
+    samples: Samples, message: dict[str, np.ndarray], *, changes: Sequence[Change], width: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Return class means and covariances of a coarse description of the inputs under each change.
+
+    Parameters
+    ----------
+    samples : Samples
+    message : dict of arrays
+        center (2, d), suspects, tone (2,) and fits (2, d) of `fnlkit.audits.summaries.make_heads`.
+    changes : list of Change
+    width : int
+        Largest number of features; more are projected.
+    seed : int
+    """
+    labels = samples.y
+    features = describe(samples, message, changes)
     size = features[0].shape[1]
     if size > width:
         # The same projection at every site: with few samples, a covariance of many features cannot be inverted.
         projection = stream(seed, "shifts").standard_normal((size, width)) / np.sqrt(size)
         features = [part @ projection for part in features]
-    means = np.zeros((len(features), client.classes, features[0].shape[1]))
+    means = np.zeros((len(features), samples.classes, features[0].shape[1]))
     classes = _classes_to_describe(labels)
     for c in classes:
-        means[:, c] = [part[labels == c].mean(0) for part in features]
+        here = labels == c
+        means[:, c] = [part[here].mean(0) for part in features]
     used = np.isin(labels, classes)
     within = [(part - means[t][labels])[used] for t, part in enumerate(features)]
     covariances = np.stack([part.T @ part / max(1, used.sum()) for part in within])
-    return {"class_means": torch.from_numpy(means), "covariances": torch.from_numpy(covariances)}
-
-
-def describe_embeddings(
-    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Reply the mean and standard deviation (2, D) of the embeddings."""
-    points = client.rows["input/embedding"].numpy().astype(np.float64)
-    moments = np.stack([points.mean(0), points.std(0)]) if len(points) >= LEAST else np.zeros((2, points.shape[1]))
-    return {"embedding_moments": torch.from_numpy(moments)}
-
-
-def project_embeddings(
-    client: "Client", model: "LocalModel | None", received: dict[str, torch.Tensor], *, width: int
-) -> dict[str, torch.Tensor]:
-    """Reply class means and covariances of random projections of the embeddings."""
-    labels = client.y.numpy()
-    center, spread = (row.numpy() for row in received["embedding_center"])
-    points = _vector(client.rows["input/embedding"].numpy(), center, spread)[:, :width]
-    means = np.zeros((client.classes, points.shape[1]))
-    classes = _classes_to_describe(labels)
-    for c in classes:
-        means[c] = points[labels == c].mean(0)
-    used = np.isin(labels, classes)
-    within = (points - means[labels])[used]
-    covariance = within.T @ within / max(1, used.sum())
-    return {"embedding_means": torch.from_numpy(means[None]), "embedding_covariances": torch.from_numpy(covariance[None])}
+    return {"class_means": means, "covariances": covariances}
 
 
 def _quantiles(values):
@@ -361,25 +278,37 @@ def classes_to_describe(counts: np.ndarray) -> np.ndarray:
     return out & ~few
 
 
-def _describe(client, received, changes):
-    """Return the features (n, D) of the samples under each change."""
-    if not client.inputs.image:
-        x = plain(client.x)
-        center, spread = (row.numpy() for row in received["center"])
-        fitted = _rescale(x, received["fits"])
-        suspects = received["suspects"].numpy()
-        return [_vector((fitted if change.tone else x).numpy(), center, spread, suspects) for change in changes]
-    blocks = [_parts_of(plain(client.x[start : start + BLOCK])) for start in range(0, len(client), BLOCK)]
-    squares, spread, edges, pixels = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    mean = float(pixels[:, 0].mean())
-    own = mean, max(float(np.sqrt(max(0.0, pixels[:, 1].mean() - mean**2))), 1e-9)
-    client.state["audit/tone"] = torch.tensor(own, dtype=torch.float64)  # a site keeps it in a file between two steps
-    out = []
+def size_of_description(samples: Samples, width: int) -> int:
+    """Return the number of features of `describe_inputs`."""
+    if samples.image:
+        return min(width, 2 * GRID**2 + 2)
+    values = int(np.prod(samples.x.shape[1:]))
+    return min(width, 2 * min(values, MOST_FEATURES))
+
+
+def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence[Change]) -> list[np.ndarray]:
+    """Return the coarse features (n, D) of samples under each change; see `describe_inputs`."""
+    if not samples.image:
+        x = plain(samples.x)
+        center, spread = message["center"]
+        fitted = _rescale(x, message["fits"])
+        suspects = message["suspects"]
+        return [_vector(fitted if change.tone else x, center, spread, suspects) for change in changes]
+    blocks = [_parts_of(plain(samples.x[start : start + BLOCK])) for start in range(0, len(samples), BLOCK)]
+    squares, spread, edges, _ = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    own, out = tone_of(samples), []
     for change in changes:
-        factor, offset = _tone(change, own, received["tone"].numpy())
-        turned = _turn(torch.from_numpy(factor * squares + offset)[..., None], change).reshape(len(squares), -1).numpy()
+        factor, offset = _tone(change, own, message["tone"])
+        turned = _turn((factor * squares + offset)[..., None], change).reshape(len(squares), -1)
         out.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
     return out
+
+
+def tone_of(samples: Samples) -> tuple[float, float]:
+    """Return mean and standard deviation of all pixels of images."""
+    sums = [_parts_of(plain(samples.x[start : start + BLOCK]))[3] for start in range(0, len(samples), BLOCK)]
+    mean, square = np.concatenate(sums).mean(0)
+    return float(mean), max(float(np.sqrt(max(0.0, square - mean**2))), 1e-9)
 
 
 def _parts_of(x):
@@ -387,11 +316,13 @@ def _parts_of(x):
     gray = x.mean(-1)
     cuts = [np.linspace(0, side, GRID + 1).astype(int) for side in gray.shape[1:]]
     rows, columns = ([slice(a, max(b, a + 1)) for a, b in zip(cut[:-1], cut[1:], strict=True)] for cut in cuts)
-    squares = np.stack([np.stack([gray[:, a, b].mean((1, 2)).numpy() for b in columns], 1) for a in rows], 1)
-    sides = [side for side in (1, 2) if gray.shape[side] > 1]
-    edges = sum((gray.diff(dim=side).abs().mean((1, 2)) for side in sides), torch.zeros(len(x)))
-    pixels = torch.stack([x.double().mean((1, 2, 3)), (x.double() ** 2).mean((1, 2, 3))], 1)
-    return squares, gray.std((1, 2), correction=0).numpy(), edges.numpy(), pixels.numpy()
+    squares = np.stack([np.stack([gray[:, a, b].mean((1, 2)) for b in columns], 1) for a in rows], 1)
+    edges = np.zeros(len(x), np.float32)
+    for side in (1, 2):
+        if gray.shape[side] > 1:
+            edges = edges + np.abs(np.diff(gray, axis=side)).mean((1, 2))
+    wide = x.astype(np.float64)
+    return squares, gray.std((1, 2)), edges, np.stack([wide.mean((1, 2, 3)), (wide**2).mean((1, 2, 3))], 1)
 
 
 def _vector(x, center, spread, suspects=()):
@@ -405,17 +336,17 @@ def _vector(x, center, spread, suspects=()):
     return np.concatenate([z, z**2], 1)
 
 
-def apply_change(client: "Client", x: torch.Tensor, change: Change, received: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return samples (n, ...) of a client after a change, scaled as by `plain`; `describe_inputs` came before."""
-    x = plain(x)
-    if not client.inputs.image:
-        return _rescale(x, received["fits"])
-    factor, offset = _tone(change, client.state["audit/tone"].tolist(), received["tone"].numpy())
-    return _turn(x * float(factor) + float(offset), change).contiguous()
+def apply_change(samples: Samples, change: Change, message: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the samples (n, ...) after a change, scaled as by `fnlkit.audits.samples.plain`."""
+    x = plain(samples.x)
+    if not samples.image:
+        return _rescale(x, message["fits"])
+    factor, offset = _tone(change, tone_of(samples), message["tone"])
+    return np.ascontiguousarray(_turn(x * np.float32(factor) + np.float32(offset), change))
 
 
 def _rescale(x, fits):
-    return (x.double() * fits[0] + fits[1]).float() if x.ndim == 2 else x
+    return (x.astype(np.float64) * fits[0] + fits[1]).astype(np.float32) if x.ndim == 2 else x
 
 
 def _tone(change, own, reference):
@@ -428,7 +359,7 @@ def _tone(change, own, reference):
 def _turn(x, change):
     """Return images (n, H, W, channels) mirrored or rotated."""
     for move in TURNS[change.turn]:
-        x = {"h": lambda x: x.flip(2), "v": lambda x: x.flip(1), "r": lambda x: x.transpose(1, 2).flip(2)}[move](x)
+        x = {"h": lambda x: x[:, :, ::-1], "v": lambda x: x[:, ::-1], "r": lambda x: x.swapaxes(1, 2)[:, :, ::-1]}[move](x)
     return x
 
 
@@ -458,32 +389,35 @@ def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST)
     return out
 
 
-def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: int) -> np.ndarray:
-    """Return the AUC (N, changes) of each site's inputs under each change against the unchanged inputs of the others.
+def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the AUC (N, T) of each site's inputs under some changes against the unchanged inputs of the others.
 
-    Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.
+    Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.  Changes that are not compared
+    have the AUC of no change.
 
     Parameters
     ----------
     replies : dict
-        class_means (N, changes, C, D), covariances (N, changes, D, D).
+        class_means (N, T, C, D), covariances (N, T, D, D).
     counts : (N, C)
-    changes : int
+    changes : sequence of N sequences of int
+        Numbers of the changes to compare at each site, the first of which is 0.
     """
     means, within = np.asarray(replies["class_means"]), np.asarray(replies["covariances"])
     sites = len(means)
-    auc = np.full((sites, changes), 0.5)
+    auc = np.full((sites, means.shape[1]), 0.5)
     large = np.array([c[classes_to_describe(c)].sum() >= LEAST_COMPARED for c in counts], bool)
     order = (
         stream(0, "compared").permutation(np.flatnonzero(large)) if large.sum() > MOST_COMPARED + 1 else np.flatnonzero(large)
     )
-    for k in np.flatnonzero(large):
+    for k in np.flatnonzero(large).tolist():
         others = [j for j in order if j != k][:MOST_COMPARED]
-        for t in range(changes):
+        for t in dict.fromkeys(changes[k]):
             pairs = [_auc(means[k, t], within[k, t], counts[k], means[j, 0], within[j, 0], counts[j]) for j in others]
             pairs = sorted(value for value in pairs if value is not None)
             if pairs:
                 auc[k, t] = pairs[(len(pairs) - 1) // 2]
+        auc[k, [t for t in range(auc.shape[1]) if t not in changes[k]]] = auc[k, 0]
     return auc
 
 
@@ -492,9 +426,6 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
 
     None if they share no class. A difference that is not significant counts as 0.5.
     """
-    from scipy.optimize import nnls
-    from scipy.stats import chi2
-
     shared = classes_to_describe(own_counts) & classes_to_describe(other_counts)
     n, m = own_counts[shared].sum(), other_counts[shared].sum()
     if not shared.any() or min(n, m) < LEAST_COMPARED:
@@ -509,17 +440,22 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
     both[np.diag_indices(len(both))] += 1e-4 * np.diag(both) + 1e-12
     root = np.linalg.cholesky(np.linalg.inv(both))
     targets, points = root.T @ mean, root.T @ other.T
-    heavy = 1e3 * max(1.0, np.abs(points).max())
-    mixture, _ = nnls(
-        np.vstack([points, np.full(points.shape[1], heavy)]), np.append(targets, heavy), maxiter=max(1000, 10 * points.shape[1])
-    )
-    squared = float(((points @ mixture - targets) ** 2).sum())
-    size, error = len(mean), 1 / n + float((mixture**2 / other_counts[shared]).sum())
-    if squared / error < chi2.isf(SIGNIFICANT, size):
-        return 0.5
+    size, limit = len(mean), chdtri(len(mean), SIGNIFICANT)
+    # The given labels have these shares, and wrong labels change them little: most sites need no search.
+    for find in (lambda: shares, lambda: _nearest_mixture(points, targets)):
+        mixture = find()
+        squared = float(((points @ mixture - targets) ** 2).sum())
+        error = 1 / n + float((mixture**2 / other_counts[shared]).sum())
+        if squared / error < limit:
+            return 0.5
     squared = max(0.0, squared * max(0.1, 1 - size / (n + m)) - size * error)
-    return float(_normal(np.sqrt(squared / 2)))
+    return float(ndtr(np.sqrt(squared / 2)))
 
 
-def _normal(z):
-    return ndtr(z)
+def _nearest_mixture(points, target):
+    """Return weights (C,), at least 0 with the sum 1, of the columns of points (D, C) with the mixture nearest to target."""
+    from scipy.optimize import nnls
+
+    heavy = 1e3 * max(1.0, np.abs(points).max())
+    rows = np.vstack([points, np.full(points.shape[1], heavy)])
+    return nnls(rows, np.append(target, heavy), maxiter=max(1000, 10 * points.shape[1]))[0]

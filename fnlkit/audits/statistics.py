@@ -2,7 +2,7 @@
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.special import bdtr, chdtrc, gammaln, ndtr
 
 from fnlkit.audits.records import ClassSkill, Skill
 from fnlkit.estimators.intervals import wilson
@@ -96,8 +96,6 @@ def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tup
     away : int
         The site is tested with a count that is smaller by this number, because counts are rounded.
     """
-    from scipy.stats import hypergeom
-
     counts, totals = np.broadcast_arrays(np.asarray(counts), np.asarray(totals))
     rates = counts / np.maximum(totals, 1)
     p, reference = np.ones(counts.shape), np.zeros(counts.shape)
@@ -111,11 +109,29 @@ def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tup
             np.put_along_axis(n, worst, 0, 0)
         x, n = x.sum(0), n.sum(0)
         least = np.maximum(counts[k] - away, 0)
-        found = hypergeom.sf(least - 1, totals[k] + n, least + x, totals[k])
+        found = _at_least(least, totals[k] + n, least + x, totals[k])
         p[k] = np.where((n > 0) & (totals[k] > 0), found, 1)
         # Half a sample more, because no mistakes among few samples do not mean a share of 0.
         reference[k] = np.where(n >= LEAST_REFERENCE, (x + 0.5) / (n + 1), 0)
     return p, reference
+
+
+def _at_least(count, size, marked, drawn):
+    """Return the probability (...) of at least `count` marked samples among `drawn` of `size` samples without replacement."""
+    parts = [np.asarray(values) for values in np.broadcast_arrays(count, size, marked, drawn)]
+    out = np.ones(parts[0].shape)
+    for place in np.argwhere(parts[0]):
+        place = tuple(place)
+        x, total, good, n = (int(values[place]) for values in parts)
+        possible = np.arange(max(x, n + good - total), min(good, n) + 1)
+        ways = _choose(good, possible) + _choose(total - good, n - possible) - _choose(total, n)
+        out[place] = min(1.0, np.exp(ways).sum())
+    return out
+
+
+def _choose(n, k):
+    """Return the logarithm of the binomial coefficient."""
+    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
 
 def confuses_beyond_chance(predicted: np.ndarray, counts: np.ndarray, away: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -187,8 +203,6 @@ def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:
     mine, others : (..., C)
         Each with at least one sample; they are broadcast.
     """
-    from scipy.stats import chi2
-
     mine, others = np.broadcast_arrays(np.asarray(mine, np.float64), np.asarray(others, np.float64))
     both, n, m = mine + others, mine.sum(-1, keepdims=True), others.sum(-1, keepdims=True)
     expected, rest, present = both * n / (n + m), both * m / (n + m), both > 0
@@ -197,7 +211,7 @@ def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:
     away = np.where(freedom[..., None] == 1, away - np.minimum(0.5, away), away)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(present, away**2 / expected + away**2 / rest, 0.0).sum(-1)
-    return np.where(freedom > 0, chi2.sf(statistic, np.maximum(freedom, 1)), 1.0)
+    return np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), statistic), 1.0)
 
 
 def seen_elsewhere(counts: ArrayLike) -> np.ndarray:
@@ -221,6 +235,4 @@ def excess_of(predicted: np.ndarray) -> np.ndarray:
 
 def is_fewer(one: int, other: int) -> bool:
     """Return whether a count is smaller than another by more than chance."""
-    from scipy.stats import binom
-
-    return bool(other > one and binom.cdf(one, one + other, 0.5) < SIGNIFICANT_CLASS)
+    return bool(other > one and bdtr(one, one + other, 0.5) < SIGNIFICANT_CLASS)

@@ -5,19 +5,20 @@ Sums of few samples reveal these samples.  A class with fewer than LEAST samples
 moments have at most a quarter as many dimensions as the site has samples.  The counts of the second file are multiples of 5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
-from fnlkit.audits import differing, rounding, shifts, site, statistics, verdict
-from fnlkit.audits.results import Names, describe_sites
-from fnlkit.audits.shifts import LEAST, Change, Compared
-from fnlkit.errors import InputError
-from fnlkit.estimators import em, federated
+from fnlkit.audits import copies, differing, own_model, rounding, shifts, statistics, verdict
+from fnlkit.audits.own_model import discriminant, softmax
+from fnlkit.audits.results import Names, Searched, describe_sites
+from fnlkit.audits.samples import LEAST, Samples, keep_at_client, large_classes, table_of, values_of
+from fnlkit.audits.shifts import Change, Compared
+from fnlkit.datasets.groups import effective_size
+from fnlkit.estimators import likelihood
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
@@ -32,7 +33,6 @@ SIZES, PER_FEATURE = (8, 16, 32, 64, 128, 256), 4
 RANDOM = 128
 # Features are clipped to norm CLIP * sqrt(number of features), and single columns of a table to FARTHEST standard deviations.
 CLIP, FARTHEST = 1.5, 5.0
-SHRINKAGE = 0.1
 # The number of features of a head is the largest one that sites with this share of the samples have sent.
 SHARE = 0.8
 # The inputs of two sites are compared by at most this many features of the sums.
@@ -41,10 +41,23 @@ COMPARED = 16
 MOST_JUDGED = 20_000
 # In the coarse description of the inputs, values within this many standard deviations of the agreed scale are not clipped.
 UNCLIPPED = 2.0
+# Share of the samples that count as those of which a model is most certain.
+CERTAIN = 1 / 3
 # Tables of the second file, by predicted (or true) and given class.
 TABLES = "predicted", "within", "expected", "doubted"
 # Arrays of both files that are whole numbers.
-COUNTS = {"counts", "width", "chosen", "supported", "certain", "low", "high", *TABLES, *(f"{name}_wrong" for name in TABLES)}
+COUNTS = {
+    "counts",
+    "observations",
+    "width",
+    "chosen",
+    "supported",
+    "certain",
+    "low",
+    "high",
+    *TABLES,
+    *(f"{name}_wrong" for name in TABLES),
+}
 LARGEST = 1e6  # of an entry of a head or of its message
 
 
@@ -60,21 +73,21 @@ def scale_of(mean: ArrayLike, std: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return np.round(np.asarray(mean, np.float64) / std, 3) * std, std
 
 
-def features(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
-    """Return the features (n, D) of a client's samples, of which the first ones are a random rotation or projection.
+def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
+    """Return the features (n, D) of samples, of which the first ones are a random rotation or projection.
 
     Columns of a table are standardized by `scale`.  Features of a backbone and sounds are standardized within each sample.
     Images are averaged to at most 16 pixels a side.  Raw images and sounds have RANDOM rectified random features more.
 
     Parameters
     ----------
-    client : fnlkit.client.client.Client
+    samples : Samples
     scale : (mean (d,), std (d,)), optional
         Of the columns of a table.
     """
-    embedded, x = "input/embedding" in client.rows, site.points_of(client)
-    raw = not embedded and client.x.ndim > 2
-    if client.inputs.image and not embedded:
+    embedded, x = samples.embedding is not None, values_of(samples)
+    raw = not embedded and samples.x.ndim > 2
+    if samples.image and not embedded:
         x = 2 * x - 1
     elif scale is not None and not embedded:
         x = (x - scale[0]) / scale[1]
@@ -89,7 +102,7 @@ def features(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None = Non
         weights = stream(1, "summaries").standard_normal((width, RANDOM)) * 2 / np.sqrt(width)
         first = np.hstack([first, np.maximum(x @ weights, 0)])[:, : SIZES[-1]]
     bound = CLIP * np.sqrt(first.shape[1])
-    return first * np.minimum(1, bound / np.maximum(np.linalg.norm(first, axis=1, keepdims=True), 1e-12))
+    return first * np.minimum(1, bound / np.maximum(np.sqrt((first**2).sum(1, keepdims=True)), 1e-12))
 
 
 def dimensions(samples: int, width: int) -> int:
@@ -99,57 +112,53 @@ def dimensions(samples: int, width: int) -> int:
 
 def sums(points: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return counts (C,), class sums (C, D) and second moments (D, D) of features (n, D)."""
-    by_class = np.zeros((classes, points.shape[1]))
-    np.add.at(by_class, labels, points)
+    by_class = np.eye(classes)[labels].T @ points
     return np.bincount(labels, minlength=classes), by_class, points.T @ points
 
 
-def large_classes(client: "Client") -> "tuple[Client, np.ndarray]":
-    """Return (client with the classes of at least LEAST samples only, mask (n,) of these samples)."""
-    counts = torch.bincount(client.y, minlength=client.classes)
-    mask = (counts >= LEAST)[client.y]
-    rows = {name: values[mask] for name, values in client.rows.items() if name.startswith("input/")}
-    return replace(
-        client, samples=client.x[mask], y=client.y[mask], given=client.given[mask], rows=rows, parts={}
-    ), mask.numpy()
-
-
-def summarize(client: "Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+def summarize(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file.
 
     Parameters
     ----------
-    client : fnlkit.client.client.Client
+    site : Samples or Client
     scale : (mean (d,), std (d,)), optional
         As for `features`.
 
     Returns
     -------
     dict
-        counts (C,) (0 for withheld classes), withheld bool (C,), width (number of features), sums (C, m), moments (m, m),
-        and columns, class_columns as fnlkit.audits.shifts declares them.
+        counts (C,) (0 for withheld classes), withheld bool (C,), observations (number of independent samples: a group counts
+        as one), width (number of features), sums (C, m), moments (m, m), and columns, class_columns as fnlkit.audits.shifts
+        declares them.
     """
-    held = torch.bincount(client.y, minlength=client.classes).numpy()
+    samples = Samples.of(site)
+    held = np.bincount(samples.y, minlength=samples.classes)
     withheld = (held > 0) & (held < LEAST)
-    client, _ = large_classes(client)
-    labels = client.y.numpy()
-    if not len(labels):
-        raise InputError(f"no class has {LEAST} samples or more, so that no sum may leave; leave this site out of the audit")
-    points = features(client, scale)
-    counts, by_class, moments = sums(points[:, : dimensions(len(labels), points.shape[1])], labels, client.classes)
-    described = {name: values.numpy() for name, values in shifts.describe_columns(client, None, {}).items()}
-    first = {"counts": counts, "withheld": withheld, "width": np.array(points.shape[1]), "sums": by_class}
-    return first | {"moments": (moments + moments.T) / 2} | described
+    samples, _ = large_classes(samples)
+    labels = samples.y
+    points = features(samples, scale) if len(labels) else np.zeros((0, 1))
+    counts, by_class, moments = sums(points[:, : dimensions(len(labels), points.shape[1])], labels, samples.classes)
+    number = len(labels) if samples.groups is None or not len(labels) else max(1, round(effective_size(samples.groups)))
+    first = {"counts": counts, "withheld": withheld, "observations": np.array(number), "width": np.array(points.shape[1])}
+    return first | {"sums": by_class, "moments": (moments + moments.T) / 2} | shifts.describe_columns(samples)
 
 
 def judge(
-    client: "Client", heads: dict[str, np.ndarray], number: int, *, changes: list[Change], seed: int = 0
+    site: "Samples | Client",
+    heads: dict[str, np.ndarray],
+    number: int,
+    *,
+    changes: Sequence[Change],
+    seed: int = 0,
+    detectors: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a site's second file, and keep the judgment of each sample as an audit does.
+    """Return the arrays of a site's second file, and keep the results by sample.
 
     Parameters
     ----------
-    client : fnlkit.client.client.Client
+    site : Samples or Client
+        The results are in the `kept` of Samples, or in the rows of a Client.
     heads : dict of arrays
         From `make_heads`.
     number : int
@@ -157,6 +166,8 @@ def judge(
     changes : list of fnlkit.audits.shifts.Change
         Changes of the inputs to compare.
     seed : int
+    detectors : sequence of str
+        Names in fnlkit.estimators.DETECTORS that flag samples next to `em`.
 
     Returns
     -------
@@ -165,111 +176,268 @@ def judge(
         (number of the change with which the head fits best); supported; certain (2,); class_means, covariances
         (fnlkit.audits.shifts); low, high: ends of the range of the number of wrong labels.
     """
-    whole, (client, mask) = client, large_classes(client)
-    labels, received = client.y.numpy(), {name: torch.from_numpy(np.asarray(heads[name])) for name in heads}
+    whole = Samples.of(site)
+    samples, mask = large_classes(whole)
+    labels, classes = samples.y, samples.classes
     scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
-    width = int(heads["compared"])
-    told = {name: received[name] for name in ("center", "suspects", "tone")} | {"fits": received["fits"][number]}
-    packed = [change.packed for change in changes]
-    described = shifts.describe_inputs(client, None, told, changes=packed, width=width, seed=seed)
-    described = {name: values.numpy() for name, values in described.items()}
-    if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
-        described = {name: np.zeros_like(values) for name, values in described.items()}
-    head = tuple(heads[name][number] for name in ("coefficients", "offsets", "sizes"))
-    chosen, p = _probabilities(client, head, told, changes, scale)
-    client.rows["input/probabilities"] = torch.from_numpy(p)
-    site.use_given_probabilities(client, None, {})
-    message: dict[str, Any] = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
-    message["trained_shares"] = received["shares"][number]
-    predicted = site.choose_change(client, None, message)["predicted"].numpy()
-    own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
-    judged = _estimate(client, seed)
-    reply = {"chosen": np.array(chosen)}
-    totals = np.bincount(labels, minlength=client.classes)
-    tables = {"predicted": predicted, "within": own["within"], "expected": judged["counts"], "doubted": own["doubted"]}
-    for name, table in tables.items():
-        reply[name], reply[f"{name}_wrong"] = rounding.round_table(table, totals)
-    supported = rounding.round_supported(own["supported"], reply["predicted_wrong"], reply["doubted_wrong"])
-    reply["supported"] = np.array(supported)
-    reply["certain"] = np.array([rounding.round_counts(own["certain"][0]), own["certain"][1]])
-    # The ends of the range are rounded outward: more digits would state a small count of wrong labels.
-    for name, outward in (("low", np.floor), ("high", np.ceil)):
-        reply[name] = rounding.STEP * outward(np.round(judged[name] * len(labels), 9) / rounding.STEP).astype(np.int64)
-    _keep(whole, client, mask, judged, predicted)
-    return reply | described
+    told = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][number]}
+    found = copies.find_copies(whole, scale, wanted=own_model.most_neighbors(len(whole), classes))
+    if not len(labels):
+        _keep_nothing(whole, found, detectors)
+        reply = _empty_reply(changes, classes, samples, int(heads["compared"]), told, seed)
+    else:
+        described = shifts.describe_inputs(samples, told, changes=changes, width=int(heads["compared"]), seed=seed)
+        if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
+            described = {name: np.zeros_like(values) for name, values in described.items()}
+        head = tuple(heads[name][number] for name in ("coefficients", "offsets", "sizes"))
+        points = features(samples, scale)
+        chosen, p = _probabilities(samples, points, head, told, changes, scale)
+        predicted, p = adjust(p, labels, heads["known"][number], heads["shares"][number] if heads["differ"][number] else None)
+        within = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        own = within.argmax(1)
+        estimated = estimate(p, labels, samples.number, seed, samples.groups)
+        guess = p.argmax(1)
+        both = (own == guess) & (own != labels)
+        tables = {"predicted": predicted, "within": table_of(own, labels, classes), "expected": estimated["counts"],
+                  "doubted": table_of(own[both], labels[both], classes)}  # fmt: skip
+        reply = {"chosen": np.array(chosen)} | described
+        for name, table in tables.items():
+            reply[name], reply[f"{name}_wrong"] = rounding.round_table(table, np.bincount(labels, minlength=classes))
+        supported = rounding.round_supported(
+            int(((own == labels) & (guess != labels)).sum()), reply["predicted_wrong"], reply["doubted_wrong"]
+        )
+        reply["supported"] = np.array(supported)
+        certain = most_certain(within)
+        reply["certain"] = np.array([rounding.round_counts((own != labels)[certain].sum()), len(certain)])
+        # The ends of the range are rounded outward: more digits would state a small count of wrong labels.
+        for name, outward in (("low", np.floor), ("high", np.ceil)):
+            ends = outward(np.round(estimated[name] * len(labels), 9) / rounding.STEP)
+            reply[name] = rounding.STEP * ends.astype(np.int64)
+        keep_results(whole, mask, p, within, predicted, estimated["posterior"], found)
+        _detect(whole, mask, detectors, points, p, found, seed)
+    if whole is not site:
+        keep_at_client(site, whole.kept)
+    return reply
 
 
-def keep_suspects(client: "Client", p: np.ndarray, *, seed: int = 0) -> None:
-    """Keep the judgment of each sample of a client, from probabilities (n, C) of a classifier of other sites."""
-    whole, (client, mask) = client, large_classes(client)
-    if not len(client.y):
-        federated.keep_judgment(whole, np.zeros(len(mask)), np.zeros(len(mask), bool), whole.y.numpy().copy())
-        return
-    client.rows["input/probabilities"] = torch.from_numpy(p[mask])
-    site.use_given_probabilities(client, None, {})
-    message: dict[str, Any] = {"chosen": 0, "known": torch.ones(client.classes, dtype=torch.bool), "adapt": False}
-    message["trained_shares"] = torch.full((client.classes,), 1 / client.classes, dtype=torch.float64)
-    predicted = site.choose_change(client, None, message)["predicted"].numpy()
-    site.judge_within(client, None, {}, seed=seed)
-    _keep(whole, client, mask, _estimate(client, seed), predicted)
+def _empty_reply(changes, classes, samples, width, told, seed):
+    """Return the second file of a site without a class of LEAST samples: zeros."""
+    size = shifts.size_of_description(samples, width)
+    none = np.zeros((classes, classes), np.int64)
+    reply = {"chosen": np.array(0), "supported": np.array(0), "certain": np.zeros(2, np.int64), "low": np.array(0),
+             "high": np.array(0)}  # fmt: skip
+    for name in TABLES:
+        reply |= {name: none, f"{name}_wrong": np.zeros(classes, np.int64)}
+    shape = len(changes), classes, size
+    return reply | {"class_means": np.zeros(shape), "covariances": np.zeros((len(changes), size, size))}
 
 
-def _keep(whole, client, mask, judged, predicted):
-    """Keep the judgment of each sample: `client` holds those in `mask` (n,) of the `whole` client."""
-    # Suspects are ranked by both models: the inputs of a site can differ in a way that only its own model allows for.
-    labels = client.y.numpy()
-    each = np.arange(len(labels))
-    both = [client.rows[name].numpy()[each, labels] for name in ("estimate/probabilities", "audit/within")]
+def adjust(
+    p: np.ndarray, labels: np.ndarray, known: np.ndarray, trained_shares: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (predicted (C, C), probabilities (n, C)) of the classes that the classifier knows, adapted to the site.
+
+    Classes that the other sites have too rarely cannot be judged: their labels count as predicted.  The counts are those before
+    the adaptation, because the shares of predictions within a given label can be compared between sites.
+
+    Parameters
+    ----------
+    p : (n, C)
+    labels : int (n,)
+    known : bool (C,)
+    trained_shares : (C,) or None
+        Class shares of the other sites, if those of the site differ (Saerens, Latinne, Decaestecker 2002).
+    """
+    p, classes, seen = np.array(p), p.shape[1], known[labels]
+    p[seen] = np.where(known, p[seen], 1e-12)
+    p[~seen] = np.eye(classes)[labels[~seen]]
+    p /= p.sum(1, keepdims=True)
+    predicted = table_of(p.argmax(1), labels, classes)
+    if trained_shares is not None and seen.any():
+        p[seen] = adapt_probabilities(p[seen], trained_shares * known)
+    return predicted, p
+
+
+def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, steps: int = 50) -> np.ndarray:
+    """Return probabilities (n, C) for the class shares of these samples, which are estimated from the probabilities.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+    trained_shares : (C,)
+        Class shares of the model's training data.
+    steps : int
+    """
+    trained = np.asarray(trained_shares, np.float64)
+    trained, seen = np.maximum(trained, 1e-6), trained > 1e-6
+    shares, out = trained / trained.sum(), probabilities
+    for _ in range(steps):
+        out = probabilities * np.where(seen, shares / trained, 1.0)
+        out = out / np.maximum(out.sum(1, keepdims=True), 1e-300)
+        shares = np.maximum(out.mean(0), 1e-6)
+    return out
+
+
+def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, seed: int) -> np.ndarray:
+    """Return the probabilities (n, C) of the model of the site itself; see fnlkit.audits.own_model.cross_fitted.
+
+    Parameters
+    ----------
+    samples : Samples
+    points : (n, D)
+        Features of the samples.
+    near : int (n, k) or None
+        Nearest other samples.
+    seed : int
+    """
+    table = not samples.image and samples.embedding is None and samples.x.ndim == 2
+    rng = stream(seed, "within", client=samples.number)
+    return own_model.cross_fitted(
+        points, samples.y, samples.classes, rng, groups=samples.groups, near=near, table=samples.x if table else None
+    )
+
+
+def most_certain(p: np.ndarray) -> np.ndarray:
+    """Return the indices of the third of the samples of which a model is most certain."""
+    ordered = np.sort(p, 1)
+    margin = ordered[:, -1] - ordered[:, -2] if p.shape[1] > 1 else ordered[:, -1]
+    return np.argsort(-margin, kind="stable")[: max(1, round(CERTAIN * len(p)))]
+
+
+def keep_results(
+    whole: Samples,
+    mask: np.ndarray,
+    p: np.ndarray,
+    within: np.ndarray,
+    predicted: np.ndarray,
+    posterior: np.ndarray,
+    found: copies.Found,
+) -> None:
+    """Keep the results of each sample at the site.
+
+    Suspects are ranked by both models: the inputs of a site can differ in a way that only its own model allows for.
+
+    Parameters
+    ----------
+    whole : Samples
+    mask : bool (n,)
+        Samples of classes with at least LEAST samples; the others have the issue score 0.
+    p, within, posterior : (m, C)
+        Of the classifier of the other sites, of the site's own model, and of the true class, for the samples in `mask`.
+    predicted : int (C, C)
+        Counts by predicted and given class.
+    found : fnlkit.audits.copies.Found
+    """
+    labels, each = whole.y[mask], np.arange(int(mask.sum()))
+    guess = posterior.argmax(1)
     if statistics.skill_of(predicted).kappa < verdict.SKILL:
-        judged["guess"] = labels
-    rows = {"issue": np.zeros(len(mask)), "guess": whole.y.numpy().copy()}
-    rows["issue"][mask], rows["guess"][mask] = 1 - np.mean(both, 0), judged["guess"]
-    federated.keep_judgment(whole, rows["issue"], rows["guess"] != whole.y.numpy(), rows["guess"])
+        guess = labels
+    kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
+    kept["issue"][mask] = 1 - np.mean([p[each, labels], within[each, labels]], 0)
+    kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
+    kept["flagged"] = kept["guess"] != whole.y
+    kept["by_em"] = kept["flagged"]
+    whole.kept.update(kept)
 
 
-def _probabilities(client, head, told, changes, scale):
+def _detect(whole, mask, detectors, points, p, found, seed):
+    """Keep which samples each detector flags."""
+    samples = whole.take(mask)
+    for name in detectors:
+        whole.kept[f"by_{name}"] = np.zeros(len(mask), bool)
+        flags = own_model.detect(name, samples, points, p, found.neighbors if mask.all() else None, seed)
+        whole.kept[f"by_{name}"][mask] = flags
+
+
+def _keep_nothing(whole, found, detectors=()):
+    """Keep that no sample is suspicious."""
+    none = np.zeros(len(whole), bool)
+    kept = {"issue": np.zeros(len(whole)), "guess": whole.y.copy(), "confidence": np.zeros(len(whole)), "flagged": none}
+    whole.kept.update(kept | _copied(found) | {f"by_{name}": none for name in ("em", *detectors)})
+
+
+def _copied(found):
+    return {"copy_of": found.copy_of, "near": found.near, "far": found.far}
+
+
+def keep_suspects(site: "Samples | Client", p: np.ndarray, *, seed: int = 0) -> None:
+    """Keep the results of each sample, from probabilities (n, C) of a classifier of other sites."""
+    whole = Samples.of(site)
+    samples, mask = large_classes(whole)
+    found = copies.find_copies(whole, wanted=own_model.most_neighbors(len(whole), whole.classes))
+    if not len(samples):
+        _keep_nothing(whole, found)
+    else:
+        predicted, p = adjust(p[mask], samples.y, np.ones(samples.classes, bool), None)
+        points = values_of(samples) if samples.x.ndim == 2 else features(samples)
+        within = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
+        keep_results(whole, mask, p, within, predicted, posterior, found)
+    if whole is not site:
+        keep_at_client(site, whole.kept)
+
+
+def _probabilities(samples, points, head, told, changes, scale):
     """Return (number of a change, probabilities (n, C) of the head under it).
 
     Columns are changed if the message states how.  Another change of images must raise the agreement with the labels by a tenth
-    of the samples; `fnlkit.audits.shifts.describe_inputs` came before.
+    of the samples.
     """
+    if samples.probabilities is not None:
+        return 0, samples.probabilities.astype(np.float64)
     coefficients, offsets, size = head
-    embedded, fits = "input/embedding" in client.rows, told["fits"].numpy()
+    size = int(size)
+    fits, embedded = told["fits"], samples.embedding is not None
     if embedded or len(changes) == 1:
         tried = [0]
-    elif client.inputs.image:
+    elif samples.image:
         tried = range(len(changes))
     else:
         tried = [1] if (fits[0] != 1).any() or (fits[1] != 0).any() else [0]
     best = None
     for number in tried:
         change = changes[number]
-        x = shifts.apply_change(client, client.x, change, told) if change else client.x
-        points = features(replace(client, samples=x), scale)[:, :size]
-        p = em.softmax(points @ coefficients[:, :size].T + offsets)
-        agreeing = int((p.argmax(1) == client.y.numpy()).sum())
+        if change:
+            points = features(replace(samples, x=shifts.apply_change(samples, change, told)), scale)
+        p = softmax(points[:, :size] @ coefficients[:, :size].T + offsets)
+        agreeing = int((p.argmax(1) == samples.y).sum())
         # A change with fewer parts comes first, and another one must be better by more than chance.
         if best is None or agreeing > best[0] + (0.1 if best[1] == 0 else 0.02) * len(p):
             best = agreeing, number, p
+        if best[1] == 0 and best[0] >= 0.9 * len(p):  # no change can raise the agreement by a tenth
+            break
     return best[1:]
 
 
-def _estimate(client, seed):
-    """Return the estimates of fnlkit.estimators.em for a client, with the tempering that fits the client's labels best.
+def estimate(p: np.ndarray, labels: np.ndarray, number: int, seed: int, groups: np.ndarray | None = None) -> dict[str, Any]:
+    """Return the estimates of fnlkit.estimators.likelihood, with the tempering that fits the labels best.
 
-    In addition to level, low, high, deviation and counts (C, C): guess (n,), the most probable true class.
+    Parameters
+    ----------
+    p : (n, C)
+    labels : int (n,)
+    number : int
+        Of the site.
+    seed : int
+    groups : int (n,), optional
+
+    Returns
+    -------
+    dict
+        level, low, high, deviation, counts (C, C) by true and given class, posterior (n, C).
     """
-    logits, labels = em.scores_of(federated.predictions(client)), client.y.numpy()
-    rng, used = stream(seed, "em", client=client.id), np.arange(len(labels))
+    logits, used = likelihood.scores_of(p), np.arange(len(labels))
+    rng = stream(seed, "em", client=number)
     if len(labels) > MOST_JUDGED:
         used = np.sort(rng.permutation(len(labels))[:MOST_JUDGED])
-    temper = em.best_temper(logits[used], labels[used])
-    groups = federated.groups_of(client)
-    found = em.fit(logits[used], labels[used], temper, rng=rng, groups=None if groups is None else groups[used])
-    T = transition(found["counts"] + np.eye(client.classes))
-    posterior = found["posterior"] if len(used) == len(labels) else em.posterior_of(em.softmax(temper * logits), labels, T)
-    counts = posterior.T @ np.eye(client.classes)[labels]
-    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "guess": posterior.argmax(1)}
+    temper = likelihood.best_temper(logits[used], labels[used])
+    found = likelihood.fit(logits[used], labels[used], temper, rng=rng, groups=None if groups is None else groups[used])
+    posterior = found["posterior"]
+    if len(used) < len(labels):
+        T = transition(found["counts"] + np.eye(p.shape[1]))
+        posterior = likelihood.posterior_of(softmax(temper * logits), labels, T)
+    counts = posterior.T @ np.eye(p.shape[1])[labels]
+    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "posterior": posterior}
 
 
 # ---- the coordinator
@@ -292,14 +460,17 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
     size = first["sums"].shape[1] if first["sums"].ndim == 2 else -1
     d = first["columns"].shape[-1] if first["columns"].ndim else 0
     shapes = {"counts": (classes,), "withheld": (classes,), "sums": (classes, size), "moments": (size, size), "width": (),
+              "observations": (),
               "columns": (5, d), "class_columns": (2, classes, *first["class_columns"].shape[2:3])}  # fmt: skip
     for name, shape in shapes.items():
         if first[name].shape != shape:
             return f"{name} has the shape {first[name].shape} instead of {shape}"
-    if (counts < 0).any() or not 0 < n <= most:
-        return f"the counts sum to {n:,}, and a site of this project has 1 to {most:,} samples"
+    if (counts < 0).any() or not 0 <= n <= most:
+        return f"the counts sum to {n:,}, and a site of this project has at most {most:,} samples"
     if ((counts > 0) & (counts < LEAST)).any():
         return f"a class has fewer than {LEAST} samples, and such classes are withheld"
+    if not min(n, 1) <= int(first["observations"]) <= n:
+        return f"{int(first['observations']):,} of {n:,} samples are independent, which is not possible"
     width = int(first["width"])
     if not 0 < width <= SIZES[-1] or size != dimensions(n, width):
         return f"the sums have {size} features, and {n:,} samples may have {dimensions(n, max(1, min(width, SIZES[-1])))}"
@@ -323,28 +494,8 @@ def _within(first):
     return (first["moments"] - first["sums"].T @ (first["sums"] / n)) / max(1, int(first["counts"].sum()))
 
 
-def discriminant(
-    counts: np.ndarray, by_class: np.ndarray, moments: np.ndarray, shrinkage: float = SHRINKAGE
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
-
-    The covariance within the classes is (1 - s) S + s t I, where t is the mean variance.  A class without samples has a large
-    negative offset.
-
-    Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance.
-    """
-    n, total = np.maximum(counts, 1.0), max(1.0, np.sum(counts))
-    means = by_class / n[:, None]
-    values, vectors = np.linalg.eigh((moments - (means.T * counts) @ means) / total)
-    values = np.maximum(values, 0)
-    values = (1 - shrinkage) * values + shrinkage * values.mean() + 1e-9
-    coefficients = means @ (vectors / values) @ vectors.T
-    offsets = np.log(n / total) - 0.5 * (coefficients * means).sum(1)
-    return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)
-
-
-def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
-    """Return the mask (N,) of sites whose features differ from those of most sites, by the sums; none if most differ."""
+def compare_features(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
+    """Return the AUC (N,) with which a linear classifier recognizes each site by the features of the sums."""
     counts = np.stack([first["counts"] for first in firsts])
     sizes = np.array([first["sums"].shape[1] for first in firsts])
     width = min(COMPARED, *sizes[sizes > 0]) if (sizes > 0).any() else 0
@@ -354,8 +505,13 @@ def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
         means[k, 0] = firsts[k]["sums"][:, :width] / np.maximum(counts[k], 1)[:, None]
         within[k, 0] = _within(firsts[k])[:width, :width]
     if not width:
-        return np.zeros(len(firsts), bool)
-    found = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, 1)[:, 0] >= shifts.DIFFERENT
+        return np.full(len(firsts), 0.5)
+    return shifts.compare_inputs({"class_means": means, "covariances": within}, counts, [[0]] * len(firsts))[:, 0]
+
+
+def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
+    """Return the mask (N,) of sites whose features differ from those of most sites, by the sums; none if most differ."""
+    found = compare_features(firsts) >= shifts.DIFFERENT
     return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
 
 
@@ -381,7 +537,7 @@ def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarra
     return np.stack([center[0], np.maximum(center[1], needed)])
 
 
-def narrow(heads: dict[str, np.ndarray], number: int, client: "Client", scale: tuple[np.ndarray, np.ndarray]) -> str:
+def narrow(heads: dict[str, np.ndarray], number: int, site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray]) -> str:
     """Return why the description of the inputs by a message could single out samples, as a text; "" if it cannot.
 
     Parameters
@@ -390,14 +546,14 @@ def narrow(heads: dict[str, np.ndarray], number: int, client: "Client", scale: t
         From `make_heads`.
     number : int
         Number of the site among the sites of the heads.
-    client : fnlkit.client.client.Client
+    site : Samples or Client
         Samples of a table.
     scale : (mean (d,), std (d,))
         Agreed scale of the columns.
     """
     if (heads["center"][1] < widen(heads["center"], scale)[1] * (1 - 1e-9)).any():
         return "the inputs would be described by a narrower range than that of the project's scale"
-    low, high = np.percentile(client.x.numpy().astype(np.float64), [10, 90], axis=0)
+    low, high = np.percentile(Samples.of(site).x.astype(np.float64), [10, 90], axis=0)
     factor, offset = heads["fits"][number]
     fitted = (factor != 1) | (offset != 0)
     away = np.maximum(*(np.abs(factor * x + offset - scale[0]) for x in (low, high)))
@@ -444,15 +600,16 @@ def make_heads(
         usable = [size for size, number in zip(sizes, held, strict=True) if number >= SHARE * counts[others].sum()]
         size = int(max(usable, default=0))
         ids = np.flatnonzero(others & (sizes >= size))
-        if not size or not len(ids):
-            raise InputError(f"at least two sites need {PER_FEATURE * SIZES[0]} samples or more; found too few")
+        if not size:  # no other site has enough samples for a classifier
+            parts.append((0, counts[others].sum(0), np.zeros((counts.shape[1], 0)), np.zeros(counts.shape[1])))
+            continue
         total = counts[ids].sum(0)
         by_class = sum(firsts[j]["sums"][:, :size] for j in ids)
         moments = sum(firsts[j]["moments"][:size, :size] for j in ids)
         parts.append((size, total, *classify(total, by_class, moments)))
-    widest = max(part[0] for part in parts)
+    widest = max(1, *(part[0] for part in parts))
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
-    shares = np.stack([part[1] / part[1].sum() for part in parts])
+    shares = np.stack([part[1] / max(1, part[1].sum()) for part in parts])
     mean, std = scale or (np.zeros(0), np.ones(0))
     center = differing.reference(columns)
     if len(mean) == center.shape[1]:
@@ -505,22 +662,28 @@ def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> 
 
 
 def compare_inputs(
-    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], changes: list[Change]
+    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], changes: Sequence[Change], embedded: bool = False
 ) -> Compared:
-    """Return the fnlkit.audits.shifts.Compared inputs of the sites."""
+    """Return the fnlkit.audits.shifts.Compared inputs of the sites; `embedded`: labels are judged by embeddings."""
     counts = np.stack([first["counts"] for first in firsts])
     columns, found, fits = compare_columns(firsts)
     replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
     silent = np.array([not second["covariances"].any() for second in seconds])
-    auc = shifts.compare_inputs(replies, np.where(silent[:, None], 0, counts), len(changes))
+    held = np.where(silent[:, None], 0, counts)
+    auc = shifts.compare_inputs(replies, held, [[0, int(second["chosen"])] for second in seconds])
     found, fits = differing.seen(found, fits, auc[:, 0])
-    return shifts.Compared(changes, auc, found, fits, np.median(columns[:, :2, 0], 0))
+    tone = np.median(columns[:, :2, 0], 0)
+    if not embedded:
+        return Compared(changes, auc, found, fits, tone)
+    every = [range(len(changes)) if value >= shifts.DIFFERENT else [0] for value in auc[:, 0]]
+    auc = shifts.compare_inputs(replies, held, every)
+    return shifts.Encoded(changes, auc, found, fits, tone, compare_features(firsts))
 
 
 def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the fnlkit.estimators.em.estimates_of second files of `judge` and restored counts by true and given class."""
+    """Return fnlkit.estimators.likelihood.estimates_of second files of `judge` and restored counts by true and given class."""
     low, high = (np.array([int(second[name]) for second in seconds]) for name in ("low", "high"))
-    return em.estimates_of(low, high, expected)
+    return likelihood.estimates_of(low, high, expected)
 
 
 def conclude(
@@ -528,12 +691,13 @@ def conclude(
     heads: dict[str, np.ndarray],
     seconds: list[dict[str, Any]],
     *,
-    changes: list[Change],
-    classes: list[str],
-    names: list[str],
-    columns: list[str] | None = None,
+    changes: Sequence[Change],
+    named: Names,
+    embedded: bool = False,
+    shared: bool = False,
+    searched: Searched | None = None,
 ) -> "tuple[list[SiteAudit], np.ndarray]":
-    """Return (rows of the sites, T[true, given]) by the rules of an audit.
+    """Return (rows of the sites, T[true, given]).
 
     Parameters
     ----------
@@ -542,10 +706,13 @@ def conclude(
     heads : dict of arrays
         From `make_heads`.
     changes : list of fnlkit.audits.shifts.Change
-    classes, names : list of str
-        Names of classes and sites.
-    columns : list of str, optional
-        Names of the columns of a table.
+    named : fnlkit.audits.results.Names
+    embedded : bool
+        Labels are judged by embeddings.
+    shared : bool
+        Sites share samples (fnlkit.audits.verdict.assess): their inputs have one origin and are not compared.
+    searched : fnlkit.audits.results.Searched, optional
+        Results by sample, which only a simulation has.
     """
     counts = np.stack([first["counts"] for first in firsts])
     restored = {
@@ -555,21 +722,26 @@ def conclude(
         for name in TABLES
     }  # fmt: skip
     predicted, within, expected = (restored[name] for name in ("predicted", "within", "expected"))
-    doubted = np.minimum(restored["doubted"], predicted) * ~np.eye(len(classes), dtype=bool)
+    doubted = np.minimum(restored["doubted"], predicted) * ~np.eye(counts.shape[1], dtype=bool)
     supported = np.array([int(s["supported"]) for s in seconds])
     certain = np.array([[min(s["certain"]), s["certain"][1]] for s in seconds])
-    inputs = compare_inputs(firsts, seconds, changes)
+    inputs = compare_inputs(firsts, seconds, changes, embedded)
+    if shared:
+        inputs = Compared(inputs.changes, np.full_like(inputs.auc, 0.5), [[] for _ in firsts], inputs.fits, inputs.tone)
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
-    judges = verdict.judges(inputs.after(chosen), predicted, within, heads["known"])
-    estimates = range_of(seconds, expected)
     others = verdict.Predictions(chosen, predicted, heads["known"], heads["differ"])
     own = verdict.OwnPredictions(within, doubted, supported, certain)
-    assessed = verdict.assess(judges, estimates, counts, others, own, away=rounding.ALLOWANCE)
-    named = Names(names, classes, columns)
+    # Tests need independent samples.
+    share = np.minimum(1, np.array([int(first["observations"]) for first in firsts]) / np.maximum(1, counts.sum(1)))
+    fewer = others.scaled(share), own.scaled(share)
+    judges = verdict.judges(inputs.after(chosen), fewer[0].predicted, fewer[1].within, heads["known"])
+    estimates = range_of(seconds, expected)
+    tested = estimates | {"counts": estimates["counts"] * share[:, None, None]}
+    assessed = verdict.assess(judges, tested, counts, *fewer, shared=shared, away=rounding.ALLOWANCE)
     rows = []
-    for row in describe_sites(named, counts, inputs, others, own, estimates["counts"], assessed):
-        withheld = [classes[c] for c in np.flatnonzero(firsts[row.client]["withheld"])]
+    for row in describe_sites(named, counts, inputs, others, own, estimates["counts"], assessed, searched):
+        withheld = [named.classes[c] for c in np.flatnonzero(firsts[row.client]["withheld"])]
         rows.append(replace(row, withheld=withheld, missing=[name for name in row.missing if name not in withheld]))
     return rows, transition(estimates["counts"].sum(0))

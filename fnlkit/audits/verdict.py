@@ -23,8 +23,8 @@ from fnlkit.audits.statistics import (
     noisier_than_others,
     skill_of,
 )
-from fnlkit.estimators.em import allowing_for_mistakes
 from fnlkit.estimators.intervals import wilson
+from fnlkit.estimators.likelihood import allowing_for_mistakes
 
 # A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
 SKILL = 0.3
@@ -190,7 +190,7 @@ def assess(
     classes = others.predicted.shape[1]
     none = np.zeros((classes, classes), bool)
     ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
-    unseen = ((counts * ~others.known).sum(1) / counts.sum(1)).tolist()
+    unseen = ((counts * ~others.known).sum(1) / np.maximum(1, counts.sum(1))).tolist()
     out = {k: Assessment(none) for k in range(len(judge))}
     if len(ids["others"]):
         out |= _assess_by_others(ids["others"], estimates, others.predicted, own, unseen, shared=shared, away=away)

@@ -66,8 +66,6 @@ class Client:
         Like `rng`, but drawn from `secret` instead of the seed; set by the engine.
     reviewed : bool Tensor (n,) or None
         Samples with a label that a reviewer decided.  After each round their working label is reset to that label.
-    last_review : (int64 Tensor (groups, 4), float64 Tensor (2,)) or None
-        Counts and terms of the last review with a guarantee; see fnlkit.audits.designs.last_counts.
     parts : dict of Part
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
@@ -89,7 +87,6 @@ class Client:
     secret: bytes | None = field(default=None, repr=False)
     hidden: Any = field(default=None, repr=False)
     reviewed: "torch.Tensor | None" = None
-    last_review: tuple[Any, ...] | None = None
     parts: dict[str, Any] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     held_out: Any = None

@@ -52,14 +52,12 @@ def moments(x: np.ndarray) -> Moments:
     return Moments(len(x), total, ((x - total / len(x)) ** 2).sum(0))
 
 
-def reply_moments(
-    client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
-) -> "dict[str, torch.Tensor]":
-    """Reply the Moments of the client's vectors over the known values, without features of fewer than `FEWEST` values.
+def moments_of_known(x: np.ndarray) -> Moments:
+    """Return the Moments of vectors (n, d) over the known values, without features of fewer than `FEWEST` values.
 
     A missing value is NaN.
     """
-    x = client.x.double().numpy()
+    x = np.asarray(x, np.float64)
     known = np.isfinite(x)
     count = known.sum(0)
     if (count == len(x)).all():
@@ -67,8 +65,15 @@ def reply_moments(
     else:
         total = np.where(known, x, 0.0).sum(0)
         squares = np.where(known, (x - total / np.maximum(count, 1)) ** 2, 0.0).sum(0)
-    found = {"known": count, "total": total, "squares": squares}
-    return {name: torch.from_numpy(np.where(count >= FEWEST, values, 0)) for name, values in found.items()}
+    return Moments(*(np.where(count >= FEWEST, values, 0) for values in (count, total, squares)))
+
+
+def reply_moments(
+    client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
+) -> "dict[str, torch.Tensor]":
+    """Reply `moments_of_known` of the client's vectors."""
+    found = zip(("known", "total", "squares"), moments_of_known(client.x.double().numpy()), strict=True)
+    return {name: torch.from_numpy(values) for name, values in found}
 
 
 def pool_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:

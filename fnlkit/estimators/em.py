@@ -6,19 +6,18 @@ and its softmax tempered by the same likelihood.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, check_arguments
-from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import federated
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment
+from fnlkit.estimators.likelihood import allowing_for_mistakes, confidence_of, estimates_of, fit, in_whole_numbers, scores_of
 from fnlkit.estimators.warmup import cross_validated
-from fnlkit.kernels.scores import allot, transition
+from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
     from fnlkit.server.clients import Replies
 
 
-# Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
-TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
-DRAWS = 100
-# Divisor of the log odds of a suggested label: the likelihood of right and wrong suggestions of two audits of digits is largest
-# near it: 2.05 on seed 100, measured by benchmarks/confidence.py of commit 4d89694f. Probabilities are kept away from 0 and 1.
-TOO_CERTAIN, SURELY = 2.0, 1e-3
-# Quantile of the normal distribution for the ends of a 95 % interval.
-NORMAL = 1.96
 # A client replies whole numbers only: the digits of a likelihood, or of an expected number, would state those of a sample.
 JUDGED = {
     "low": Sent.counts("lower end of the interval of the number of wrong labels, rounded down", "once"),
@@ -149,163 +140,3 @@ def judge_at_home(
     issue = 1 - posterior[np.arange(len(labels)), labels]
     federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
     return {name: torch.as_tensor(value) for name, value in in_whole_numbers(found, labels, client.classes).items()}
-
-
-def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the part of the result of `fit` that a client replies: low, high, and counts (C, C) by true and given class,
-    int64.
-
-    The ends of the interval are rounded outward.  The expected counts of a given class are rounded to whole numbers with the
-    same sum (largest remainders).
-    """
-    totals = np.bincount(labels, minlength=classes)
-    counts = np.stack([allot(number, column) for number, column in zip(totals, found["counts"].T, strict=True)], 1)
-    low, high = (np.round(found[name] * len(labels), 9) for name in ("low", "high"))
-    return {"low": np.int64(np.floor(low)), "high": np.int64(np.ceil(high)), "counts": counts}
-
-
-def estimates_of(low: np.ndarray, high: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the estimates of clients from their replies: level, low, high, deviation (N,) and counts (N, C, C), float64.
-
-    The level is that of the counts, within the interval.  The deviation is that of a normal estimate with this interval.
-
-    Parameters
-    ----------
-    low, high : int (N,)
-        Ends of the intervals of the numbers of wrong labels.
-    counts : int (N, C, C)
-        Numbers of samples by true and given class. A client without samples has the level 0.
-    """
-    counts = np.asarray(counts, np.float64)
-    n = np.maximum(counts.sum((1, 2)), 1)
-    low, high = (np.minimum(ends, n) / n for ends in (low, high))
-    level = np.clip((n - counts.trace(axis1=1, axis2=2)) / n * counts.any((1, 2)), low, high)
-    return {"level": level, "low": low, "high": high, "deviation": (high - low) / (2 * NORMAL), "counts": counts}
-
-
-def scores_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return log-probabilities (n, C), bounded from below."""
-    return np.log(np.clip(probabilities, 1e-12, None))
-
-
-def best_temper(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> float:
-    """Return the factor on the logits (n, C) that explains the labels (n,) best."""
-    return float(TEMPERS[np.argmax(log_likelihoods(logits, labels, prior=prior))])
-
-
-def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the lower ends (N,) of the intervals after subtracting the model's mistakes.
-
-    The level of a clean client consists of the model's mistakes only.  The smallest upper end of all intervals therefore
-    bounds the share of mistakes, and is subtracted.
-    """
-    return np.maximum(0, np.asarray(low) - np.min(high))
-
-
-def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> np.ndarray:
-    """Return the log-likelihood (len(TEMPERS),) of a client's labels at the best T, for each factor on the logits.
-
-    Parameters
-    ----------
-    logits : (n, C)
-    labels : int (n,)
-    prior : float >= 0
-    """
-    one_hot = np.eye(logits.shape[1])[labels]
-    out = np.empty(len(TEMPERS))
-    for i, temper in enumerate(TEMPERS):
-        p = softmax(temper * logits)
-        T = _maximize(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
-        out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
-    return out
-
-
-def fit(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    temper: float | None = None,
-    *,
-    prior: float = 1.0,
-    rng: np.random.Generator,
-    groups: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """Return a client's noise level with a bootstrap interval, expected counts and posterior.
-
-    Parameters
-    ----------
-    logits : (n, C)
-    labels : int (n,)
-    temper : float, optional
-        Factor on the logits. Default: `best_temper`.
-    prior : float >= 0
-    rng : numpy.random.Generator
-    groups : int (n,), optional
-        The bootstrap draws groups instead of samples, and the interval contains Wilson's interval of as many observations as
-        there are groups (fnlkit.datasets.groups.effective_size).
-
-    Returns
-    -------
-    dict
-        level, low, high; counts (C, C), expected numbers of samples by true and given class; posterior (n, C),
-        p(true | sample, given label); draws (DRAWS,), the levels of the bootstrap.
-    """
-    temper = best_temper(logits, labels, prior=prior) if temper is None else temper
-    p, one_hot = softmax(temper * logits), np.eye(logits.shape[1])[labels]
-    everyone = np.ones(len(p))
-    T = _maximize(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
-    posterior = posterior_of(p, labels, T)
-    draws = np.empty(DRAWS)
-    # Few samples have few different draws: one sample has one, and three samples have ten.
-    group = np.arange(len(p)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    count = int(group.max()) + 1
-    drawn, place = np.unique(rng.multinomial(count, np.full(count, 1 / count), DRAWS), axis=0, return_inverse=True)
-    for i, weights in enumerate(drawn[:, group].astype(np.float64)):
-        again = posterior_of(p, labels, _maximize(p, labels, one_hot, weights, T, prior, 15))
-        draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / weights.sum()
-    low, high = np.percentile(draws, [2.5, 97.5])
-    level = float(1 - (posterior * one_hot).sum() / len(p))
-    if groups is not None:  # few groups have few wrong labels, and often none, of which a bootstrap has no spread
-        count = effective_size(groups)
-        ends = wilson(np.array(level * count), np.array(count))
-        low, high = min(low, float(ends[0])), max(high, float(ends[1]))
-    return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}
-
-
-def _start(classes):
-    T = np.full((classes, classes), 0.1 / (classes - 1))
-    np.fill_diagonal(T, 0.9)
-    return T
-
-
-def _maximize(p, labels, one_hot, weights, T, prior, most):
-    for _ in range(most):
-        counts = (posterior_of(p, labels, T) * weights[:, None]).T @ one_hot
-        np.einsum("ii->i", counts)[:] += prior
-        new = transition(counts)
-        if np.abs(new - T).max() < 1e-5:
-            return new
-        T = new
-    return T
-
-
-def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
-    joint = p * T.T[labels]
-    return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
-
-
-def confidence_of(posterior: np.ndarray) -> np.ndarray:
-    """Return the probability (n,) that the most probable true label is right, from the posterior (n, C).
-
-    The posterior is too certain, because the models have learned wrong labels too. Its log odds are therefore divided by
-    `TOO_CERTAIN`, which is temperature scaling (Guo 2017).
-    """
-    odds = np.clip(posterior.max(1), SURELY, 1 - SURELY)
-    odds = np.log(odds / (1 - odds)) / TOO_CERTAIN
-    return 1 / (1 + np.exp(-odds))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (n, C) of logits (n, C)."""
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
-    return shifted / shifted.sum(1, keepdims=True)

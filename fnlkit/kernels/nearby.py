@@ -8,6 +8,10 @@ import numpy as np
 EXACT, COLUMNS = 10_000, 15
 # Number of samples of a larger site whose neighbors are searched for exactly, to estimate quantiles.
 SAMPLED = 2_000
+# Sites up to this size are searched by a product of the samples with themselves: importing scikit-learn takes longer.
+DIRECT = 2_000
+# Further candidates of a search by products, whose rounding can change the order of almost equal distances.
+SPARE = 8
 # Probability that the nearest two samples of a data set without near copies are called near copies.
 CHANCE = 0.05
 
@@ -48,6 +52,8 @@ def sample_positions(points: np.ndarray) -> np.ndarray:
 
 def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
+    if len(points) <= DIRECT:
+        return _by_products(points, rows, k)
     from sklearn.neighbors import NearestNeighbors
 
     index = NearestNeighbors(n_neighbors=min(k + 1, len(points))).fit(points)
@@ -57,6 +63,23 @@ def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.
     others = found != rows[:, None]
     others[others.all(1), -1] = False  # copies displaced the sample from its own list
     return away[others].reshape(-1, k), found[others].reshape(-1, k)
+
+
+def _by_products(points, rows, k):
+    """Return `exact` by inner products; the distances of the nearest candidates are computed from their differences."""
+    centered = np.asarray(points, np.float64) - np.mean(points, 0, dtype=np.float64)
+    squares = (centered**2).sum(1)
+    distances = squares[rows, None] + squares - 2 * centered[rows] @ centered.T
+    distances[np.arange(len(rows)), rows] = np.inf
+    most = min(k + SPARE, len(points) - 1)
+    near = np.sort(np.argpartition(distances, most - 1, axis=1)[:, :most], 1)
+    away = (
+        np.sqrt(((centered[rows, None] - centered[near]) ** 2).sum(2))
+        if most * centered.shape[1] * len(rows) < 5e7
+        else (np.stack([np.sqrt(((centered[i] - centered[j]) ** 2).sum(1)) for i, j in zip(rows, near, strict=True)]))
+    )
+    order = np.argsort(away, 1, kind="stable")[:, :k]
+    return np.take_along_axis(away, order, 1), np.take_along_axis(near, order, 1)
 
 
 def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:

@@ -9,13 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving, shown
-from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.options import keywords_of, pick
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.apply import add_judgment
-from fnlkit.experiment.settings import Settings
-from fnlkit.pipeline.labels import check_settings, data_of, dataset_name, tell, to_federation
+from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.options import AuditOptions
 from fnlkit.pipeline.rows import rows_of
 from fnlkit.pipeline.types import Labels, Progress, Say
@@ -76,17 +75,12 @@ class Audited:
         pictures : int
             Number of suspicious images or sounds of each noisy site on the page. Samples at real sites are not shown.
         """
-        if "labels_are" in self.facts:
-            from fnlkit.audits.tasks.report import page as page_of_task
+        from fnlkit.audits import report
 
-            page = page_of_task(self.facts, os.fspath(judged))
-        else:
-            from fnlkit.audits import report
-
-            suspects = {}
-            if self.dataset is not None:
-                suspects = report.first_suspects(self.federation, self.dataset, report.sites_of(self.facts), pictures)
-            page = report.page(self.facts, os.fspath(judged), suspects)
+        suspects = {}
+        if self.dataset is not None:
+            suspects = report.first_suspects(self.federation, self.dataset, report.sites_of(self.facts), pictures)
+        page = report.page(self.facts, os.fspath(judged), suspects)
         saving.write_bytes([page.encode()], os.fspath(path))
 
     def __repr__(self):
@@ -95,12 +89,12 @@ class Audited:
 
 @dataclass(frozen=True, kw_only=True)
 class Auditing(AuditOptions):
-    """Keywords of `audit` in addition to the settings of its training.
+    """Keywords of `audit`.
 
     Attributes
     ----------
     say : callable(str) or None
-        Receives notes, the choice of features, the estimated time and the name of each model.
+        Receives notes, the choice of features and the estimated time.
     progress : callable(done, total, what) or None
     """
 
@@ -108,25 +102,31 @@ class Auditing(AuditOptions):
     progress: Progress = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Keywords(Auditing, Settings):
-    """All keywords of `audit`, for its signature."""
+# Options of earlier versions, which trained models, and what to do instead.
+GONE = {
+    "quick": "every audit is from sums now; leave out `quick`",
+    "rounds": "an audit trains no models; leave out `rounds`",
+    "fraction": "an audit trains no models, and all sites take part; leave out `fraction`",
+    "folds": "an audit trains no models: each site is judged by the sums of all others; leave out `folds`",
+    "model": "an audit trains no models; judge labels by features of a network with `embeddings` or `backbone`, or by your own "
+             "predictions with `probabilities`",
+    "checkpoints": "an audit takes seconds and is not resumed; leave out `checkpoints`",
+}  # fmt: skip
 
-    method: str = "fedavg"
 
-
-@keywords_of(_Keywords)
+@keywords_of(Auditing)
 def audit(federation: Labels, **options: Any) -> Audited:
     """Estimate the wrong labels and the confused classes of each site, without true labels.
+
+    Each site is judged by a classifier from sums of the other sites; no model is trained over rounds.
 
     Parameters
     ----------
     federation : Federation, or path
     **options
-        Fields of `Auditing`: features, probabilities, detectors, the size of the models, ``say`` and ``progress``.
-        `detectors` is a sequence of str. `embeddings` (n, d) and `probabilities` (n, C) can be paths or arrays; the columns of
-        a DataFrame of probabilities are named after the classes. With `quick`, `detectors`, `folds`, `rounds`, `fraction` and
-        `model` are not used. All other keywords are fields of fnlkit.experiment.Settings for the training, such as ``lr``.
+        Fields of `Auditing`: features, probabilities, detectors, ``say`` and ``progress``.  `detectors` is a sequence of str.
+        `embeddings` (n, d) and `probabilities` (n, C) can be paths or arrays; the columns of a DataFrame of probabilities are
+        named after the classes.
 
     Returns
     -------
@@ -140,41 +140,30 @@ def audit(federation: Labels, **options: Any) -> Audited:
     --------
     >>> import fnlkit
     >>> fed = fnlkit.partition("digits", clients=3, labels="observed")
-    >>> found = fnlkit.audit(fed, folds=2, rounds=1, say=None)
+    >>> found = fnlkit.audit(fed, say=None)
     >>> len(found.facts["sites"])
     3
     """
     from fnlkit.audits import report
-    from fnlkit.audits.audit import audit
+    from fnlkit.audits.audit import audit, digest
 
+    must_be_current(options)
     chosen = Auditing(**pick(Auditing, options))
-    check_settings(options, "audit", [one.name for one in fields(Auditing)])
-    warm_up = {"rounds": chosen.rounds, "fraction": chosen.fraction, "model": chosen.model, **options}
-    seed, say = chosen.seed, chosen.say
-    federation = to_federation(federation, TASKS)
+    if options:
+        name, names = next(iter(options)), [one.name for one in fields(Auditing)]
+        raise InputError(f"audit has no option `{name}`{nearest(name, names)}; its options are: {', '.join(names)}")
+    say = chosen.say
+    federation = to_federation(federation)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"`backbone` {chosen.backbone}: `embeddings` are given; omit one of both")
     vectors, source = rows_of(chosen.embeddings, "embeddings", federation)
     given, of = rows_of(chosen.probabilities, "probabilities", federation, say)
     data = data_of(federation, chosen.dataset, say)
-    if federation.task not in PLAIN and given is not None:
-        raise InputError(f"`probabilities` is for labels that are classes, not for {federation.task}; omit it")
     if vectors is None:
         vectors, source = embed_for_audit(data, chosen.backbone, device=chosen.device, say=say, progress=chosen.progress)
-    if federation.task not in PLAIN:
-        if chosen.quick:
-            raise InputError(f"`quick` is for labels that are classes, not for {federation.task}; omit it")
-        return _audit_task(
-            federation, data, vectors, folds=chosen.folds, seed=seed, say=say, dataset=chosen.dataset, source=source
-        )
-    if chosen.quick:
-        if given is not None:
-            raise InputError("`quick` computes its own probabilities from sums; omit `probabilities`")
-        return _audit_quickly(federation, data, vectors, seed=seed, dataset=chosen.dataset, source=source)
-    names = ("folds", "seed", "device", "checkpoints", "say", "progress")
-    how: dict[str, Any] = {name: getattr(chosen, name) for name in names} | {"warm_up": warm_up}
-    found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(chosen.detectors), **how)
-    facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
+    rows: dict[str, Any] = {"embeddings": vectors, "probabilities": given, "detectors": tuple(chosen.detectors)}
+    found = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
+    facts = report.facts(found, federation, data) | {"features": source, "probabilities": of, "digest": digest(found.sites)}
     flagged, sure = found.judgment.flagged, found.judgment.confidence
     confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
@@ -183,23 +172,28 @@ def audit(federation: Labels, **options: Any) -> Audited:
         "embeddings": source,
         "probs": of,
         "detectors": ",".join(chosen.detectors),
-        "folds": chosen.folds,
     }
-    record = provenance("audit", seed, **record, **warm_up)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(add_judgment(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
+    judged = add_judgment(
+        federation, found.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=how
+    )
+    return Audited(judged, facts, data)
 
 
-def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
-    """Return the Audited of an audit from sums."""
-    from fnlkit.audits import quick, report
+def must_be_current(options: dict[str, Any], say: Callable[[str], object] | None = tell) -> None:
+    """Raise InputError for an option of an audit with trained models; remove `quick`, which prints a line.
 
-    found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
-    facts = report.facts(found, federation, data, sends=quick.SENDS) | {"features": source, "probabilities": None}
-    facts |= {"mode": quick.MODE, "digest": quick.digest(found.sites)}
-    record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, quick=True)
-    how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(add_judgment(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
+    Parameters
+    ----------
+    options : dict
+        Keywords of an audit.
+    say : callable(str) or None
+    """
+    if options.pop("quick", False) and (say := options.get("say", say)):
+        say(GONE["quick"])
+    for name in options:
+        if name in GONE:
+            raise InputError(f"`{name}`: {GONE[name]}")
 
 
 def embed_for_audit(
@@ -223,7 +217,6 @@ def embed_for_audit(
     say : callable(str) or None
     progress : callable(done, total, what) or None
     """
-    from fnlkit.audits.audit import duration
     from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, find_pretrained, place_of, seconds_for
 
     say = say or (lambda text: None)
@@ -233,7 +226,7 @@ def embed_for_audit(
         backbone = find_pretrained()
         if backbone is None:
             say(
-                f"labels of {data.name} are judged by networks trained on the images alone; pip install 'fnlkit[embed]' adds "
+                f"labels of {data.name} are judged by the images alone; pip install 'fnlkit[embed]' adds "
                 "a pretrained network, which finds far more wrong labels on photographs"
             )
             return None, None
@@ -252,14 +245,11 @@ def embed_for_audit(
     return embed_parts(data, parts, backbone, device=device, progress=count, place=place)["embeddings"], backbone
 
 
-def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source):
-    """Return the Audited of labels that are no classes."""
-    from fnlkit.audits.tasks import audit, report
-
-    sites, arrays, sent, traffic = audit.audit(federation, data, embeddings=vectors, folds=folds, seed=seed, say=say)
-    record = provenance("audit", seed, dataset=dataset_name(dataset), embeddings=source, folds=folds)
-    how = {"estimator": "audit", "form": "federated", "sent": sent, "bytes_down": traffic.bytes_down}
-    return Audited(add_judgment(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))
+def duration(seconds: float) -> str:
+    """Return a time as text: seconds below 2 minutes, otherwise minutes or hours."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def _count_features(progress, done, total):

@@ -33,7 +33,7 @@ class LabelIssues:
     ----------
     issues : pandas.DataFrame
         A row per sample with the index of the input: site, given, suggested, score (higher is more likely wrong), confidence
-        (probability that the suggestion is right; not with `quick`), flagged, detectors (number of detectors that flag the
+        (probability that the suggestion is right), flagged, detectors (number of detectors that flag the
         sample).
     sites : pandas.DataFrame or None
         A row per site, noisiest first; None without sites.
@@ -85,7 +85,7 @@ def audit_samples(
     say : callable(str) or None
         Receives notes.
     **options
-        As for `audit`: embeddings, probabilities, backbone, detectors, folds, rounds, ...
+        As for `audit`: embeddings, probabilities, backbone, detectors.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def audit_samples(
     >>> import fnlkit
     >>> from fnlkit import datasets
     >>> digits = datasets.load("digits")
-    >>> found = fnlkit.audit_samples(digits.x_train[:300], digits.y_train[:300], rounds=2, folds=2, say=None)
+    >>> found = fnlkit.audit_samples(digits.x_train[:300], digits.y_train[:300], say=None)
     >>> len(found.issues)
     300
     """

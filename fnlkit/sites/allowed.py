@@ -22,7 +22,6 @@ PACKAGES = (
     "fnlkit.estimators",
     "fnlkit.methods",
     "fnlkit.audits",
-    "fnlkit.audits.tasks",
     "fnlkit.server.optimizers",
     "fnlkit.server.selection",
 )

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.audits import shifts
+from fnlkit.audits import audit
+from fnlkit.audits.samples import LEAST
 from fnlkit.client import measuring, testing
 from fnlkit.client.inputs import Augment
 from fnlkit.client.scaling import FEWEST
 from fnlkit.client.training import Fit
 from fnlkit.components.declarations import declaration
 from fnlkit.components.parameters import arguments_of
-from fnlkit.estimators import DETECTORS
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import BoundMethod, Plan
@@ -136,36 +136,12 @@ def _of_training(plan, task):
 
 
 def _of_audit(plan, task):
-    def row(name: str, *sent, **more) -> Row:
-        return Row("audit", f"fnlkit.{name}", sent, RUNS, **more)
-
-    changes = [change.packed for change in shifts.possible(task.kind, task.shape)]
-    all_changes = Limit(f"the {len(changes)} changes of this kind of samples", lambda v: [tuple(each) for each in v] == changes)
-    tried = Limit(f"{shifts.TRIED} of the changes", lambda v: v.shape == (shifts.TRIED,) and bool((v < len(changes)).all()))
-    known = Limit("different names of " + ", ".join(DETECTORS), lambda v: set(v) <= set(DETECTORS) and len(set(v)) == len(v))
-    prior = {"prior": Limit("0 to 10", lambda v: isinstance(v, int | float) and 0 <= v <= 10)}
-    across = Limit(f"{task.judging.per_sample}, as agreed (`per_sample`)", lambda v: v is task.judging.per_sample)
-    visits = RUNS * task.judging.folds * task.judging.audit_rounds
-    yield _training(task, ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
-    yield from (Row("audit", name, (), visits) for name in sorted(_losses()))
-    yield row("review.site:describe", "class_counts", "observations", "review_counts", "review_terms")
-    yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
-    whole = Limit("a whole number from 4", lambda v: type(v) is int and v >= 4)
-    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST, different=DIFFERENT,
-              bound={"changes": all_changes, "width": whole})  # fmt: skip
-    judging = {"fewest": shifts.LEAST, "different": DIFFERENT}
-    yield row("review.site:try_changes", "agreeing", bound={"changes": all_changes}, received={"tried": tried}, **judging)
-    yield row("review.site:choose_change", "predicted", **judging)
-    yield row("review.site:judge_within", "within", "doubted", "supported", "certain", **judging)
-    yield row("review.site:use_own_model")
-    yield row("review.site:withhold")
-    yield row("review.site:judge_labels", "low", "high", "counts", bound=prior, **judging)
-    yield row("review.site:detect", "detected", "agreed", bound={"detectors": known}, **judging)
-    single = ("fingerprints",) if task.judging.per_sample else ()
-    copied = "copies", "near_copies", "far", "near_distance", "typical_distance", *single
-    yield row("review.copies:find_copies", *copied, bound={"across": across})
-    if task.judging.per_sample:
-        yield row("review.cells:reply_cells", "cells")
+    sent, counted = ([name for name, one in audit.SENDS.items() if one.when == when] for when in
+                     ("first message", "second message"))  # fmt: skip
+    seed = {"seed": Limit("a whole number", lambda v: type(v) is int)}
+    yield Row("audit", "fnlkit.audits.steps:send_sums", tuple(sent), RUNS, noise=f"classes of {LEAST} samples or more")
+    yield Row("audit", "fnlkit.audits.steps:send_counts", tuple(counted), RUNS, bound=seed, different=DIFFERENT,
+              noise="multiples of 5")  # fmt: skip
 
 
 def _of_estimate(plan, task):

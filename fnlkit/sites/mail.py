@@ -15,9 +15,10 @@ from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import provenance, with_record
-from fnlkit.audits import private, quick, report, shifts, summaries
+from fnlkit.audits import audit, private, report, shifts, summaries
+from fnlkit.audits.results import Names
 from fnlkit.audits.rounding import AWAY, STEP
-from fnlkit.audits.shifts import LEAST
+from fnlkit.audits.samples import LEAST
 from fnlkit.errors import InputError
 from fnlkit.sites import labels, mail_noise
 from fnlkit.sites.mail_files import (
@@ -65,10 +66,9 @@ def summarize(site: Site, epsilon: float | None = None, delta: float | None = No
     if mail_noise.read_releases(site.memory):
         refuse(site, "sums of this folder were released with noise, which a file without noise would undo; write the project "
                      "with `sums_epsilon`")  # fmt: skip
-    try:
-        arrays = summaries.summarize(site.client, site.scale)
-    except InputError as error:
-        raise InputError(f"{site.name}: {error}") from None
+    arrays = summaries.summarize(site.client, site.scale)
+    if not arrays["counts"].any():
+        raise InputError(f"{site.name}: no class has {LEAST} samples or more, so that no sum may leave; leave this site out")
     artifact = make_artifact(SUMS, arrays, site, "site summarize")
     known, digest = _record(site), digest_of(artifact)
     if known.get("first", digest) != digest:
@@ -278,17 +278,17 @@ def result(firsts: "dict[str, Artifact]", seconds: "dict[str, Artifact]", about:
             raise InputError(f"the second file of {name}: {reason}; {name} has to write the file again")
     changes, names = shifts.possible(about["kind"], about["shape"]), list(firsts)
     parts = [one.arrays for one in firsts.values()], [seconds[name].arrays for name in names]
-    how: dict[str, Any] = {"changes": changes, "classes": about["classes"], "names": names, "columns": about["columns"]}
+    how: dict[str, Any] = {"changes": changes, "named": Names(names, about["classes"], about["columns"])}
     if noise:
         rows, T, _ = private.conclude(parts[0], parts[1], **noise, **how)
     else:
         rows, T = summaries.conclude(parts[0], message.arrays, parts[1], **how)
-    sends = private.SENDS if noise else quick.SENDS
-    facts = report.facts_of(rows, REAL_SITES, about["classes"], quick.traffic_of(*parts), sends)
+    sends = private.SENDS if noise else audit.SENDS
+    facts = report.facts_of(rows, REAL_SITES, about["classes"], audit.traffic_of(*parts), sends)
     if noise:
         facts |= {"range": private.RANGE, "privacy": noise}
     lost = {name: "sent no first file" for name in about["sites"] if name not in firsts}
     kind = {"kind": "fnlkit.sites/1", "task": "audit", "covers": names, "lost": lost, "steps": []}
     end = {"order": [row.site for row in rows], "transition": T.tolist(), "features": None, "probabilities": None}
-    mode = private.describe_mode(**noise, size=size) if noise else quick.MODE
-    return kind | facts | {"mode": mode, "digest": quick.digest(rows)} | end
+    facts |= {"mode": private.describe_mode(**noise, size=size)} if noise else {}
+    return kind | facts | {"digest": audit.digest(rows)} | end

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 SUMS, HEADS, JUDGED = "fnlkit.sums/1", "fnlkit.heads/1", "fnlkit.judged/1"
 LEDGER = "left.jsonl"
-FEATURES = 2  # version of the features in fnlkit.audits.summaries and fnlkit.audits.private
+FEATURES = 3  # version of the features in fnlkit.audits.summaries and fnlkit.audits.private
 _MAX_BYTES = 2**26
 _ABOUT = ("project", "features", "kind", "shape", "classes", "columns", "sites", "most", "scale", "seed")
 # Types of the entries that are read before all files agree.
 _KINDS = {"site": str, "sites": list, "classes": list, "scale": list, "shape": list, "most": int}
-_FIRST = {"counts", "withheld", "width", "sums", "moments", "columns", "class_columns"}
+_FIRST = {"counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns"}
 _SECOND = {f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong")}
 _SECOND |= {"chosen", "supported", "certain", "class_means", "covariances", "low", "high"}
 # Arrays of the files with noise.

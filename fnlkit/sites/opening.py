@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.key import read_or_draw
-from fnlkit.audits.designs import last_counts
 from fnlkit.client.client import Client, Part
 from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.components.declarations import declaration, resolve
@@ -91,7 +90,6 @@ def open_site(config: dict[str, Any], node: dict[str, Any]) -> tuple[NodeObjects
             "agree on `select='label-wave'`"
         )
     client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
-    client.last_review = tuple(map(torch.from_numpy, last_counts(federation, 0)))
     if task.name == "estimate" and math.prod(task.shape) <= MOST_PIXELS:
         client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
     if task.name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fnlkit.audits import shifts
+from fnlkit.audits import audit, shifts, summaries
 from fnlkit.client import scaling, testing
 from fnlkit.sites import scale
 from fnlkit.sites.terms import Task, estimator_of
@@ -28,9 +28,7 @@ def replies_of(task: Task, plan: "Plan") -> "Mapping[str, Sent]":
     if task.name == scale.TASK:
         return scaling.SENDS
     if task.name == "audit":
-        from fnlkit.audits.site import SENDS
-
-        return {name: sent for name, sent in SENDS.items() if task.judging.per_sample or "n" not in (sent.shape or ())}
+        return {name: sent for name, sent in audit.SENDS.items() if name not in scaling.SENDS}
     if task.name == "evaluate":
         return testing.SENDS
     return estimator_of(task.judging.estimator)[1]
@@ -43,7 +41,8 @@ def open_sides(task: Task) -> dict[str, int]:
     means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)
     changes = len(shifts.possible(task.kind, task.shape))
     means = math.prod(task.shape) if task.name == scale.TASK else 2 * means
-    return {"columns": columns, "features": means, "changes": changes, "tried": shifts.TRIED, "groups": len(task.classes) + 1}
+    out = {"columns": columns, "features": means, "changes": changes, "summed": summaries.SIZES[-1]}
+    return out | {"groups": len(task.classes) + 1}
 
 
 def declared_arrays(

@@ -185,7 +185,7 @@ def _parts(remote, task):
 
 
 def warm_up(task: "Task", settings: "Settings") -> dict[str, Any]:
-    """Return the settings of the models of an audit or estimate, as in `fnlkit.estimators.estimate`.
+    """Return the settings of the models of an estimate, as in `fnlkit.estimators.estimate`.
 
     All sites must reply in each round. A simulation with these settings gives equal results.
     """
@@ -194,16 +194,20 @@ def warm_up(task: "Task", settings: "Settings") -> dict[str, Any]:
 
 
 def _run_audit(remote, task, settings, config, report):
-    from fnlkit.audits import audit
+    from fnlkit.audits import audit, steps
     from fnlkit.audits import report as reports
+    from fnlkit.audits.results import Names
 
     federation, dataset = _parts(remote, task)
-    how = {"folds": task.judging.folds, "across": task.judging.per_sample, "seed": settings.seed}
-    found = audit.audit(
-        federation, dataset, sites=remote, warm_up=warm_up(task, settings), say=report.step, progress=report.progress, **how
-    )
-    facts = reports.facts(found, federation, dataset)
-    return facts | {"order": [row["site"] for row in facts["sites"]], "transition": found.transition.tolist()}
+    evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
+    evidence.sends = audit.SENDS
+    arrays = federation.client_offsets, federation.client_indices, federation.given
+    members = ClientList(dataset.x_train, *arrays, federation.classes, Inputs(task.kind == "image"))
+    session, named = federated.ClientSession(evidence, members), Names(federation.names, list(task.classes), dataset.columns)
+    scale = (np.array(task.mean), np.array(task.std)) if task.kind == "vector" and task.mean else None
+    rows, T = steps.audit_session(session, task.kind, task.shape, named, scale, settings.seed)
+    facts = reports.facts_of(rows, federation.dataset, named.classes, evidence.traffic, audit.SENDS)
+    return facts | {"order": [row["site"] for row in facts["sites"]], "transition": T.tolist(), "digest": audit.digest(rows)}
 
 
 def _run_estimate(remote, task, settings, config, report):

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from fnlkit.audits import shifts, summaries
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.scaling import reply_moments
+from fnlkit.audits.samples import LEAST, Samples
+from fnlkit.client.scaling import moments_of_known
 
 CLASSES, WIDTH = 4, 6
 
@@ -15,21 +13,18 @@ CLASSES, WIDTH = 4, 6
 def client(sizes, seed=0):
     """Return a client with Gaussian samples of classes of these sizes."""
     rng = np.random.default_rng(seed)
-    x = torch.from_numpy(rng.normal(size=(sum(sizes), WIDTH)).astype(np.float32))
-    y = torch.from_numpy(np.repeat(np.arange(CLASSES), sizes))
-    return Client(0, x, y.clone(), y, CLASSES, Inputs(False))
+    return Samples(rng.normal(size=(sum(sizes), WIDTH)).astype(np.float32), np.repeat(np.arange(CLASSES), sizes), CLASSES)
 
 
 def remainders(member):
     """Return what totals minus classes reveal: (means (k, d) of the undescribed samples, their number) for each total."""
-    y, counts = member.y.numpy(), np.bincount(member.y.numpy(), minlength=CLASSES)
-    reply = {name: values.numpy() for name, values in shifts.describe_columns(member, None, {}).items()}
+    y, counts = member.y, np.bincount(member.y, minlength=CLASSES)
+    reply = shifts.describe_columns(member)
     means = reply["class_columns"][0]
     described = np.abs(reply["class_columns"]).sum((0, 2)) > 0  # zeros are sent for the others
     parts = (means * np.where(described, counts, 0)[:, None]).sum(0)
     left = int(counts[~described].sum())
-    moments = {name: values.numpy() for name, values in reply_moments(member, None, {}).items()}
-    totals = [moments["total"], reply["columns"][0] * len(y)]
+    totals = [moments_of_known(member.x).total, reply["columns"][0] * len(y)]
     return [(total - parts) / max(1, left) for total in totals if total.any()], left
 
 
@@ -37,27 +32,12 @@ def remainders(member):
 def test_totals_minus_classes_are_no_record(rare):
     """The attacker subtracts the classes from each total; the record of a rare class must not remain."""
     member = client([30, 25, 8, rare])
-    record = member.x[member.y == 3].numpy().mean(0)
+    record = member.x[member.y == 3].mean(0)
     found, left = remainders(member)
-    assert left >= shifts.LEAST and len(found) == 2
+    assert left >= LEAST and len(found) == 2
     for mean in found:
         assert np.abs(mean - record).max() > 0.05
-    assert all(np.abs(mean - member.x[member.y >= 2].numpy().mean(0)).max() < 1e-4 for mean in found)  # of all who remain
-
-
-def test_embeddings_minus_classes_are_no_record():
-    member = client([30, 25, 8, 1])
-    member.rows["input/embedding"] = member.x.clone()
-    center = torch.stack([torch.zeros(WIDTH), torch.ones(WIDTH)]).double()
-    moments = shifts.describe_embeddings(member, None, {})["embedding_moments"][0].numpy()
-    means = shifts.project_embeddings(member, None, {"embedding_center": center}, width=WIDTH)["embedding_means"][0].numpy()
-    means, unit = means[:, :WIDTH], shifts._vector(moments[None], np.zeros(WIDTH), np.ones(WIDTH))[0, :WIDTH]
-    counts = np.array([30, 25, 8, 1])
-    described = np.abs(means).sum(1) > 0
-    left = counts[~described].sum()
-    rest = (unit * 64 - (means * np.where(described, counts, 0)[:, None]).sum(0)) / left
-    record = shifts._vector(member.x[63:].numpy(), np.zeros(WIDTH), np.ones(WIDTH))[0, :WIDTH]
-    assert left >= shifts.LEAST and np.abs(rest - record).max() > 0.05
+    assert all(np.abs(mean - member.x[member.y >= 2].mean(0)).max() < 1e-4 for mean in found)  # of all who remain
 
 
 def test_the_columns_of_a_file_contain_no_sample_of_a_class_that_is_left_out():
@@ -71,13 +51,13 @@ def test_the_columns_of_a_file_contain_no_sample_of_a_class_that_is_left_out():
 def test_no_quantile_is_a_sample(n):
     """With n = 11, 21, ... the 10, 50 and 90 % quantiles were samples."""
     member = client([n, 0, 0, 0], seed=n)
-    quantiles = shifts.describe_columns(member, None, {})["columns"][2:].numpy()
+    quantiles = shifts.describe_columns(member)["columns"][2:]
     if n < shifts.LEAST_COLUMNS:
         assert not quantiles.any()
         return
-    assert np.abs(quantiles[:, None] - member.x.numpy()).min() > 1e-6
+    assert np.abs(quantiles[:, None] - member.x).min() > 1e-6
     for j in range(WIDTH):
-        for q, exact in zip(quantiles[:, j], np.percentile(member.x[:, j].numpy(), [10, 50, 90]), strict=True):
+        for q, exact in zip(quantiles[:, j], np.percentile(member.x[:, j], [10, 50, 90]), strict=True):
             assert abs(q - exact) < 0.6
 
 
@@ -86,6 +66,4 @@ def test_described_classes_leave_none_or_five_samples():
     counts = rng.integers(0, 9, (500, 5))
     described = shifts.classes_to_describe(counts)
     rest = np.where(described, 0, counts).sum(1)
-    assert (counts[described] >= shifts.LEAST).all() and (
-        (rest == 0) | (rest >= shifts.LEAST) | ~(counts >= shifts.LEAST).any(1)
-    ).all()
+    assert (counts[described] >= LEAST).all() and ((rest == 0) | (rest >= LEAST) | ~(counts >= LEAST).any(1)).all()

@@ -222,7 +222,7 @@ def test_a_guarantee_about_one_class_of_a_site(world):
 def test_the_next_audit_shows_the_review_of_a_site(world):
     federation, data = world
     reviewed = imported(federation, data, review(federation, data)[1])
-    found = fnlkit.audit(reviewed, dataset=data, rounds=1, folds=2, detectors=(), backbone="none", say=None).facts["sites"]
+    found = fnlkit.audit(reviewed, dataset=data, detectors=(), backbone="none", say=None).facts["sites"]
     rows = {row["site"]: row for row in found}
     record, shown = reviewed.meta["reviews"][0]["guarantee"], rows["client 1"]["review"]
     assert all(shown[name] == record[name] for name in ("candidates", "reviews", "wrong", "groups"))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency
+from scipy.stats import chi2_contingency, hypergeom
 
 from fnlkit.audits import shifts, statistics
-from fnlkit.estimators import em
+from fnlkit.estimators import likelihood
 
 
 def naive_shares_differ(counts):
@@ -56,6 +56,12 @@ def test_classes_that_the_other_sites_have(sites):
         assert np.array_equal(statistics.seen_elsewhere(counts)[k], expected)
 
 
+def test_samples_drawn_without_replacement_have_the_probability_of_scipy():
+    count, size, marked, drawn = np.random.default_rng(0).integers([[0], [60], [0], [0]], [[9], [90], [40], [50]], (4, 50))
+    expected = hypergeom.sf(count - 1, size, marked, drawn)
+    assert np.allclose(statistics._at_least(count, size, marked, drawn), expected, atol=1e-12)
+
+
 def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
     rng, calls, pair = np.random.default_rng(0), [], shifts._auc
     monkeypatch.setattr(shifts, "_auc", lambda *given: calls.append(1) or pair(*given))
@@ -63,12 +69,12 @@ def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
     counts[40:] = [1, 0]  # sites of one sample are compared with none
     means, within = rng.standard_normal((60, 2, 2, 3)), np.tile(np.eye(3), (60, 2, 1, 1))
     means[0] += 100
-    auc = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, 2)
+    auc = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, [[0, 1]] * 60)
     assert len(calls) == 40 * 2 * shifts.MOST_COMPARED
     assert (auc[0] > 0.99).all() and (auc[40:] == 0.5).all()
     few = {"class_means": means[:20], "covariances": within[:20]}
     calls.clear()
-    shifts.compare_inputs(few, counts[:20], 2)
+    shifts.compare_inputs(few, counts[:20], [[0, 1]] * 20)
     assert len(calls) == 20 * 2 * 19
 
 
@@ -76,13 +82,15 @@ def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
 def test_the_bootstrap_of_few_samples_is_that_of_all_draws(samples, monkeypatch):
     rng = np.random.default_rng(samples)
     logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 3, samples)
-    calls, fitted = [], em._maximize
-    monkeypatch.setattr(em, "_maximize", lambda *given: calls.append(1) or fitted(*given))
-    found = em.fit(logits, labels, 1.0, rng=np.random.default_rng(7))
-    draws, p, one_hot = np.random.default_rng(7), em.softmax(logits), np.eye(3)[labels]
-    T = fitted(p, labels, one_hot, np.ones(samples), em._start(3), 1.0, 300)
-    for i in range(0, em.DRAWS, 7):
-        weights = np.random.default_rng(7).multinomial(samples, np.ones(samples) / samples, em.DRAWS)[i].astype(np.float64)
-        again = em.posterior_of(p, labels, fitted(p, labels, one_hot, weights, T, 1.0, 15))
+    calls, fitted = [], likelihood._maximize
+    monkeypatch.setattr(likelihood, "_maximize", lambda *given: calls.append(1) or fitted(*given))
+    found = likelihood.fit(logits, labels, 1.0, rng=np.random.default_rng(7))
+    draws, p, one_hot = np.random.default_rng(7), likelihood.softmax(logits), np.eye(3)[labels]
+    T = fitted(p, labels, one_hot, np.ones(samples), likelihood._start(3), 1.0, 300)
+    for i in range(0, likelihood.DRAWS, 7):
+        weights = (
+            np.random.default_rng(7).multinomial(samples, np.ones(samples) / samples, likelihood.DRAWS)[i].astype(np.float64)
+        )
+        again = likelihood.posterior_of(p, labels, fitted(p, labels, one_hot, weights, T, 1.0, 15))
         assert found["draws"][i] == pytest.approx(1 - weights @ (again * one_hot).sum(1) / samples, abs=1e-14)
-    assert len(calls) == 1 + len(np.unique(draws.multinomial(samples, np.ones(samples) / samples, em.DRAWS), axis=0))
+    assert len(calls) == 1 + len(np.unique(draws.multinomial(samples, np.ones(samples) / samples, likelihood.DRAWS), axis=0))

@@ -14,7 +14,7 @@ from fnlkit.audits.consensus import consensus_of_rows
 from fnlkit.client.client import Client
 from fnlkit.components import registry
 from fnlkit.engines import make
-from fnlkit.estimators import em
+from fnlkit.estimators import likelihood
 from fnlkit.methods import fedem
 from tests import toy
 
@@ -97,7 +97,9 @@ def test_the_estimator_em_infers_the_same_in_any_order(seed):
     rng = np.random.default_rng(seed)
     logits, labels = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
     rows = rng.permutation(60)
-    first, second = (em.fit(logits[order], labels[order], rng=np.random.default_rng(0)) for order in (np.arange(60), rows))
+    first, second = (
+        likelihood.fit(logits[order], labels[order], rng=np.random.default_rng(0)) for order in (np.arange(60), rows)
+    )
     np.testing.assert_allclose(first["posterior"][rows], second["posterior"], atol=1e-9)
     np.testing.assert_allclose([first["level"]], [second["level"]], atol=1e-9)
     np.testing.assert_allclose(first["counts"], second["counts"], atol=1e-7)

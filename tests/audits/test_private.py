@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import private
-from fnlkit.audits.quick import quick_audit
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
+from fnlkit.audits.audit import audit
+from fnlkit.audits.samples import Samples
 
 pytest.importorskip("dp_accounting")
 TERMS = {"epsilon": 1.0, "delta": 1e-5}
@@ -27,7 +25,7 @@ class Constant:
 
 def released(x, y, head, value):
     """Return the released numbers of both files as one vector (each entry of the moments once)."""
-    client = Client(0, torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(y), 3, Inputs(False))
+    client = Samples(x, y, 3)
     scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     first = private.summarize_with_noise(client, scale, **TERMS, draws=Constant(value))
     second, _ = private.judge_with_noise(client, head, scale, **TERMS, draws=Constant(value))
@@ -51,17 +49,17 @@ def test_one_record_changes_the_sums_by_at_most_the_noise_of_a_single_release(fa
 
 
 def test_images_are_described_by_their_lowest_frequencies():
-    x = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8))
-    y = torch.arange(6) % 3
-    points = private.frequencies(Client(0, x, y, y, 3, Inputs(True)))
+    x = np.random.default_rng(2).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
+    y = np.arange(6) % 3
+    points = private.frequencies(Samples(x, y, 3, True))
     # The first ones are half a wave along an axis; a constant image has none, and inverted images have the opposite ones.
     half = np.cos(np.pi * (np.arange(8) + 0.5) / 8)
-    pixels = x.numpy()[..., 0] / 127.5 - 1
+    pixels = x[..., 0] / 127.5 - 1
     by_hand = np.stack([pixels.sum(1) @ half, pixels.sum(2) @ half], 1) * np.sqrt(2) / 8
     np.testing.assert_allclose(points[:, :2], by_hand, atol=1e-6)
-    flat = private.frequencies(Client(0, torch.full_like(x, 9), y, y, 3, Inputs(True)))
+    flat = private.frequencies(Samples(np.full_like(x, 9), y, 3, True))
     np.testing.assert_allclose(flat, 0, atol=1e-6)
-    np.testing.assert_allclose(private.frequencies(Client(0, 255 - x, y, y, 3, Inputs(True))), -points, atol=1e-6)
+    np.testing.assert_allclose(private.frequencies(Samples(255 - x, y, 3, True)), -points, atol=1e-6)
 
 
 def test_all_sites_without_other_inputs_have_one_classifier():
@@ -70,9 +68,7 @@ def test_all_sites_without_other_inputs_have_one_classifier():
     for k in range(5):
         y = rng.integers(0, 2, 3000)
         x = (3 * (y[:, None] - 0.5) + rng.normal(size=(3000, 4)) + (4 if k == 2 else 0)).astype(np.float32)
-        labels = torch.from_numpy(y)
-        client = Client(k, torch.from_numpy(x), labels, labels, 2, Inputs(False))
-        firsts.append(private.summarize_with_noise(client, scale, **TERMS, draws=rng))
+        firsts.append(private.summarize_with_noise(Samples(x, y, 2, number=k), scale, **TERMS, draws=rng))
     head = private.make_head(firsts, **TERMS)
     same = private.discriminant([first for k, first in enumerate(firsts) if k != 2], private.noise_of(**TERMS, size=4))
     np.testing.assert_array_equal(head["coefficients"], same[0])
@@ -88,12 +84,12 @@ def test_noise_hides_neither_wrong_labels_nor_other_inputs_of_large_sites():
     given[3000:3300] = (given[3000:3300] + 1) % 3
     data = datasets.Dataset("simulated", "vector", y, y[:0], list("abc"), lambda: (x, x[:0]), observed=True)
     made = Federation("simulated", 3, np.arange(6) * 1000, np.arange(5000), given)
-    found = quick_audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
+    found = audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
     rows = {row.client: row for row in found.sites}
     assert [k for k in range(5) if rows[k].noisier] == [3] and 0.2 < rows[3].level < 0.4
     assert [k for k in range(5) if rows[k].inputs.differ] == [1] and rows[1].judge is None
     wrong = given[3000:4000] != y[3000:4000]
     score = found.judgment.issue[3000:4000]
     assert score[wrong].mean() > score[~wrong].mean() + 0.5
-    again = quick_audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
+    again = audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
     assert again.sites == found.sites

@@ -8,10 +8,9 @@ import pytest
 from fnlkit import datasets
 from fnlkit.audits import report, statistics, verdict, wording
 from fnlkit.audits.audit import audit
-from fnlkit.cli.audit import _tables
+from fnlkit.cli.audit import results
 from fnlkit.datasets import partitioning
 
-QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
 CLASSES = 6
 
 
@@ -42,7 +41,7 @@ def audited(data, change=lambda given, true, held, rng: None, clients=4, held=No
         federation.given[:] = given
         offsets = np.cumsum([0, *map(len, held)])
         federation = replace(federation, client_offsets=offsets, client_indices=np.arange(len(index)))
-    found = audit(federation, data, warm_up=QUICK, folds=2, detectors=())
+    found = audit(federation, data, detectors=())
     facts = report.facts(found, federation, data)
     return {row.client: row for row in found.sites}, facts
 
@@ -72,7 +71,7 @@ def two_sites(given, true, held, rng):
 
 def printed(facts):
     """Return the texts that the terminal and the page show."""
-    return "\n".join(map(str, _tables(facts))) + report.page(facts)
+    return "\n".join(map(str, results(facts, everything=True))) + report.page(facts)
 
 
 @pytest.mark.parametrize("change", [symmetric, pairs, default])
@@ -96,7 +95,6 @@ def test_classes_exchanged_at_all_sites_agree_and_the_assumption_comes_first(dig
     assert facts["compared"] == wording.COMPARED == next(iter(facts.values()))
     assert facts["words"].startswith(wording.COMPARED) and "Compared with the other sites" in facts["look"]
     assert "errors that most sites share cannot be seen" in wording.COMPARED
-    assert str(_tables(facts)[0]).startswith(wording.COMPARED)
     page = report.page(facts)
     assert page.index("Compared with the other sites") < page.index("<table") and page.index(wording.COMPARED) < page.index(
         "<table"
@@ -173,5 +171,5 @@ def test_the_same_samples_at_two_sites_do_not_confirm_each_other(digits, clients
     rows, _ = audited(digits, wrong, held=[parts[0], *parts][:clients], clients=clients)
     for k in (0, 1):
         assert rows[k].noisier == named and rows[k].finding == (verdict.WRONG if named else verdict.UNKNOWN)
-        assert rows[k].low <= 0.31 <= rows[k].high and rows[k].shared
+        assert rows[k].low <= 0.31 <= rows[k].high
     assert all(rows[k].finding == verdict.AGREES for k in range(2, clients))

@@ -9,12 +9,11 @@ import torch
 
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits.audit import audit
 from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, em, intervals, run_estimator, warmup
+from fnlkit.estimators import ESTIMATORS, intervals, likelihood, run_estimator, warmup
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -131,7 +130,7 @@ def test_the_bootstrap_of_em_draws_groups():
     true = rng.integers(0, 2, 400)
     scores, labels = np.log(np.where(np.eye(2)[true] == 1, 0.99, 0.01)), np.where(wrong, 1 - true, true)
     alone, grouped = (
-        em.fit(scores, labels, 1.0, rng=np.random.default_rng(0), groups=groups)
+        likelihood.fit(scores, labels, 1.0, rng=np.random.default_rng(0), groups=groups)
         for groups in (None, np.repeat(np.arange(40), 10))
     )
     assert alone["level"] == grouped["level"] == pytest.approx(0.2, abs=0.03)
@@ -208,17 +207,6 @@ def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors)
     for name, values in pooled.items():
         np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
     assert facts["sent"]["moments"]["bytes"] % (8 + 16 * 4) == 0
-
-
-def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
-    federation = replace(vectors[0], given=np.array(vectors[0].true))  # right labels: the models have skill at every site
-    options = {"warm_up": WARM_UP | {"rounds": 15}, "engine": "sequential"}
-    found = audit(federation, vectors[1], folds=2, **options)
-    pooled, _ = run_estimator(federation, vectors[1], "em(folds=2)", **options)
-    assert [row.judge for row in found.sites] == ["others"] * 4
-    arrays = found.judgment.arrays(federation)
-    for name in ("client_level", "issue_score", "transition"):
-        np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], rtol=0, atol=1e-9, err_msg=name)
 
 
 # ---- what leaves
@@ -345,9 +333,9 @@ def test_em_replies_whole_numbers_with_the_sums_of_the_labels():
     """An expected number with all digits would state the score of a sample."""
     labels = np.array([0] * 5 + [1] + [2] * 4)
     expected = np.array([[2.6, 0.3, 0.2], [1.1, 0.6, 1.4], [1.3, 0.1, 2.4]])
-    counts = em.in_whole_numbers({"low": 0.11, "high": 0.4, "counts": expected}, labels, 3)
+    counts = likelihood.in_whole_numbers({"low": 0.11, "high": 0.4, "counts": expected}, labels, 3)
     # Label 0: 2 + 1 + 1 and the largest remainder 0.6; label 1: 0.6; label 2: 0 + 1 + 2 and, of equal remainders, the first.
     np.testing.assert_array_equal(counts["counts"], [[3, 0, 0], [1, 1, 2], [1, 0, 2]])
     assert (counts["low"], counts["high"]) == (1, 4)  # 1.1 and 4.0 of 10 samples, rounded outward
-    found = em.estimates_of(np.array([1]), np.array([4]), counts["counts"][None])
+    found = likelihood.estimates_of(np.array([1]), np.array([4]), counts["counts"][None])
     assert found["level"] == pytest.approx(0.4) and found["deviation"] == pytest.approx(0.3 / 3.92)

@@ -224,7 +224,7 @@ def test_figures_leave_them_out_of_counts_by_class(kind, federation):
 
 
 def test_an_audit_finds_them(federation):
-    found = fnlkit.audit(federation, quick=True, say=None).federation
+    found = fnlkit.audit(federation, say=None).federation
     facts = compare(found)
     assert facts["flag_precision"] > 0.6 and facts["sample_auc"] > 0.9
     nothing = federation.true[federation.client_indices] < 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = "deployment*", "audit-findings", "audit-by-mail"
+NAMES = "deployment*", "audits", "audit-by-mail"
 PAGES = sorted(path for name in NAMES for path in ROOT.glob(f"docs/{name}.md"))
 MARK = re.compile(r"<!-- test: (\S+)::(\w+) -->")
 NOT_TEXT = re.compile(

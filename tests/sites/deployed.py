@@ -162,9 +162,8 @@ class Judged(DeployedProject):
 
     def audited(self, sites=range(SITES)):
         """Return (facts, Audit) of an audit of the simulation."""
-        federation, data, warm_up = self.simulated(sites)
-        judging = terms.read_config(self.config)[1].judging
-        found = audit(federation, data, folds=judging.folds, across=judging.per_sample, warm_up=warm_up, engine="sequential")
+        federation, data, _ = self.simulated(sites)
+        found = audit(federation, data, detectors=())
         return report.facts(found, federation, data) | {"transition": found.transition.tolist()}, found
 
 

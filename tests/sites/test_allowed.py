@@ -67,7 +67,7 @@ def test_the_table_contains_nothing_else():
         ("fnlkit.server.optimizers.feddyn", "feddyn"),
         ("fnlkit.estimators.energy", "judged"),
         ("fnlkit.audits.audit", "audit"),
-        ("fnlkit.audits.copies", "hashed"),
+        ("fnlkit.audits.copies", "find_copies"),
         (["fnlkit.client.drift"], "proximal"),
         (None, 3),
     ],

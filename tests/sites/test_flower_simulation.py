@@ -1,14 +1,10 @@
-"""The steps of audits and estimates as messages of Flower's simulation: the results of sequential, to the last bit."""
-
-import json
+"""The steps of estimates as messages of Flower's simulation: the results of sequential, to the last bit."""
 
 import numpy as np
 import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits import report
-from fnlkit.audits.audit import audit
 from fnlkit.estimators import run_estimator
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -31,25 +27,6 @@ def federation():
     return Federation("all", 10, offsets, np.arange(len(given)), given), data
 
 
-def audited(engine):
-    parts = federation()
-    found = audit(*parts, folds=2, warm_up=WARM_UP, engine=engine)
-    facts = json.dumps(report.facts(found, *parts) | {"transition": found.transition.tolist()})
-    return facts, found.arrays(parts[0])
-
-
-def same(first, second):
-    assert first[0] == second[0] and first[1].keys() == second[1].keys()
-    assert all(np.array_equal(values, second[1][name]) for name, values in first[1].items())
-
-
-def test_an_audit_as_messages_of_flower_equals_sequential(monkeypatch):
-    asked = []
-    stay_here(monkeypatch, mangle=staticmethod(lambda number, reply: asked.append(number) or reply))
-    same(audited("flower"), audited("sequential"))
-    assert len(asked) > 10  # trainings of two models and at least eight steps; a node per core, so a single one on one core
-
-
 @pytest.mark.parametrize(
     "estimator", ["em(folds=2)", "confident(folds=2, thresholds=pooled)", "knn(k=3)", "lid(k=5)", "anchor"]
 )
@@ -61,10 +38,3 @@ def test_an_estimate_as_messages_of_flower_equals_sequential(estimator, monkeypa
     ]
     assert found[0][1] == found[1][1]
     assert all(np.array_equal(values, found[1][0][name]) for name, values in found[0][0].items())
-
-
-@pytest.mark.slow
-def test_an_audit_over_ray_and_over_workers_equals_sequential():
-    plain = audited("sequential")
-    same(audited("workers"), plain)
-    same(audited("flower"), plain)

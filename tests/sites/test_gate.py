@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.audits import cells, copies, shifts, site
+from fnlkit.audits.audit import SENDS
+from fnlkit.audits.steps import send_sums
 from fnlkit.client import testing
 from fnlkit.client.drift import proximal
 from fnlkit.client.inputs import Augment
@@ -43,7 +44,6 @@ def ask(deployed, *steps, received=None, scattered=None, **changes):
 
 
 LSR = {"entropy": 0.3, "power": 3.0, "variant": "public"}
-CHANGES = [change.packed for change in shifts.possible("image", (8, 8, 1))]
 SALT = {"salt": torch.tensor([1, 2])}
 
 
@@ -52,32 +52,25 @@ REFUSED = [
     ("evaluate", [Fit(epochs=1)], {}),
     ("evaluate", [testing.reply_tested, Fit(epochs=1)], {}),
     ("evaluate", [federated.reply_predicted], {}),
-    ("evaluate", [site.describe], {}),
+    ("evaluate", [send_sums], {}),
     ("evaluate", [Fit(loss=testing.reply_tested)], {}),
     ("evaluate", [testing.reply_tested] * (gate_table.RUNS + 1), {}),
     # A score of each sample, under the name of a reply with an open side.
     ("audit", [partial(energy_levels.score_samples, name="columns", score="energy")], {}),
-    ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
-    ("audit", [cells.reply_cells], SALT | {"width": torch.ones(1), "projections": torch.tensor([16])}),
     # Limits that a message states.
-    ("audit", [partial(site.judge_labels, prior=1.0, seed=0, least=0)], {}),
-    ("audit", [partial(site.judge_labels, prior=1e300, seed=0)], {}),
     ("audit", [partial(em.judge_at_home, prior=1.0, seed=0)], {}),
-    ("audit", [partial(shifts.describe_inputs, changes=CHANGES * 100, width=4, seed=0)], {"tone": torch.ones(2)}),
-    ("audit", [partial(site.try_changes, changes=CHANGES)], {"tried": torch.zeros(10**6, dtype=torch.int64)}),
-    ("audit", [partial(site.detect, detectors=["knn"] * 1000, seed=0)], {}),
     ("audit", [Fit(epochs=10**6)], {}),
-    ("audit", [site.describe, partial(site.describe, x=1)], {}),
+    ("audit", [send_sums, partial(send_sums, x=1)], {}),
     ("audit", [Fit(augment=Augment(pad=10**6))], {}),
     ("audit", [Fit(mixup=np.int64(10**6))], {}),
     ("audit", [Fit(mixup=torch.tensor(10**6))], {}),
-    ("audit", [Fit(mixup=partial(site.describe, x=10**6))], {}),
+    ("audit", [Fit(mixup=partial(send_sums, x=10**6))], {}),
     ("audit", [Fit(mixup=Fit(epochs=10**6))], {}),
     # No steps.
     ("audit", [], {}),
     ("audit", [3], {}),
     ("audit", [torch.ones(2)], {}),
-    ("audit", [[site.describe]], {}),
+    ("audit", [[send_sums]], {}),
     ("audit", [Augment()], {}),
     ("audit", [Fit(loss=3)], {}),
     ("audit", [Fit(corrections=3)], {}),
@@ -95,20 +88,11 @@ def test_a_request_outside_the_table_is_refused_before_anything_is_computed(task
     assert not memory_of(tmp_path) and not (tmp_path / "memory-1/requests.json").exists()
 
 
-def test_a_site_with_agreed_hashes_answers_neither_one_projection_nor_many(audited, tmp_path):
-    """One projection of each hash orders the samples: three requests gave the values of all."""
-    deployed = Judged(audited, tmp_path, "audit", per_sample=True)
-    for number, answer in ((1, "input"), (15, "input"), (97, "input"), (16, ["cells"])):
-        received = SALT | {"width": torch.tensor([1.0]), "projections": torch.tensor([number])}
-        assert ask(deployed, cells.reply_cells, received=received, run=f"{number:016x}") == answer
-        assert bool(memory_of(tmp_path, f"{number:016x}")) == (answer == ["cells"])
-
-
 @pytest.mark.parametrize(
     ("method", "step"),
     [
         ("fedavg", partial(fedcorr.relabel_confident, confidence=0.5, strict=False)),
-        ("fedavg", site.describe),
+        ("fedavg", send_sums),
         ("na-fedavg(at=1)", partial(energy_levels.score_samples, name="noise_level", score="energy")),
         ("na-fedavg(at=1)", federated.keep_predictions),
     ],
@@ -158,20 +142,6 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     assert ask(deployed, testing.reply_tested) == "request"
 
 
-def test_a_site_describes_its_inputs_for_few_sets_of_received_values(audited, tmp_path):
-    """Sums of clipped values for two centers differ by the values between both: many centers locate single values."""
-    deployed = Judged(audited, tmp_path, "audit")
-    step = partial(shifts.describe_inputs, changes=CHANGES, width=4, seed=0)
-    answers = []
-    for number in range(gate_table.DIFFERENT + 2):
-        tone = {"tone": torch.tensor([0.1 * min(number, gate_table.DIFFERENT), 1.0], dtype=torch.float64)}
-        answers.append(ask(deployed, step, received=tone, run=f"{number:016x}"))
-    assert answers == [["class_means", "covariances"]] * gate_table.DIFFERENT + ["request"] * 2
-    assert "different models or values" in lines(deployed)[-1]["told"]["refused"]
-    known = {"tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}
-    assert ask(deployed, step, received=known, run="f" * 16) == answers[0]  # an audit again
-
-
 def test_a_site_evaluates_few_models(audited, tmp_path):
     """The range of wrong predictions is a threshold on a value; 20 models located one value at each large site."""
     deployed, answers = Judged(audited, tmp_path, "evaluate"), []
@@ -183,57 +153,16 @@ def test_a_site_evaluates_few_models(audited, tmp_path):
     assert ask(deployed, testing.reply_tested, weights=flat, run="f" * 16) == answers[0]
 
 
-def judging():
-    """Return the arrays with which a server lets a site of the digits judge its labels."""
-    shares = torch.full((10,), 0.1, dtype=torch.float64)
-    fits = torch.stack([torch.ones(64), torch.zeros(64)]).double()
-    return {"tried": torch.tensor([0, -1, -1]), "fits": fits, "chosen": torch.tensor(0), "adapt": torch.tensor(False),
-            "known": torch.ones(10, dtype=torch.bool), "trained_shares": shares}  # fmt: skip
-
-
-def test_a_site_judges_its_labels_by_few_models(audited, tmp_path):
-    """Each model of the server's choice is a threshold on the values of a sample."""
-    deployed = Judged(audited, tmp_path, "audit")
-    flat, received, answers = request(deployed)["weights"], judging(), []
-    steps = [partial(site.try_changes, changes=CHANGES), site.choose_change, partial(site.judge_labels, prior=1.0, seed=0)]
-    for number in range(gate_table.DIFFERENT + 2):
-        more = {"weights": flat + min(number, gate_table.DIFFERENT), "run": f"{number:016x}"}
-        answers.append(ask(deployed, *steps, received=received, **more))
-    replied = ["agreeing", "counts", "high", "low", "predicted"]
-    assert [each if isinstance(each, str) else sorted(each) for each in answers] == [replied] * gate_table.DIFFERENT + [
-        "request"
-    ] * 2
-    assert ask(deployed, *steps, received=received, weights=flat, run="f" * 16) == answers[0]  # an audit again
-    assert "different models or values" in lines(deployed)[gate_table.DIFFERENT]["told"]["refused"]
-
-
-def test_the_memory_of_an_earlier_step_makes_a_request_different(audited, tmp_path):
-    """Otherwise one request of the second step would describe each of the models of the first step."""
-    deployed = Judged(audited, tmp_path, "audit")
-    flat, received = request(deployed)["weights"], judging()
-    first, second = partial(site.try_changes, changes=CHANGES), {"round": 1}
-    for number in range(gate_table.DIFFERENT):
-        run = f"{number:016x}"
-        ask(deployed, first, received=received, weights=flat + number, run=run)
-        message = request(deployed, site.choose_change, broadcast=received, visits=[[1, 0, -1, {}]], run=run, **second)
-        assert told(sent(deployed, message)) == ["predicted"]
-    for run, answer in (("0" * 16, ["predicted"]), ("f" * 16, "request")):
-        ask(deployed, first, received=received, weights=flat, run=run)
-        other = received if run == "0" * 16 else received | {"trained_shares": received["trained_shares"] + 0.01}
-        message = request(deployed, site.choose_change, broadcast=other, visits=[[1, 0, -1, {}]], run=run, **second)
-        assert told(sent(deployed, message)) == answer
-
-
 @pytest.mark.parametrize("what", ["text", "arrays"])
 def test_a_huge_request_is_refused_before_it_is_parsed(what, audited, tmp_path, monkeypatch):
     deployed, parsed = Judged(audited, tmp_path, "audit"), []
     if what == "text":
         nested = ("plain", [[0, 0]] * (gate.MOST_TEXT // 10))
-        changes = {"steps": [("partial", travel.pack(site.describe), ("tuple", []), ("dict", {"x": nested}))]}
+        changes = {"steps": [("partial", travel.pack(send_sums), ("tuple", []), ("dict", {"x": nested}))]}
     else:
         monkeypatch.setattr(gate, "MOST_ARRAY_BYTES", 2**16)
         changes = {"broadcast": {"x": torch.zeros(2**17)}}
-    message, read = request(deployed, site.describe) | changes, wire.decode
+    message, read = request(deployed, send_sums) | changes, wire.decode
     monkeypatch.setattr(wire, "decode", lambda content: parsed.append(content) or read(content))
     answer = told(sent(deployed, message))
     assert answer == "request" and len(parsed) == 1  # the reply, by this test
@@ -273,17 +202,17 @@ def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, 
 )
 def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, more, open, place, tmp_path):
     """Other tasks return open weights and exact counts of labels."""
-    counted = ["class_counts", "observations", "review_counts", "review_terms"]
+    counted = sorted(name for name, one in SENDS.items() if one.when == "first message")
     deployed = Deployed(place, tmp_path, method, **more)
     agreed = tmp_path / "project/pyproject.toml"
-    for task, step in (("audit", site.describe), ("evaluate", testing.reply_tested)):
+    for task, step in (("audit", send_sums), ("evaluate", testing.reply_tested)):
         reply = sent(deployed, request(deployed, step), config=deployed.config | {"task": task})
         assert told(reply) == ((counted if task == "audit" else ["tested", "wrong"]) if open else "setup")
     assert {row.task for row in checking.requests_of(str(agreed))} == ({*terms.TASKS} if open else {"train"})
     agreed.write_text(agreed.read_text().replace("open_tasks = false", "open_tasks = true"))
     deployed.restart_sites()
     config = deployed.config | {"task": "audit", "open_tasks": True}
-    assert told(sent(deployed, request(deployed, site.describe), config=config)) == counted
+    assert told(sent(deployed, request(deployed, send_sums), config=config)) == counted
 
 
 def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):
@@ -299,11 +228,9 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):
         rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
         return {(row["task"], row["name"]) for row in rows if set(row["shape"]) & {"n", 60}}
 
-    for name in ("plain", "agreed", "na-fedavg"):
+    for name in ("plain", "na-fedavg"):
         (tmp_path / name).mkdir()
     assert not per_sample(Judged(audited, tmp_path / "plain", "audit"))
-    agreed = per_sample(Judged(audited, tmp_path / "agreed", "audit", per_sample=True))
-    assert agreed == {("audit", "fingerprints"), ("audit", "cells")}
     deployed = Deployed(place, tmp_path / "na-fedavg", "na-fedavg")
     rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
     assert {row["name"] for row in rows if row["shape"] == [50]} == {"scores_global", "scores_local"}

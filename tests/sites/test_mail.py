@@ -12,6 +12,7 @@ import torch
 
 from fnlkit.artifacts import files
 from fnlkit.audits import rounding, shifts, summaries
+from fnlkit.audits.samples import Samples
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.sites import leaving
@@ -73,13 +74,15 @@ def changed(path, change, target=None):
 
 def test_the_files_and_the_audit_in_one_place_give_the_same_result(mailed):
     fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", mailed)
-    done = fnlkit("audit fed.npz --quick --json -o judged.npz", mailed)
+    done = fnlkit("audit fed.npz --json -o judged.npz", mailed)
     quick, mail = json.loads(done.stdout), json.loads((mailed / "audit.json").read_text())
-    assert quick["sites"] == mail["sites"] and quick["digest"] == mail["digest"] and quick["mode"] == mail["mode"]
+    # Counts of single samples stay at a real site.
+    single = ("copies", "near_copies", "far", "unlabeled", "detectors", "agreed")
+    left, right = ([{name: row[name] for name in row if name not in single} for row in one["sites"]] for one in (quick, mail))
+    assert left == right
     rows = {row["site"]: row for row in mail["sites"]}
     assert [name for name in NAMES if rows[name]["noisier"]] == [WRONG] and 0.2 < rows[WRONG]["level"] < 0.4
     assert [name for name in NAMES if rows[name]["inputs"]["differ"]] == [SHIFTED]
-    assert "quick" in (mailed / "audit.html").read_text()
 
 
 def test_small_classes_and_cells_leave_in_no_file(mailed):
@@ -123,7 +126,7 @@ def test_sites_of_different_sizes_send_nested_features():
         clients.append(Client(k, torch.from_numpy(x[part]), labels, labels, 3, Inputs(False)))
     firsts = [summaries.summarize(client, (np.zeros(40), np.ones(40))) for client in clients]
     assert [first["sums"].shape[1] for first in firsts] == [0, 8, 16, 40]
-    few = summaries.features(clients[3])[:, :8]
+    few = summaries.features(Samples.of(clients[3]))[:, :8]
     np.testing.assert_allclose(sum(few), summaries.summarize(clients[3])["sums"].sum(0)[:8], rtol=1e-9)
     heads = summaries.make_heads(firsts)
     assert heads["sizes"].tolist() == [16, 16, 40, 8]
@@ -143,14 +146,6 @@ def test_a_site_answers_one_message_and_keeps_the_suspects(copy):
     flagged, score = kept["estimate_flagged"], kept["estimate_issue_score"]
     assert 40 < flagged.sum() < 90 and score[flagged].mean() > 3 * score[~flagged].mean()
     assert (score[-2:] == 0).all() and not flagged[-2:].any()  # the withheld class
-
-
-@pytest.mark.parametrize(("options", "named"), [("--probs p.npy", "--probs"), ("", "3 sites")])
-def test_a_quick_audit_that_cannot_be_made_is_refused(options, named, tmp_path):
-    fnlkit("partition --clients 2 --labels observed -o two.npz", tmp_path)
-    np.save(tmp_path / "p.npy", np.full((1438, 10), 0.1))
-    assert named in fnlkit(f"audit two.npz --quick {options} -o out.npz", tmp_path, ends=2)
-    assert not (tmp_path / "out.npz").exists()
 
 
 def hostile(name, value):

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits.quick import digest, quick_audit
+from fnlkit.audits.audit import audit, digest
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import leaving, mail_files, mail_noise
@@ -70,7 +70,7 @@ def test_the_files_and_the_simulation_with_the_same_noise_give_the_same_result(m
     fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", mailed)
     config = tomllib.loads((mailed / "project/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     scale = tuple(np.array(json.loads(config[name])) for name in ("mean", "std"))
-    found = quick_audit(Federation.read(mailed / "fed.npz"), to_dataset(str(mailed / "all.csv")), scale=scale, epsilon=1.0)
+    found = audit(Federation.read(mailed / "fed.npz"), to_dataset(str(mailed / "all.csv")), scale=scale, epsilon=1.0)
     result = json.loads((mailed / "audit.json").read_text())
     assert result["digest"] == digest(found.sites)
     rows = {row["site"]: row for row in result["sites"]}

@@ -15,6 +15,7 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.audit import SENDS
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import run_estimator
 from fnlkit.estimators.intervals import wilson
@@ -23,17 +24,21 @@ from fnlkit.sites import labels, leaving, opening, sites, tasks, terms
 from tests.engines.here import Grid
 from tests.sites.deployed import CANARY, NUMBER, SITES, Judged, apps
 
+# Counts of single samples, which stay at a real site.
+AT_SITES = ("copies", "near_copies", "far", "unlabeled", "review", "detectors", "agreed")
 
-def same(found, expected, names=("sites", "transition", "classes", "samples", "sent")):
-    return {name: found[name] for name in names} == json.loads(json.dumps({name: expected[name] for name in names}))
+
+def same(found, expected, names=("sites", "transition", "classes", "samples")):
+    left, right = found, json.loads(json.dumps({name: expected[name] for name in names}))
+    rows = [[{key: row[key] for key in row if key not in AT_SITES} for row in each["sites"]] for each in (left, right)]
+    return rows[0] == rows[1] and all(left[name] == right[name] for name in names if name != "sites")
 
 
-@pytest.mark.parametrize("per_sample", [False, True])
-def test_an_audit_over_sites_equals_the_simulation(per_sample, audited, tmp_path, capsys):
-    deployed = Judged(audited, tmp_path, per_sample=per_sample)
+def test_an_audit_over_sites_equals_the_simulation(audited, tmp_path, capsys):
+    deployed = Judged(audited, tmp_path)
     found, (expected, simulated) = deployed.run(), deployed.audited()
     assert same(found, expected) and found["lost"] == {} and found["covers"] == [f"site-{k}" for k in range(SITES)]
-    assert ("fingerprints" in found["sent"]) == per_sample
+    assert set(found["sent"]) == set(SENDS) - {"known", "total", "squares"}
     # Each site has the judgment of its samples, as the simulation has it.
     for k in range(SITES):
         judged = Federation.read(str(tmp_path / f"memory-{k}" / labels.JUDGED))
@@ -106,7 +111,7 @@ def test_sites_with_one_class_or_one_sample_take_part(audited, tmp_path, capsys)
     deployed = Judged(few, tmp_path)
     found = deployed.run()
     assert same(found, deployed.audited()[0]) and [row["samples"] for row in sorted(
-        found["sites"], key=lambda row: row["client"])] == [60, 20, 1, 60]  # fmt: skip
+        found["sites"], key=lambda row: row["client"])] == [52, 20, 0, 58]  # fmt: skip
     assert len(deployed.run(task="estimate", output=str(tmp_path / "estimate"))["sites"]) == SITES
     run = str(tmp_path / "run.pt")
     deployed.run(task="train", output=run)
@@ -160,7 +165,7 @@ def test_a_task_that_the_sites_did_not_agree_to_is_refused(audited, tmp_path, ca
 
 
 # ---- sites that disappear, and servers that stop
-@pytest.mark.parametrize("after", [0, 2, 5, 8])
+@pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, audited, tmp_path, capsys):
     deployed = Judged(audited, tmp_path)
     deployed.lose(102, after)
@@ -247,7 +252,7 @@ def test_an_internal_error_of_the_server_is_named_as_one(audited, tmp_path, monk
 
 def test_too_few_sites_end_the_task_and_the_same_command_continues(audited, tmp_path, capsys):
     deployed = Judged(audited, tmp_path)
-    gone, push = deployed.nodes[102], deployed.lose(102, 6)
+    gone, push = deployed.nodes[102], deployed.lose(102, 2)
     with pytest.raises(WorkStopped, match="site-2"):
         deployed.run(min_replies=1.0)
     state = json.loads((tmp_path / "result.status.json").read_text())
@@ -261,7 +266,7 @@ def test_too_few_sites_end_the_task_and_the_same_command_continues(audited, tmp_
     assert {step["seconds"] is None for step in found["steps"]} == {True, False}  # finished steps are not repeated
 
 
-@pytest.mark.parametrize("stop", [3, 9, 16, 23])
+@pytest.mark.parametrize("stop", [2, 3])
 def test_a_stopped_server_continues_an_audit(stop, audited, tmp_path, capsys):
     """Sites did the last step, and the server stopped before it wrote the replies."""
     deployed = Judged(audited, tmp_path)
@@ -293,7 +298,7 @@ def test_no_canary_leaves_a_site_in_an_audit(task, audited, tmp_path, capsys):
             entered[name] = entered.get(name, 0) + array["bytes"]
     assert entered == {name: sent["bytes"] for name, sent in found["sent"].items()}  # what the server counted
     assert len(secrets) > 100 and [secret for secret in secrets if secret in data] == []
-    assert b"weights" in data
+    assert (b"weights" if task == "estimate" else b"predicted") in data
 
 
 def _with_secrets(deployed, folder, drawn):
@@ -387,7 +392,8 @@ def test_reviewed_labels_are_used_in_the_next_run(audited, tmp_path, capsys):
     assert (client.y[client.reviewed] == 7).all()
     assert np.array_equal(Federation.read(str(memory / labels.REVIEWED)).extra["received"], data.y_train)
     found = deployed.run(output=str(tmp_path / "again"))
-    assert [row["samples"] for row in found["sites"] if row["site"] == "site-3"] == [59]
+    counts = np.bincount(client.y.numpy())
+    assert [row["samples"] for row in found["sites"] if row["site"] == "site-3"] == [counts[counts >= 5].sum()]
     site = dict(np.load(deployed.nodes[103]["data"]))
     site["y"][0] = (site["y"][0] + 1) % 10
     np.savez(tmp_path / "changed.npz", **site)

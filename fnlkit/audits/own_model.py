@@ -1,0 +1,176 @@
+"""Model of a site itself: predictions of each label without the sample and its group, for the ranking and as a second opinion.
+
+Three models are compared on the site's labels: shrunken discriminant analysis, whose cross-validation needs no second pass over
+the samples; the vote of the nearest other samples; and, for tables, boosted trees of scikit-learn.
+"""
+
+import numpy as np
+
+from fnlkit.audits.samples import Samples
+from fnlkit.kernels.streams import stream
+
+FOLDS, SHRINKAGE = 5, 0.1
+# Neighbors that vote, and prior counts of the class shares; larger sites are not searched for a vote.
+NEIGHBORS, PRIOR, MOST_VOTING = 10, 0.5, 10_000
+# Boosted trees are trained on at most this many cells of a table (samples x columns x classes) in each fold.
+MOST_CELLS, TREES = 400_000, 100
+
+
+def most_neighbors(size: int, classes: int) -> int:
+    """Return how many neighbors of each sample are needed: 0 at a site that is not searched."""
+    return 0 if size > MOST_VOTING else max(NEIGHBORS, voters(size, classes))
+
+
+def voters(size: int, classes: int) -> int:
+    """Return the number of neighbors of the detector `knn`: 0.6 times the samples per class, from 5 to 20."""
+    return int(np.clip(np.rint(0.6 * size / classes), 5, 20))
+
+
+def cross_fitted(
+    points: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+    *,
+    groups: np.ndarray | None = None,
+    near: np.ndarray | None = None,
+    table: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return probabilities (n, C), each predicted without the sample itself or its group.
+
+    Parameters
+    ----------
+    points : (n, D)
+    labels : int (n,)
+    classes : int
+    rng : numpy.random.Generator
+    groups : int (n,), optional
+    near : int (n, k), optional
+        Nearest other samples. Default: no votes.
+    table : (n, d), optional
+        Columns for boosted trees. Default: no trees.
+    """
+    points, held = standardize(points), np.bincount(labels, minlength=classes) / len(labels)
+    if not points.shape[1] or len(labels) < 2 * FOLDS:
+        return np.tile(held, (len(labels), 1))
+    fold = folds_of(len(labels), groups, rng)
+    tried = [predict_by_sums(points, labels, classes, fold)]
+    if near is not None and near.shape[1]:
+        tried.append(predict_by_votes(labels, classes, near[:, :NEIGHBORS], groups))
+    if table is not None and table.size * classes <= MOST_CELLS:
+        tried.append(predict_by_trees(table, labels, classes, fold, int(rng.integers(2**31))))
+    return tried[int(np.argmax([(p.argmax(1) == labels).sum() for p in tried]))]
+
+
+def detect(name: str, samples: Samples, points: np.ndarray, p: np.ndarray, near: np.ndarray | None, seed: int) -> np.ndarray:
+    """Return which labels (n,) a detector of fnlkit.estimators.DETECTORS flags; none if it needs neighbors that are unknown.
+
+    Parameters
+    ----------
+    name : str
+    samples : Samples
+    points : (n, D)
+    p : (n, C)
+        Probabilities of the classifier of the other sites.
+    near : int (n, k) or None
+        Nearest other samples.
+    seed : int
+    """
+    labels, classes = samples.y, samples.classes
+    if name == "confident":
+        held = np.bincount(labels, minlength=classes)
+        limits = np.bincount(labels, p[np.arange(len(p)), labels], classes) / np.maximum(held, 1)
+        sure = np.where((p >= np.maximum(limits, 1e-9)) & (held > 0), p, -1)
+        return (sure.max(1) >= 0) & (sure.argmax(1) != labels)
+    if name == "aum":
+        from fnlkit.estimators.aum import margins
+
+        margin, guess = margins(points, labels, classes, stream(seed, "aum", client=samples.number), groups=samples.groups)
+        return (margin < 0) & (guess != labels)
+    if near is None or not near.shape[1]:
+        return np.zeros(len(labels), bool)
+    counts = _votes(labels, classes, near[:, : voters(len(labels), classes)], samples.groups)
+    return counts.max(1) > counts[np.arange(len(labels)), labels]
+
+
+def _votes(labels, classes, near, groups):
+    """Return the numbers (n, C) of the nearest other samples by class, without those of the same group."""
+    votes = np.eye(classes)[labels[near]]
+    return (votes if groups is None else votes * (groups[near] != groups[:, None])[..., None]).sum(1)
+
+
+def folds_of(size: int, groups: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+    """Return the fold (n,) of each sample; groups are not divided."""
+    group = np.arange(size) if groups is None else np.unique(groups, return_inverse=True)[1]
+    return (rng.permutation(int(group.max()) + 1) % FOLDS)[group]
+
+
+def standardize(points: np.ndarray) -> np.ndarray:
+    """Return points (n, D) with standard deviation 1, without constant columns."""
+    spread = points.std(0)
+    return (points - points.mean(0))[:, spread > 1e-12] / spread[spread > 1e-12]
+
+
+def discriminant(counts: np.ndarray, by_class: np.ndarray, moments: np.ndarray, shrinkage: float = SHRINKAGE):
+    """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
+
+    The covariance within the classes is (1 - s) S + s t I, where t is the mean variance.  A class without samples has a large
+    negative offset.
+
+    Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance.
+    """
+    n, total = np.maximum(counts, 1.0), max(1.0, np.sum(counts))
+    means = by_class / n[:, None]
+    covariance = (moments - (means.T * counts) @ means) / total
+    average = max(float(np.trace(covariance)), 0.0) / len(covariance)
+    shrunken = (1 - shrinkage) * covariance + (shrinkage * average + 1e-9) * np.eye(len(covariance))
+    coefficients = np.linalg.solve(shrunken, means.T).T
+    offsets = np.log(n / total) - 0.5 * (coefficients * means).sum(1)
+    return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)
+
+
+def predict_by_sums(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray) -> np.ndarray:
+    """Return probabilities (n, C) by discriminant analysis of the other folds, from sums by fold."""
+    one_hot = np.eye(classes)[labels]
+    parts = [np.flatnonzero(fold == each) for each in range(FOLDS)]
+    counts = np.stack([one_hot[part].sum(0) for part in parts])
+    sums = np.stack([one_hot[part].T @ points[part] for part in parts])
+    moments = np.stack([points[part].T @ points[part] for part in parts])
+    out = np.empty((len(labels), classes))
+    for k, part in enumerate(parts):
+        if len(part):
+            coefficients, offsets = discriminant(*(values.sum(0) - values[k] for values in (counts, sums, moments)))
+            out[part] = softmax(points[part] @ coefficients.T + offsets)
+    return out
+
+
+def predict_by_votes(labels: np.ndarray, classes: int, near: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return probabilities (n, C) by the votes of the nearest other samples (n, k) of other groups."""
+    shares = np.bincount(labels, minlength=classes) / len(labels)
+    counts = _votes(labels, classes, near, groups) + PRIOR * shares
+    return counts / counts.sum(1, keepdims=True)
+
+
+def predict_by_trees(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray, seed: int) -> np.ndarray:
+    """Return probabilities (n, C) by boosted trees that are trained on the other folds."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    out = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))
+    for each in range(FOLDS):
+        here, there = fold == each, np.flatnonzero(fold != each)
+        if not here.any() or len(np.unique(labels[there])) < 2:
+            continue
+        trees = HistGradientBoostingClassifier(
+            max_iter=TREES, learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=10, l2_regularization=1.0,
+            early_stopping=False, random_state=seed,
+        )  # fmt: skip
+        trees.fit(points[there], labels[there])
+        out[here] = 0
+        out[np.ix_(here, trees.classes_)] = trees.predict_proba(points[here])
+    return out
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities (n, C) of logits (n, C)."""
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    return shifted / shifted.sum(1, keepdims=True)
