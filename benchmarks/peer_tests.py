@@ -64,7 +64,7 @@ REASONS = (
     ("needs `features`", "outliers and other kinds from `pred_probs` alone"),
     ("`features` must have shape (3, D)", "features with another number of samples than `data`, which fnlkit refuses"),
     ("`pred_probs` and `features` are missing", "calls without input, which fnlkit refuses"),
-    ("`task` must be 'classification'", "regression and several classes in Datalab; see docs/other-labels.md"),
+    ("`task` must be 'classification'", "regression and several classes in Datalab; cleanlab has them"),
     ("test_print", "sentences of cleanlab's report and messages"),
     ("Report should contain", "sentences of cleanlab's report and messages"),
     ("Invalid issue type", "sentences of cleanlab's report and messages"),

@@ -460,7 +460,7 @@ def must_support(federation: L, tasks: Collection[str] = PLAIN) -> L:
     if federation.task not in tasks:
         raise InputError(
             f"the labels are for the task {federation.task}, which this command does not support; audit, review, correct and "
-            "info do (docs/other-labels.md)"
+            "info do"
         )
     return federation
 

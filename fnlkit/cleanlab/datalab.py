@@ -78,7 +78,7 @@ class Datalab:
         task: str = "classification",
     ) -> None:
         if task != "classification":
-            raise InputError(f"`task` must be 'classification', found {task!r}; see docs/other-labels.md for other labels")
+            raise InputError(f"`task` must be 'classification', found {task!r}; cleanlab's own Datalab has other tasks")
         if not isinstance(data, Mapping) and not hasattr(data, "columns") and not hasattr(data, "column_names"):
             raise InputError(f"`data` must be a DataFrame or a dict of columns, found {type(data).__name__}")
         self.label_name = label_name

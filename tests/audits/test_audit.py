@@ -223,10 +223,10 @@ def test_an_audit_counts_a_group_as_one_observation():
     rng, sites, patients, copies = np.random.default_rng(0), 5, 60, 6
     true = rng.integers(0, 2, sites * patients)
     given = np.where(np.arange(len(true)) < 4, 1 - true, true)
-    x = np.stack([3 * true + rng.normal(size=len(true)), rng.normal(size=len(true))], 1)
+    x = np.stack([8 * true + rng.normal(size=len(true)), rng.normal(size=len(true))], 1)
     x = np.repeat(x, copies, 0) + 0.05 * rng.normal(size=(len(x) * copies, 2))
     y, groups = np.repeat(given, copies), np.repeat(np.arange(len(true)), copies)
-    p = 1 / (1 + np.exp(-3 * (x[:, 0] - 1.5)))
+    p = 1 / (1 + np.exp(-3 * (x[:, 0] - 4)))
     data = from_arrays("toy", {"x_train": x.astype(np.float32), "y_train": y})
     plain = Federation("toy", 2, np.arange(sites + 1) * patients * copies, np.arange(len(y)), y,
                        meta={"dataset_checksum": data.checksum})  # fmt: skip
