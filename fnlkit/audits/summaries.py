@@ -213,7 +213,7 @@ def judge(
         for name, outward in (("low", np.floor), ("high", np.ceil)):
             ends = outward(np.round(estimated[name] * len(labels), 9) / rounding.STEP)
             reply[name] = rounding.STEP * ends.astype(np.int64)
-        keep_results(whole, mask, p, within, predicted, estimated["posterior"], found)
+        keep_results(whole, mask, within, predicted, estimated["posterior"], found)
         _detect(whole, mask, detectors, points, p, found, seed)
     if whole is not site:
         keep_at_client(site, whole.kept)
@@ -307,7 +307,6 @@ def most_certain(p: np.ndarray) -> np.ndarray:
 def keep_results(
     whole: Samples,
     mask: np.ndarray,
-    p: np.ndarray,
     within: np.ndarray,
     predicted: np.ndarray,
     posterior: np.ndarray,
@@ -322,8 +321,9 @@ def keep_results(
     whole : Samples
     mask : bool (n,)
         Samples of classes with at least LEAST samples; the others have the issue score 0.
-    p, within, posterior : (m, C)
-        Of the classifier of the other sites, of the site's own model, and of the true class, for the samples in `mask`.
+    within, posterior : (m, C)
+        Probabilities of the site's own model, and of the true class by the classifier of the other sites, for the samples in
+        `mask`.
     predicted : int (C, C)
         Counts by predicted and given class.
     found : fnlkit.audits.copies.Found
@@ -333,7 +333,9 @@ def keep_results(
     if statistics.skill_of(predicted).kappa < verdict.SKILL:
         guess = labels
     kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
-    kept["issue"][mask] = 1 - np.mean([p[each, labels], within[each, labels]], 0)
+    # At a clean site, whose transition is near the identity, a certain contradiction is a mistake of a model.
+    T = transition(posterior.T @ np.eye(posterior.shape[1])[labels] + np.eye(posterior.shape[1]))
+    kept["issue"][mask] = 1 - np.mean([posterior[each, labels], posterior_of(within, labels, T)[each, labels]], 0)
     kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
     kept["flagged"] = kept["guess"] != whole.y
     kept["by_em"] = kept["flagged"]
@@ -347,6 +349,14 @@ def _detect(whole, mask, detectors, points, p, found, seed):
         whole.kept[f"by_{name}"] = np.zeros(len(mask), bool)
         flags = own_model.detect(name, samples, points, p, found.neighbors if mask.all() else None, seed)
         whole.kept[f"by_{name}"][mask] = flags
+
+
+def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """Return p(true | sample, given label) (n, C) from probabilities (n, C), tempered by the likelihood of the labels, and T."""
+    logits = likelihood.scores_of(p)
+    used = slice(None, None, max(1, len(p) // MOST_JUDGED))
+    temper = likelihood.best_temper(logits[used], labels[used])
+    return likelihood.posterior_of(softmax(temper * logits), labels, T)
 
 
 def _keep_nothing(whole, found, detectors=()):
@@ -372,7 +382,7 @@ def keep_suspects(site: "Samples | Client", p: np.ndarray, *, seed: int = 0) -> 
         points = values_of(samples) if samples.x.ndim == 2 else features(samples)
         within = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
         posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
-        keep_results(whole, mask, p, within, predicted, posterior, found)
+        keep_results(whole, mask, within, predicted, posterior, found)
     if whole is not site:
         keep_at_client(site, whole.kept)
 
