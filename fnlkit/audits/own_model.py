@@ -4,6 +4,8 @@ Three models are compared on the site's labels: shrunken discriminant analysis, 
 the samples; the vote of the nearest other samples; and, for tables, boosted trees of scikit-learn.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fnlkit.audits.samples import Samples
@@ -35,8 +37,8 @@ def cross_fitted(
     groups: np.ndarray | None = None,
     near: np.ndarray | None = None,
     table: np.ndarray | None = None,
-) -> np.ndarray:
-    """Return probabilities (n, C), each predicted without the sample itself or its group.
+) -> list[np.ndarray]:
+    """Return the probabilities (n, C) by each model, predicted without the sample itself or its group.
 
     Parameters
     ----------
@@ -52,14 +54,19 @@ def cross_fitted(
     """
     points, held = standardize(points), np.bincount(labels, minlength=classes) / len(labels)
     if not points.shape[1] or len(labels) < 2 * FOLDS:
-        return np.tile(held, (len(labels), 1))
+        return [np.tile(held, (len(labels), 1))]
     fold = folds_of(len(labels), groups, rng)
     tried = [predict_by_sums(points, labels, classes, fold)]
     if near is not None and near.shape[1]:
         tried.append(predict_by_votes(labels, classes, near[:, :NEIGHBORS], groups))
     if table is not None and table.size * classes <= MOST_CELLS:
         tried.append(predict_by_trees(table, labels, classes, fold, int(rng.integers(2**31))))
-    return tried[int(np.argmax([(p.argmax(1) == labels).sum() for p in tried]))]
+    return tried
+
+
+def best_of(models: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+    """Return the probabilities (n, C) of the model that predicts most labels (n,)."""
+    return models[int(np.argmax([(p.argmax(1) == labels).sum() for p in models]))]
 
 
 def detect(name: str, samples: Samples, points: np.ndarray, p: np.ndarray, near: np.ndarray | None, seed: int) -> np.ndarray:

@@ -193,7 +193,8 @@ def judge(
         points = features(samples, scale)
         chosen, p = _probabilities(samples, points, head, told, changes, scale)
         predicted, p = adjust(p, labels, heads["known"][number], heads["shares"][number] if heads["differ"][number] else None)
-        within = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        own_models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        within = own_model.best_of(own_models, labels)
         own = within.argmax(1)
         estimated = estimate(p, labels, samples.number, seed, samples.groups)
         guess = p.argmax(1)
@@ -213,7 +214,7 @@ def judge(
         for name, outward in (("low", np.floor), ("high", np.ceil)):
             ends = outward(np.round(estimated[name] * len(labels), 9) / rounding.STEP)
             reply[name] = rounding.STEP * ends.astype(np.int64)
-        keep_results(whole, mask, within, predicted, estimated["posterior"], found)
+        keep_results(whole, mask, [p, *own_models], predicted, estimated["posterior"], found)
         _detect(whole, mask, detectors, points, p, found, seed)
     if whole is not site:
         keep_at_client(site, whole.kept)
@@ -278,8 +279,8 @@ def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, s
     return out
 
 
-def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, seed: int) -> np.ndarray:
-    """Return the probabilities (n, C) of the model of the site itself; see fnlkit.audits.own_model.cross_fitted.
+def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, seed: int) -> list[np.ndarray]:
+    """Return the probabilities (n, C) by the models of the site itself; see fnlkit.audits.own_model.cross_fitted.
 
     Parameters
     ----------
@@ -307,23 +308,25 @@ def most_certain(p: np.ndarray) -> np.ndarray:
 def keep_results(
     whole: Samples,
     mask: np.ndarray,
-    within: np.ndarray,
+    models: list[np.ndarray],
     predicted: np.ndarray,
     posterior: np.ndarray,
     found: copies.Found,
 ) -> None:
     """Keep the results of each sample at the site.
 
-    Suspects are ranked by both models: the inputs of a site can differ in a way that only its own model allows for.
+    Suspects are ranked by the mean over all models of the probability of the given label, each tempered by the likelihood of
+    the labels: the inputs of a site can differ in a way that only its own models allow for.
 
     Parameters
     ----------
     whole : Samples
     mask : bool (n,)
         Samples of classes with at least LEAST samples; the others have the issue score 0.
-    within, posterior : (m, C)
-        Probabilities of the site's own model, and of the true class by the classifier of the other sites, for the samples in
-        `mask`.
+    models : list of (m, C)
+        Probabilities by the classifier of the other sites and by the models of the site itself, for the samples in `mask`.
+    posterior : (m, C)
+        Probabilities of the true class.
     predicted : int (C, C)
         Counts by predicted and given class.
     found : fnlkit.audits.copies.Found
@@ -333,9 +336,8 @@ def keep_results(
     if statistics.skill_of(predicted).kappa < verdict.SKILL:
         guess = labels
     kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
-    # At a clean site, whose transition is near the identity, a certain contradiction is a mistake of a model.
-    T = transition(posterior.T @ np.eye(posterior.shape[1])[labels] + np.eye(posterior.shape[1]))
-    kept["issue"][mask] = 1 - np.mean([posterior[each, labels], posterior_of(within, labels, T)[each, labels]], 0)
+    calibrated = [likelihood.temper(model, labels, most=MOST_JUDGED)[each, labels] for model in models]
+    kept["issue"][mask] = 1 - np.mean(calibrated, 0)
     kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
     kept["flagged"] = kept["guess"] != whole.y
     kept["by_em"] = kept["flagged"]
@@ -349,14 +351,6 @@ def _detect(whole, mask, detectors, points, p, found, seed):
         whole.kept[f"by_{name}"] = np.zeros(len(mask), bool)
         flags = own_model.detect(name, samples, points, p, found.neighbors if mask.all() else None, seed)
         whole.kept[f"by_{name}"][mask] = flags
-
-
-def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return p(true | sample, given label) (n, C) from probabilities (n, C), tempered by the likelihood of the labels, and T."""
-    logits = likelihood.scores_of(p)
-    used = slice(None, None, max(1, len(p) // MOST_JUDGED))
-    temper = likelihood.best_temper(logits[used], labels[used])
-    return likelihood.posterior_of(softmax(temper * logits), labels, T)
 
 
 def _keep_nothing(whole, found, detectors=()):
@@ -380,9 +374,9 @@ def keep_suspects(site: "Samples | Client", p: np.ndarray, *, seed: int = 0) -> 
     else:
         predicted, p = adjust(p[mask], samples.y, np.ones(samples.classes, bool), None)
         points = values_of(samples) if samples.x.ndim == 2 else features(samples)
-        within = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
         posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
-        keep_results(whole, mask, within, predicted, posterior, found)
+        keep_results(whole, mask, [p, *models], predicted, posterior, found)
     if whole is not site:
         keep_at_client(site, whole.kept)
 

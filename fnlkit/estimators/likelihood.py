@@ -63,6 +63,15 @@ def best_temper(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -
     return float(TEMPERS[np.argmax(log_likelihoods(logits, labels, prior=prior))])
 
 
+def temper(p: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
+    """Return probabilities (n, C) with the factor on their logits that explains the labels (n,) best.
+
+    Of more than `most` samples, every k-th chooses the factor.
+    """
+    logits, part = scores_of(p), slice(None, None, -(-len(p) // most))
+    return softmax(best_temper(logits[part], labels[part]) * logits)
+
+
 def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return the lower ends (N,) of the intervals after subtracting the model's mistakes.
 

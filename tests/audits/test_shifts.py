@@ -193,7 +193,7 @@ def test_adapted_probabilities_have_the_shares_of_the_site():
 def within(x, y, rng, groups=None):
     """Return the probabilities of the model of a site with a table."""
     near = nearby.nearest(x, min(20, len(x) - 1))[1]
-    return own_model.cross_fitted(x, y, 3, rng, groups=groups, near=near, table=x)
+    return own_model.best_of(own_model.cross_fitted(x, y, 3, rng, groups=groups, near=near, table=x), y)
 
 
 def test_own_model_learns_nothing_from_the_group_of_a_sample():
