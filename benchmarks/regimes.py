@@ -1,16 +1,11 @@
-"""Write the data sets of the recipes `regimes-features` and `regimes-images`.
-
-    fnlkit embed --dataset cifar10 --backbone 'efficientnet-lite0(size=128)' -o emb.npz
-    python -m benchmarks.regimes --dataset cifar10 --features emb.npz -o features.npz
-    fnlkit reproduce regimes-features --dataset features.npz
+"""Write the images of the recipe `regimes-images`: a part of CIFAR-10 to develop on, and another part to report.
 
     python -m benchmarks.regimes --dataset cifar10.npz -o images.npz
     python -m benchmarks.regimes --dataset cifar10.npz --develop -o develop.npz
     fnlkit reproduce regimes-images --dataset images.npz
 
-With --features, principal components of the features are written as vectors, with a mean variance of 1: features of length 1
-would be too small for the learning rates of images.  Otherwise a part of the images is written.  The two parts share no image.
-Settings are chosen on the development part; its test samples are training images that neither part trains on.
+The parts share no image.  Settings are chosen on the development part; its test samples are training images of CIFAR-10 that
+neither part trains on.
 """
 
 import argparse
@@ -18,22 +13,9 @@ import argparse
 import numpy as np
 
 from fnlkit import datasets
-from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
 
-SIZE, COMPONENTS = 10_000, 128
-
-
-def components(train, test, size):
-    """Return (train (n, size), test (m, size)) float32: centered principal components.
-
-    The components are computed from every second training vector.
-    """
-    middle = train.mean(0)
-    variances, basis = np.linalg.eigh(np.cov((train[::2] - middle).T.astype(np.float32)))
-    scale = np.sqrt(variances[::-1][:size].mean()).astype(np.float32)
-    basis = basis[:, ::-1][:, :size].astype(np.float32)
-    return tuple(((x - middle) @ basis / scale).astype(np.float32) for x in (train, test))
+SIZE = 10_000
 
 
 def part(data, develop, size=SIZE):
@@ -67,18 +49,11 @@ def part(data, develop, size=SIZE):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--dataset", required=True, help="CIFAR-10, as for `fnlkit partition --dataset`")
-    parser.add_argument("--features", metavar="EMB.npz", help="write components of these features, by `fnlkit embed`")
     parser.add_argument("--develop", action="store_true", help="the images to choose settings on, instead of the reported ones")
     parser.add_argument("-o", "--output", required=True)
     options = parser.parse_args()
-    data = datasets.load(options.dataset)
     try:
-        if not options.features:
-            np.savez(options.output, **part(data, options.develop))
-            return
-        data = with_features(data, options.features)
-        train, test = components(np.asarray(data.x_train), np.asarray(data.x_test), COMPONENTS)
-        np.savez(options.output, x_train=train, y_train=data.y_train, x_test=test, y_test=data.y_test)
+        np.savez(options.output, **part(datasets.load(options.dataset), options.develop))
     except InputError as error:
         parser.exit(2, f"regimes: error: {error}\n")
 

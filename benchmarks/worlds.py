@@ -26,7 +26,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.regimes import components
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
 from fnlkit.datasets.features import with_features
@@ -53,6 +52,18 @@ def images(options):
     train, test = components(np.asarray(data.x_train), np.asarray(data.x_test), SIZE)
     return {"x_train": train, "y_train": data.y_train, "x_test": test[:TEST_IMAGES], "y_test": data.y_test[:TEST_IMAGES],
             "y_train_true": data.y_train}  # fmt: skip
+
+
+def components(train, test, size):
+    """Return (train (n, size), test (m, size)) float32: centered principal components.
+
+    The components are computed from every second training vector.
+    """
+    middle = train.mean(0)
+    variances, basis = np.linalg.eigh(np.cov((train[::2] - middle).T.astype(np.float32)))
+    scale = np.sqrt(variances[::-1][:size].mean()).astype(np.float32)
+    basis = basis[:, ::-1][:, :size].astype(np.float32)
+    return tuple(((x - middle) @ basis / scale).astype(np.float32) for x in (train, test))
 
 
 def read_titles(path):

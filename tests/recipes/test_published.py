@@ -193,7 +193,7 @@ def test_dry_run_lines_are_independent(tmp_path):
 
 def test_tables_are_listed(tmp_path):
     done = succeed("fnlkit reproduce && fnlkit reproduce flr", tmp_path)
-    assert "fedln/table3" in done.stdout and "regimes-features" in done.stdout
+    assert "fedln/table3" in done.stdout and "regimes-images" in done.stdout
 
 
 @pytest.mark.parametrize(

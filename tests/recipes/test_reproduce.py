@@ -331,14 +331,19 @@ def test_a_run_is_not_resumed_with_another_data_file(mine, here):
     assert fnlkit(f"{train} --rounds 2 -o a.pt --resume a.pt", mine).returncode == 0
 
 
-def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
-    listed = reproduce.jobs(recipe.load_recipe("feddpcont-epsilon-cifar10"), seeds=1)
-    found = {(job.regime, job.method): job.published for job in listed}
-    assert found["random 0.4", "feddpcont(epsilon=0.81)"] == [72.99, 1.01]
-    assert found["random 0.4", "feddpcont(epsilon=0.01)"] == [72.12, 1.08]
-    assert found["random 0.4", "feddpcont(release=exact)"] is None
-    kept = {job.published[0] for job in reproduce.jobs(recipe.load_recipe("feddpcont-epsilon-clothing1m"))}
-    assert kept == {70.79, 70.8}
+def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it(tmp_path):
+    path = tmp_path / "tiny.toml"
+    names = ("feddpcont(epsilon=0.81)", "feddpcont(epsilon=0.01)", "feddpcont(release=exact)")
+    text = TINY.replace('"fedavg", "fedcorr(iterations=1)"', ", ".join(f'"{name}"' for name in names))
+    path.write_text(
+        text.replace("{ fedcorr = [90.0, 1.0] }", f'{{ "{names[0]}" = [72.99, 1.01], "{names[1]}" = [72.12, 1.08] }}')
+    )
+    found = {job.method: job.published for job in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1)}
+    assert found == {names[0]: [72.99, 1.01], names[1]: [72.12, 1.08], names[2]: None}
+    path.write_text(TINY)
+    assert {job.published for job in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1) if "fedcorr" not in job.method} == {
+        None
+    }
 
 
 def test_the_output_of_a_failed_job_is_kept(tmp_path):
@@ -390,15 +395,15 @@ def test_the_interval_of_paired_differences():
 
 
 def test_a_switch_of_a_recipe_is_a_switch():
-    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load_recipe("regimes-features"), seeds=1)[:1]}
+    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load_recipe("regimes-images"), seeds=1)[:1]}
     assert "--memorization " in line and "--memorization=" not in line
 
 
 def test_a_name_in_full_means_itself():
-    found = recipe.load_recipe("fedln-table3-fashion-mnist")
-    assert {job.regime for job in reproduce.jobs(found, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
-    assert len({job.regime for job in reproduce.jobs(found, only="n_l 0.4")}) > 1
-    assert len({job.regime for job in reproduce.jobs(found)}) == len(found["regime"])
+    found = recipe.load_recipe("league")
+    assert {job.regime for job in reproduce.jobs(found, only="HEART: none", seeds=1)} == {"heart: none"}
+    assert {job.regime for job in reproduce.jobs(found, only="heart", seeds=1)} == {"heart: none", "heart: clients(0.5, 0.3)"}
+    assert len({job.regime for job in reproduce.jobs(found, seeds=1)}) == len(found["regime"])
 
 
 def _trains(folder):
@@ -492,20 +497,6 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
 def test_the_published_table_10_takes_lenet5s_learning_rate_and_evaluates_every_round():
     found = recipe.load_recipe("fedcorr-table10-lenet5")["train"]
     assert (found["lr"], found["eval_every"], found["rounds"]) == (0.003, 1, 1000)
-
-
-@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100"])
-def test_fedefcs_tables_are_recipes(data):
-    """Table 2 moves the partition at (0.2, 0.8), Table 3 the noise at (alpha 10, p 0.5); noise comes first."""
-    jobs = {table: reproduce.jobs(recipe.load_recipe(f"fedefc-table{table}-{data}"), seeds=1) for table in (2, 3)}
-    steps = {table: [" ".join(job.prepare[0][0] + job.prepare[1][0]) for job in found] for table, found in jobs.items()}
-    for table in (2, 3):
-        assert len(set(steps[table])) == 3 and all(line.startswith("inject-noise") for line in steps[table])
-        assert all(job.published for job in jobs[table])
-    assert all("level=0.2, sparsity=0.8" in line for line in steps[2])
-    assert all("p=0.5, alpha=10)" in line for line in steps[3])
-    heavy = [job.method for job, line in zip(jobs[2], steps[2], strict=True) if "p=0.2" in line and "fedefc" in job.method]
-    assert heavy == ["fedefc" if data == "cifar100" else "fedefc(weighting=paper)"]
 
 
 OBSERVED = """
