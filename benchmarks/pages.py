@@ -227,11 +227,12 @@ def images(file="regimes-images.txt"):
 
 
 def images_table(file):
-    """Yield methods in the noise of their own papers, with the numbers of seeds."""
+    """Yield methods in the noise of their own papers, with the numbers of seeds; not those with a single seed."""
     yield "| regime | method | seeds | best | ahead | late | ahead | wrong labels repeated |"
     yield "|---|---|---|---|---|---|---|---|"
     for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images(file):
-        yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
+        if int(runs) > 1:
+            yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
 
 
 def gate_table():

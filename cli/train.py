@@ -30,9 +30,7 @@ from fnlkit.cli.progress import log as progress_log
 from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
-from fnlkit.experiment.criteria import criterion
 from fnlkit.experiment.options import TrainOptions
-from fnlkit.experiment.plan import must_name_components
 from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,8 +66,9 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if file != "-" and not os.path.exists(file):
         raise InputError(f"{file}: no such file")
-    must_name_components(given)
-    criterion(given.get("select", "last"))
+    from fnlkit.pipeline.training import check_arguments  # torch, which --help does not need
+
+    check_arguments(given)
     with ExitStack() as loading:
         loading.enter_context(progress_log(lambda: "loading the federation and the data set"))
 

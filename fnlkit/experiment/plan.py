@@ -342,22 +342,14 @@ class Plan:
         privacy.must_account()
 
 
-def must_name_components(settings: Mapping[str, Any]) -> None:
-    """Raise InputError if a setting names an unknown component; nothing is imported or read for it.
+def check_components(settings: Settings) -> None:
+    """Raise InputError if a setting names an unknown component or a wrong parameter; no data is read.
 
     Parameters
     ----------
-    settings : dict
-        Any of the fields of fnlkit.experiment.Settings.
+    settings : Settings
     """
-    tables = {
-        "method": registry.METHODS,
-        "model": NETWORKS | {"auto": ""},
-        "loss": registry.LOSSES,
-        "optimizer": registry.OPTIMIZERS,
-        "aggregator": registry.AGGREGATORS,
-        "selector": registry.SELECTORS,
-    }
-    for name, table in tables.items():
-        if settings.get(name):
-            must_exist(settings[name], table, name)
+    Plan.of(settings)
+    model = parse(settings.model)
+    if model != Spec("auto"):
+        must_exist(model, NETWORKS, "model")

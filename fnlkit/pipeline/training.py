@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from fnlkit.artifacts.provenance import provenance
@@ -19,7 +19,7 @@ from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-from fnlkit.experiment.plan import must_name_components
+from fnlkit.experiment.plan import check_components
 from fnlkit.experiment.settings import Settings
 from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
@@ -87,13 +87,11 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     (True, 1)
     """
     run = Training(**pick(Training, options))
-    check_settings(options, "train", [one.name for one in fields(Training)])
     trackers = [run.log] if isinstance(run.log, str) else list(run.log or ())
     for text in trackers:
         parse_tracker(text)
     given = options if method is None else {"method": str(method), **options}
-    settings = Settings(**(_preset(run.preset, given, run.say) | given))
-    must_name_components(vars(settings))
+    settings = _settings_of(run, given)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
     data, vectors = _samples(federation, run)
@@ -131,6 +129,26 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             save = None if target == "-" else lambda snapshot: snapshot.write(target)
             finished = experiment.run(on_round=row_done, checkpoint=save, checkpoint_every=run.checkpoint_every)
     return TrainedRun.of(finished)
+
+
+def check_arguments(options: Mapping[str, Any]) -> None:
+    """Raise InputError if options of `train` cannot be used, before any data is read.
+
+    Parameters
+    ----------
+    options : dict
+        Keywords of `train`.
+    """
+    given = dict(options)
+    _settings_of(replace(Training(**pick(Training, given)), say=None), given)
+
+
+def _settings_of(run, given):
+    """Return the Settings of the preset and of keywords, with all components found."""
+    check_settings(given, "train", [one.name for one in fields(Training)])
+    settings = Settings(**(_preset(run.preset, given, run.say) | given))
+    check_components(settings)
+    return settings
 
 
 class Notes:
