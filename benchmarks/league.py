@@ -33,7 +33,7 @@ KINDS = {
     "another transition matrix at each client": ("per client", "raters", "annotators", "six annotators", "LabelMe"),
     "one class mistaken for another": ("pairflip 0.35",),
     "errors that depend on the sample": (
-        *("instance 0.3", "instance 0.4", "hard samples", "weak labels"),
+        *("instance 0.3", "hard samples", "weak labels"),
         *("heuristic labels", "distant labels", "labels of people"),
     ),
 }
@@ -129,7 +129,8 @@ def method_table(league, reference):
     worlds = list(league.worlds)
     yield "| method | lead | worlds ahead/behind | lowest | regret | all parts |"
     yield "|---|---|---|---|---|---|"
-    leads = {name: league.leads(name) for name in (*league.methods, *REFERENCES) if (league.regimes[0], name) in league.rows}
+    leads = {name: league.leads(name) for name in (*league.methods, *REFERENCES)}
+    leads = {name: values for name, values in leads.items() if values}
     for name in sorted(leads, key=lambda name: -mean(leads[name].values())):
         values, cells = list(leads[name].values()), [""] * 3
         if name != "fedavg":
@@ -142,8 +143,8 @@ def method_table(league, reference):
 
 
 def seeds_of(league, method):
-    """Return the number of seeds that a method has in every regime."""
-    return min(league.rows[regime, method]["runs"] for regime in league.regimes)
+    """Return the number of seeds that a method has in each of its regimes."""
+    return min(row["runs"] for (_, name), row in league.rows.items() if name == method)
 
 
 def ahead_by_world(league, kind, method):
@@ -251,7 +252,7 @@ def size_of(league, worlds):
 def missing_statement(league):
     """Yield the methods without a row in a league: those that it leaves out, and those of the recipe that have not run."""
     names = [entry.label for entry in recipe.entries(recipe.load_recipe("league")["regime"][0])]
-    lacking = [name for name in names if any((regime, name) not in league.rows for regime in league.regimes)]
+    lacking = [name for name in names if not league.leads(name)]
     run = f" Not run: {', '.join(f'`{name}`' for name in lacking)}." if lacking else ""
     yield f"{' and '.join(f'`{name}`' for name in PUBLIC)} have no row: they need a public set.{run}"
 

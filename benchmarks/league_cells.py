@@ -123,11 +123,16 @@ class League:
         return mean(self.mean(method, regime) for regime in self.worlds[world])
 
     def leads(self, method, worlds=None):
-        """Return {world: points ahead of fedavg}, over the seeds that both have in a regime, averaged over its regimes."""
+        """Return {world: points ahead of fedavg} in the worlds in which a method has scores.
+
+        Differences are averaged over the seeds that both have in a regime, and then over the regimes of a world.
+        """
         out = {}
         for world in worlds or self.worlds:
-            rows = [(self.rows[regime, method]["kept"], self.rows[regime, "fedavg"]["kept"]) for regime in self.worlds[world]]
-            out[world] = mean(mean(ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()) for ours, theirs in rows)
+            names = [regime for regime in self.worlds[world] if (regime, method) in self.rows]
+            rows = [(self.rows[regime, method]["kept"], self.rows[regime, "fedavg"]["kept"]) for regime in names]
+            found = [mean(ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()) for ours, theirs in rows]
+            out |= {world: mean(found)} if found else {}
         return out
 
     def differences(self, method, other="fedavg", worlds=None):

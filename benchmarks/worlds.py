@@ -225,7 +225,7 @@ WORLDS: dict[str, Callable[[argparse.Namespace], dict[str, np.ndarray]]] = {
     "jira": partial(jira, by="project", files=150),
     "jira-releases": partial(jira, by="release", files=50),
     **{f"cifar10n-{name}": partial(people_images, column=column)
-       for name, column in (("aggregate", "aggre_label"), ("random", "random_label1"), ("worst", "worse_label"))},
+       for name, column in (("aggregate", "aggre_label"), ("random", "random_label1"))},
 }  # fmt: skip
 # Options without which a world is left out.
 NEEDED = {"images": "features", **{name: "people_features" for name in WORLDS if name.startswith("cifar10n")}}
