@@ -11,7 +11,7 @@ from fnlkit.client.client_list import in_blocks, sizes_of
 from fnlkit.client.failure import Failure
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError
-from fnlkit.server.request import CohortRequest
+from fnlkit.server.clients import CohortRequest
 
 
 class Engine:

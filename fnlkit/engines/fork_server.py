@@ -1,7 +1,8 @@
 """A process that has imported the engines and forks the worker processes.
 
 Importing PyTorch takes about two seconds of computing time. Forked processes share one import and its memory.
-`multiprocessing` has a fork server as well, but each process imports the script of the caller again.
+`multiprocessing` has a fork server as well, but each process imports the script of the caller again, which fails if the script
+has no guard `if __name__ == "__main__"`. Each process of loky imports PyTorch, and a dead process ends the whole pool of loky.
 """
 
 from __future__ import annotations

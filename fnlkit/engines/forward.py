@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from fnlkit.engines.beside import Beside
-from fnlkit.engines.products import Products
+from fnlkit.engines.products import Products, SideStream
 
 FORMS = ("stack", "products", "branches")
 
@@ -48,14 +47,14 @@ class Forward:
     form : str
         ``stack``: all clients as a batched network. ``products``: the same, with convolutions as matrix products.
         ``branches``: clients separately, in parallel on a GPU.
-    beside : fnlkit.engines.beside.Beside
+    beside : fnlkit.engines.products.SideStream
         Second stream, on which products compute gradients of weights. The caller joins it after backpropagation.
     """
 
     def __init__(self, network, twin, features, names):
         self.network, self.twin, self.features, self.names = network, twin, features, names
         self.module, self.form, self._side = LogitsAndFeatures(network.module, features), "stack", []
-        self.beside = Beside(network.device)
+        self.beside = SideStream(network.device)
 
     def __call__(self, weights, buffers, x):
         """Return the leaves of the autograd graph, and the outputs (g, B, ...).

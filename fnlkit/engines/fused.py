@@ -32,7 +32,7 @@ from fnlkit.models.parts import fused_form
 
 if TYPE_CHECKING:
     from fnlkit.client.failure import Failure
-    from fnlkit.server.request import CohortRequest
+    from fnlkit.server.clients import CohortRequest
 
 
 Value = TypeVar("Value")

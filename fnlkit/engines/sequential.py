@@ -20,7 +20,7 @@ from fnlkit.engines.engine import Engine
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Network
-    from fnlkit.server.request import CohortRequest
+    from fnlkit.server.clients import CohortRequest
 
 
 class Sequential(Engine):

@@ -26,7 +26,7 @@ from fnlkit.engines.visit import Visit, begin_visits
 
 if TYPE_CHECKING:
     from fnlkit.client.inputs import Inputs
-    from fnlkit.server.request import CohortRequest
+    from fnlkit.server.clients import CohortRequest
 
 
 class Stacked(Sequential):

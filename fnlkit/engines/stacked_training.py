@@ -1,22 +1,24 @@
 """Local training of K clients at once.
 
-Parameters, buffers, momentum and rows have a leading axis K.
+Parameters, buffers, momentum and rows have a leading axis K.  An epoch consists of slots: first the full batches, then the
+short batches at the end of the epoch.  In each slot only clients with equal batch sizes are stacked.  Batches are therefore
+never padded, which is safe for networks that mix the samples of a batch.  A client that has finished is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.training import loss_values
+from fnlkit.engines.cohort_memory import BatchRows, PooledRows, StackedValues
 from fnlkit.engines.descent import Descent, alike
 from fnlkit.engines.forward import Forward
-from fnlkit.engines.pooled import BatchRows, PooledRows, StackedValues
-from fnlkit.engines.schedule import timetable
 from fnlkit.models.dropout import Dropout
 
 
@@ -275,3 +277,50 @@ def match_layout(parts: Sequence[torch.Tensor], weights: Sequence[torch.Tensor])
     out = [torch.empty_like(w) for w in weights]
     torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in out], list(parts))
     return out
+
+
+class Group(NamedTuple):
+    """Clients that take a step together.
+
+    Attributes
+    ----------
+    who : int64 (g,)
+        Positions in the cohort, ascending; 0..g-1 if possible.
+    step : int64 (g,)
+        Step number of each client.
+    size : int
+        Batch size of each client.
+    first : bool
+        Whether this is the first step of an epoch.
+    """
+
+    who: np.ndarray
+    step: np.ndarray
+    size: int
+    first: bool
+
+
+def timetable(sizes: Sequence[int], batch_size: int, epochs: int) -> Iterator[Group]:
+    """Yield the Groups of local training.
+
+    Because clients are sorted by decreasing size, full batches belong to the first g clients.
+
+    Parameters
+    ----------
+    sizes : sequence of int (K,)
+        Numbers of samples in decreasing order.
+    batch_size, epochs : int
+    """
+    sizes = np.asarray(sizes)
+    full, rest = sizes // batch_size, sizes % batch_size
+    steps = full + (rest > 0)
+    for epoch in range(epochs):
+        for slot in range(full.max(initial=0)):
+            who = np.flatnonzero(full > slot)
+            yield Group(who, epoch * steps[who] + slot, batch_size, slot == 0)
+        for size in sorted(set(rest[rest > 0].tolist()), reverse=True):
+            # For clients without a full batch, the short step is the first step of the epoch. They form a separate group.
+            for alone in (False, True):
+                who = np.flatnonzero((rest == size) & ((full == 0) == alone))
+                if len(who):
+                    yield Group(who, epoch * steps[who] + full[who], size, alone)

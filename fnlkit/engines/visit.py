@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from fnlkit.engines.engine import Engine
-    from fnlkit.server.request import CohortRequest
+    from fnlkit.server.clients import CohortRequest
 
 
 @dataclass
@@ -80,7 +80,7 @@ def begin_visits(engine: Engine, request: CohortRequest, score: Callable[..., to
     Parameters
     ----------
     engine : fnlkit.engines.engine.Engine
-    request : fnlkit.server.request.CohortRequest
+    request : fnlkit.server.clients.CohortRequest
     score : callable
         Function that scores a client's samples inside steps, like fnlkit.client.network.predict.
     """

@@ -35,7 +35,7 @@ from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError, list_names
-from fnlkit.server.request import CohortRequest
+from fnlkit.server.clients import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
 TIMEOUT = 3600  # seconds per visit

@@ -1,6 +1,7 @@
 """Session of the server with clients: everything goes through one method, `Clients.round`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from fnlkit.errors import InputError
 from fnlkit.server import admission
 from fnlkit.server.admission import TooManyLost as TooManyLost
 from fnlkit.server.replies import names_of
-from fnlkit.server.request import CohortRequest
 from fnlkit.server.transaction import Transactional
 
 
@@ -29,6 +29,49 @@ class Public(NamedTuple):
 
     x: "torch.Tensor"
     y: "torch.Tensor"
+
+
+@dataclass
+class CohortRequest:
+    """Steps for the clients of a cohort.
+
+    Attributes
+    ----------
+    ids : int64 (K,)
+        The cohort, in ascending order.
+    weights : Tensor (P + Q,)
+        The model that each client receives.
+    steps : sequence of Fit or (client, model, received) -> dict or None
+    broadcast : dict of str to Tensor
+        Sent to each client.
+    scatter : dict of str to Tensor (K, ...)
+        Each client receives its entry.
+    round : int
+        Number of the round, part of the key of each client's random streams.
+    log, rejected : list
+        Earlier rounds of the session, from which an engine on other machines finds the last visit of a client that counts.
+    committed : int
+        Number of rounds that cannot be undone.
+    """
+
+    ids: np.ndarray
+    weights: "torch.Tensor"
+    steps: Sequence[Any]
+    broadcast: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    scatter: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    round: int = 0
+    log: list[Exchange] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    committed: int = 0
+
+    def part(self, places: Sequence[int]) -> "CohortRequest":
+        """Return the request for the clients at some positions of the cohort."""
+        scatter = {name: values[places] for name, values in self.scatter.items()}
+        return replace(self, ids=self.ids[places], scatter=scatter)
+
+    def received(self, place: int) -> "dict[str, torch.Tensor]":
+        """Return the values that the client at a position of the cohort receives in addition to the weights."""
+        return {**self.broadcast, **{name: values[place] for name, values in self.scatter.items()}}
 
 
 class Replies(dict[str, Any]):

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
+from fnlkit.engines.cohort_memory import PooledRows, StackedValues
 from fnlkit.engines.descent import Descent
 from fnlkit.engines.forward import FORMS, Forward
-from fnlkit.engines.pooled import PooledRows, StackedValues
 from fnlkit.engines.stacked_training import StackedTraining
 
 META = torch.device("meta")

@@ -29,8 +29,7 @@ from fnlkit.components import registry
 from fnlkit.components.declarations import declare
 from fnlkit.engines.forward import FORMS
 from fnlkit.engines.graphs import Graphs
-from fnlkit.engines.schedule import timetable
-from fnlkit.engines.stacked_training import StackedTraining
+from fnlkit.engines.stacked_training import StackedTraining, timetable
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models import build

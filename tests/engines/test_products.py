@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from fnlkit.engines.beside import Beside
-from fnlkit.engines.products import Convolve, Patches, Products, gpu_kernels, lay_out, new_images
+from fnlkit.engines.products import Convolve, Patches, Products, SideStream, gpu_kernels, lay_out, new_images
 from fnlkit.models.resnet import ResNet
 
 K, B = 3, 2
@@ -33,7 +32,7 @@ def together(layers, images):
     def call(parameters, buffers, x):
         return functional_call(layers[0], (parameters, buffers), (x,))
 
-    with Products(Beside(images.device)):
+    with Products(SideStream(images.device)):
         out = vmap(call)(parameters, buffers, images)
     backpropagate(out)
     torch.cuda.synchronize() if out.device.type == "cuda" else None
@@ -89,7 +88,7 @@ def test_images_keep_the_memory_order_that_batch_norm_reads():
     def block(parameters, buffers, x):
         return x + functional_call(layers[0], (parameters, buffers), (x,))
 
-    with Products(Beside(x.device)):
+    with Products(SideStream(x.device)):
         assert vmap(block)(parameters, buffers, x).stride() == x.stride()
 
 

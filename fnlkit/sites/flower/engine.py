@@ -24,7 +24,7 @@ from fnlkit.sites.flower.simulation import Simulation
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.server.request import CohortRequest
+    from fnlkit.server.clients import CohortRequest
 
 
 TIMEOUT = 3600  # seconds per visit
