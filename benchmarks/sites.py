@@ -20,7 +20,7 @@ from scipy import stats
 from fnlkit import datasets, pipeline
 from fnlkit.datasets.embedded import RATERS
 from fnlkit.estimators.intervals import wilson
-from fnlkit.results.measured import measure_run
+from fnlkit.results.scores import measure_run
 
 SETTINGS = {"model": "mlp(hidden=[])", "rounds": 30, "fraction": 1.0, "epochs": 1, "eval_every": 30}
 # Method and engine: the fused engine runs no pair of networks, and gives the same results.

@@ -79,7 +79,7 @@ from fnlkit.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    # `fnlkit.cli.later` puts an empty module in place of torch until it is used.
+    # `fnlkit.cli.lazy_torch` puts an empty module in place of torch until it is used.
     heavy = {"torch": "torch._C", "numba": "numba", "sklearn": "sklearn", "matplotlib": "matplotlib"}
     print("imports:", *[name for name, module in heavy.items() if module in sys.modules], file=sys.stderr)
 """

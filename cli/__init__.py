@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fnlkit import tested_versions
-from fnlkit.cli import later
+from fnlkit.cli import lazy_torch
 from fnlkit.cli.flags import FlagContext
 from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     speak_plainly()
     be_quiet(False)  # for a program that runs several commands
-    later.postpone("torch")
+    lazy_torch.postpone("torch")
     # Idle threads of OpenMP (torch, FAISS, scikit-learn) and OpenBLAS (numpy) must sleep: beside a busy process on two cores,
     # threads that wait actively take up to six times the CPU seconds of the work. Read when the libraries are loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -297,7 +297,7 @@ def _say(text):
 
 
 def _fail(message, code, deep):
-    from fnlkit.artifacts.shown import plain  # a message can contain text from a file
+    from fnlkit.artifacts.display import plain  # a message can contain text from a file
 
     if deep:
         import traceback

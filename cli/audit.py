@@ -10,7 +10,7 @@ import click
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
-from fnlkit.cli.declared import options_of
+from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.plumbing import (
     Table,
     console,

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli import tables
-from fnlkit.cli.declared import options_of
+from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.flags import name_flags
 from fnlkit.cli.plumbing import (
     Listing,

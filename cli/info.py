@@ -8,7 +8,7 @@ import sys
 import click
 
 from fnlkit.artifacts import files, large
-from fnlkit.cli.described import describe, show
+from fnlkit.cli.artifact_tables import describe, show
 from fnlkit.cli.plumbing import file_argument, json_option
 from fnlkit.cli.source import need_input
 

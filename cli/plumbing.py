@@ -11,8 +11,8 @@ import click
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
-from fnlkit.cli.declared import options_of, takes_file
-from fnlkit.cli.described import show
+from fnlkit.cli.artifact_tables import show
+from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
 from fnlkit.components.spec import find, write_spec
 from fnlkit.engines import EngineOptions

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from fnlkit import pipeline
-from fnlkit.cli.declared import Declared, options_of
+from fnlkit.cli.dataclass_options import Declared, options_of
 from fnlkit.cli.plumbing import (
     caution,
     console,

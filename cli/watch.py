@@ -7,7 +7,7 @@ import time
 import click
 
 from fnlkit.cli.plumbing import out_console, printable
-from fnlkit.results.watching import Metrics, sparkline, summary
+from fnlkit.results.live_metrics import Metrics, sparkline, summary
 
 
 @click.command()

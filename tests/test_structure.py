@@ -300,7 +300,7 @@ for line in sys.argv[1:]:
         main(line.split())
     except SystemExit as end:
         assert end.code in (0, None), (line, end.code)
-    # `fnlkit.cli.later` puts an empty module in place of torch until an attribute is read.
+    # `fnlkit.cli.lazy_torch` puts an empty module in place of torch until an attribute is read.
     assert "torch._C" not in sys.modules, line
 """
 

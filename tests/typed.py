@@ -9,7 +9,7 @@ import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.pipeline.judging import Evaluation
-from fnlkit.results.trained import TrainedRun
+from fnlkit.results.trained_run import TrainedRun
 
 
 def pipeline() -> None:

@@ -13,7 +13,7 @@ import fnlkit.kernels
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import COMMANDS, group, parts
-from fnlkit.cli.declared import ALL_OPTIONS
+from fnlkit.cli.dataclass_options import ALL_OPTIONS
 from fnlkit.components import presets, registry
 from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning
@@ -22,7 +22,7 @@ from fnlkit.estimators.judgment import Judgment
 from fnlkit.experiment import cards
 from fnlkit.pipeline.judging import Evaluation
 from fnlkit.results import plots
-from fnlkit.results.trained import TrainedRun
+from fnlkit.results.trained_run import TrainedRun
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines", "filter", "rank", "datalab")

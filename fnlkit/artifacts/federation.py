@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts import files, paths, shown
-from fnlkit.artifacts.earlier import rename_meta
+from fnlkit.artifacts import display, files, paths
+from fnlkit.artifacts.old_names import rename_meta
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
@@ -130,16 +130,16 @@ class Federation:
                 out["labels"] += f", among them {nothing:,} samples of no class"
         models = [step["model"] for step in self.meta.get("noise", []) if isinstance(step, dict) and "model" in step]
         if models:
-            out["noise"] = " + ".join(map(shown.plain, models))
+            out["noise"] = " + ".join(map(display.plain, models))
         if "estimate_flagged" in self.extra:
             out["judged wrong"] = f"{100 * np.mean(self.extra['estimate_flagged'][self.whole().client_indices]):.2f} %"
         return out
 
     def __repr__(self):
-        return "Federation: " + "; ".join(f"{name} {shown.plain(text)}" for name, text in self.facts().items())
+        return "Federation: " + "; ".join(f"{name} {display.plain(text)}" for name, text in self.facts().items())
 
     def _repr_html_(self):
-        return shown.html_table("Federation", None, [(name, shown.plain(text)) for name, text in self.facts().items()])
+        return display.html_table("Federation", None, [(name, display.plain(text)) for name, text in self.facts().items()])
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per client.
@@ -157,7 +157,7 @@ class Federation:
             table["wrong_share"] = self.wrong_share()
         if "estimate_client_level" in self.extra:
             table["estimated_level"] = self.extra["estimate_client_level"]
-        frame = shown.frame(table)
+        frame = display.frame(table)
         if self.meta.get("client_names"):
             frame.index = self.names
         return frame.rename_axis("client")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from fnlkit.artifacts import files, paths, run_schema, shown
-from fnlkit.artifacts.earlier import rename_memory, rename_settings
+from fnlkit.artifacts import display, files, paths, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
+from fnlkit.artifacts.old_names import rename_memory, rename_settings
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 
@@ -106,7 +106,7 @@ class Run:
         text = f"Run: {self.settings['method']} on {self.meta.get('dataset')}, {rounds:,} rounds"
         text += f", {self.budget()}" if self.budget() else "" if self.finished else " so far"
         text += f"; {name} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
-        return shown.plain(text)
+        return display.plain(text)
 
     def budget(self) -> str:
         """Return a text if the number of rounds differs from the setting `rounds` because cohorts differ in size, or ""."""
@@ -129,7 +129,7 @@ class Run:
         InputError
             If pandas is not installed.
         """
-        return shown.frame(self.history)
+        return display.frame(self.history)
 
     def federation(self) -> Federation:
         """Return the Federation of the run, with the data that the run contains."""

@@ -306,7 +306,7 @@ def _records(run):
 
 
 def _predicted(run):
-    """Check stored predictions; `fnlkit.results.measured` compares their number with the samples."""
+    """Check stored predictions; `fnlkit.results.scores` compares their number with the samples."""
     for name, values in run.predicted.items():
         if name not in ("test", "held_out", "gold") or values.ndim != 1 or values.dtype.kind not in "iu":
             raise InputError(f"predicted: {_short(name)} is {values.dtype} {values.shape}; expected one vector of classes")

@@ -8,7 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts import display, saving
 
 if TYPE_CHECKING:
     import pandas
@@ -78,10 +78,10 @@ class Sheet:
         InputError
             If pandas is not installed.
         """
-        return shown.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
+        return display.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
 
     def _repr_html_(self):
-        return shown.html_table(f"{len(self.rows):,} rows", self.columns, self.rows[:20])
+        return display.html_table(f"{len(self.rows):,} rows", self.columns, self.rows[:20])
 
     def __repr__(self):
         return f"Sheet: {len(self.rows):,} rows of {', '.join(self.columns)}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.display import data_set, plain
 from fnlkit.artifacts.records import from_json, to_json
-from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.audits import crowd
 from fnlkit.audits.audit import ASSUMPTIONS, SENDS, Audit
 from fnlkit.audits.records import SiteAudit

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit.artifacts.shown import frame
+from fnlkit.artifacts.display import frame
 from fnlkit.cleanlab.feature_issues import (
     Issue,
     copy_issues,

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts.shown import frame
+from fnlkit.artifacts.display import frame
 from fnlkit.cleanlab.count import estimate_joint, num_label_issues
 from fnlkit.errors import InputError
 

@@ -5,7 +5,7 @@ written in the field only:
 
     client_timeout: NotNegative | None = option(None, "Seconds until ...", section="Run", rare=True)
 
-`keywords_of` shows the fields in the signature of a function; `fnlkit.cli.declared` derives a command's options and help page.
+`keywords_of` shows the fields in the signature of a function; `fnlkit.cli.dataclass_options` derives options and help pages.
 """
 
 import inspect

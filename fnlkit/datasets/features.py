@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.stored import Rows
-from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 

@@ -31,26 +31,29 @@ if TYPE_CHECKING:
 
 # Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
-    "digits": ("fnlkit.datasets.known:digits", "1,797 handwritten digits, 8x8, part of this package"),
-    "spoken-digits": ("fnlkit.datasets.known:spoken_digits", "3,000 spoken digits of six speakers as spectrograms, included"),
+    "digits": ("fnlkit.datasets.public_sets:digits", "1,797 handwritten digits, 8x8, part of this package"),
+    "spoken-digits": (
+        "fnlkit.datasets.public_sets:spoken_digits",
+        "3,000 spoken digits of six speakers, included",
+    ),
     "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
     "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
     "small-table": (
         "fnlkit.datasets.small_tables:small_table",
         "small tables of several sites, from scikit-learn or your table: small-table(source=wine)",
     ),
-    "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),
-    "fashion-mnist": ("fnlkit.datasets.known:fashion_mnist", "70,000 articles of clothing, 28x28"),
-    "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),
-    "cifar100": ("fnlkit.datasets.known:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
-    "eurosat": ("fnlkit.datasets.known:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
+    "mnist": ("fnlkit.datasets.public_sets:mnist", "70,000 handwritten digits, 28x28"),
+    "fashion-mnist": ("fnlkit.datasets.public_sets:fashion_mnist", "70,000 articles of clothing, 28x28"),
+    "cifar10": ("fnlkit.datasets.public_sets:cifar10", "60,000 photographs of 10 classes, 32x32"),
+    "cifar100": ("fnlkit.datasets.public_sets:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
+    "eurosat": ("fnlkit.datasets.public_sets:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
     "pathmnist": ("fnlkit.datasets.pathmnist:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
     "speechcommands": (
-        "fnlkit.datasets.known:speechcommands",
+        "fnlkit.datasets.public_sets:speechcommands",
         "one-second words of 35 classes by 2,618 speakers, 16 kHz",
     ),
     "speechcommands12": (
-        "fnlkit.datasets.known:speechcommands12",
+        "fnlkit.datasets.public_sets:speechcommands12",
         "ten of these words, `unknown` and `silence`: 12 classes, 16 kHz",
     ),
     "clothing1m": (

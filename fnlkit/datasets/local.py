@@ -29,7 +29,7 @@ from fnlkit.datasets.decoding import (
     sample_rate,
 )
 from fnlkit.datasets.dicom import span
-from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels

@@ -21,7 +21,7 @@ from fnlkit.datasets import columns, groups, tokens
 from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, note_pages, pixel_range, reader, sample_rate
 from fnlkit.datasets.dicom import span
-from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table

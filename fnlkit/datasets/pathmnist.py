@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fnlkit.artifacts.paths import display_path, from_home
-from fnlkit.datasets.known import fetching, missing_files
 from fnlkit.datasets.local import npz
+from fnlkit.datasets.public_sets import fetching, missing_files
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
-from fnlkit.datasets.facts import cache_json
+from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fnlkit.artifacts import shown
+from fnlkit.artifacts import display
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
@@ -47,7 +47,7 @@ class Agreed:
         InputError
             If pandas is not installed.
         """
-        return shown.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
+        return display.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 
     def quality(self) -> list[dict[str, object]]:
         """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""

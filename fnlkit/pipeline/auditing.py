@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.options import keywords_of, pick
@@ -60,7 +60,7 @@ class Audited:
         InputError
             If pandas is not installed.
         """
-        return shown.frame([{"site": row["site"], **{name: row.get(name) for name in _AUDIT}} for row in self.facts["sites"]])
+        return display.frame([{"site": row["site"], **{name: row.get(name) for name in _AUDIT}} for row in self.facts["sites"]])
 
     def write_html(
         self, path: str | os.PathLike[str], judged: str | os.PathLike[str] = "judged.npz", *, pictures: int = 6

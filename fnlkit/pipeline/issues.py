@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.display import frame
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.shown import frame
 from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.loading import cache_folder, to_dataset
 from fnlkit.datasets.local import from_arrays

@@ -11,11 +11,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.display import Facts, frame, html_table, plain
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
-from fnlkit.artifacts.shown import Facts, frame, html_table, plain
 from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they import torch
 
     from fnlkit.artifacts.run import Run
     from fnlkit.results.tables import Table
-    from fnlkit.results.trained import TrainedRun
+    from fnlkit.results.trained_run import TrainedRun
 
 
 @dataclass
@@ -207,7 +207,7 @@ def evaluate(
     >>> fnlkit.evaluate(run).arrays["test_confusion"].sum()
     np.int64(359)
     """
-    from fnlkit.results.measured import measure_run
+    from fnlkit.results.scores import measure_run
 
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
@@ -291,7 +291,7 @@ def _test(rows, runs, dataset):
 
     Each data set is loaded only once, even if several runs use it.
     """
-    from fnlkit.results.measured import measure_run
+    from fnlkit.results.scores import measure_run
 
     known = {}
     for row, run in zip(rows, runs, strict=True):
@@ -344,7 +344,7 @@ def open_runs(
                 f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path"
             )
         return [(f"{run.settings['method']}-{run.settings['seed']}", run)]
-    from fnlkit.results.trained import TrainedRun
+    from fnlkit.results.trained_run import TrainedRun
 
     path = os.fspath(run)
     if not os.path.isdir(path):
@@ -395,7 +395,7 @@ def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Ar
     if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.run/"):
-        from fnlkit.results.trained import TrainedRun
+        from fnlkit.results.trained_run import TrainedRun
 
         return TrainedRun.read(os.fspath(path), trust=trust)
     return artifact

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jinja2 import Environment
 
-from fnlkit.artifacts.shown import data_set, plain
+from fnlkit.artifacts.display import data_set, plain
 from fnlkit.audits.page import thumbnail
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
@@ -193,7 +193,7 @@ def export_review(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"`output` {shown.plain(folder)}: {error.strerror}; name a folder") from error
+        raise InputError(f"`output` {display.plain(folder)}: {error.strerror}; name a folder") from error
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])

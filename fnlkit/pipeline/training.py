@@ -25,7 +25,7 @@ from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of
 from fnlkit.pipeline.types import Labels, Say
-from fnlkit.results.trained import TrainedRun
+from fnlkit.results.trained_run import TrainedRun
 
 
 @dataclass(frozen=True, kw_only=True)

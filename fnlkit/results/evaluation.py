@@ -231,7 +231,7 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
     ----------
     run : fnlkit.artifacts.run.Run
     found : dict or None
-        Result of `fnlkit.results.measured.measure_run` for the run; without it, arrays that need samples are missing.
+        Result of `fnlkit.results.scores.measure_run` for the run; without it, arrays that need samples are missing.
     """
     classes, out = run.meta["classes"], {}
     for name, part in (found or {}).items():

@@ -63,7 +63,7 @@ USUAL = "fedavg"
 
 
 def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the findings of `fnlkit.results.measured.measure_run` as numbers of a run's row.
+    """Return the findings of `fnlkit.results.scores.measure_run` as numbers of a run's row.
 
     Returns
     -------

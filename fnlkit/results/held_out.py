@@ -8,7 +8,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import load_trained
 from fnlkit.results.evaluation import score_name
-from fnlkit.results.measured import predictions
+from fnlkit.results.scores import predictions
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run

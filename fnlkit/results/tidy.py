@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
-from fnlkit.artifacts.shown import frame
+from fnlkit.artifacts.display import frame
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES

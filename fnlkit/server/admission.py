@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.artifacts.shown import plain
+from fnlkit.artifacts.display import plain
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError, WorkStopped

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.artifacts.shown import plain
+from fnlkit.artifacts.display import plain
 from fnlkit.client.failure import CODES, Failure
 from fnlkit.errors import WorkStopped
 from fnlkit.sites.flower import wire

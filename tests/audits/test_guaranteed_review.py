@@ -170,7 +170,7 @@ def test_random_reviews_of_held_out_samples_give_an_exact_accuracy():
     """Every outcome of 4 random reviews of 10 held-out samples: the range contains the accuracy with 95 %."""
     from itertools import combinations
 
-    from fnlkit.results.measured import by_reviews
+    from fnlkit.results.scores import by_reviews
 
     data = datasets.load("digits")
     federation = partitioning.federation(data, clients=2, labels="observed")

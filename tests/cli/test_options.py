@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from fnlkit import pipeline
 from fnlkit.cli import COMMANDS, group, plumbing
-from fnlkit.cli.declared import Declared, flag_of, options_of
+from fnlkit.cli.dataclass_options import Declared, flag_of, options_of
 from fnlkit.client.inputs import PRECISIONS
 from fnlkit.components.options import keywords_of
 from fnlkit.components.options import option as declare

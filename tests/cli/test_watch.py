@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from fnlkit.errors import InputError
-from fnlkit.results import watching
-from fnlkit.results.watching import Metrics, sparkline, summary
+from fnlkit.results import live_metrics
+from fnlkit.results.live_metrics import Metrics, sparkline, summary
 from tests.commands import fnlkit, refuse, succeed
 
 
@@ -97,11 +97,11 @@ def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
 def test_a_large_file_is_read_in_pieces_and_rows_are_kept_short(tmp_path, monkeypatch):
     rows = [json.loads(row(i, 0.5)) | {"clients": list(range(50))} for i in range(40)]
     (tmp_path / "long.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    monkeypatch.setattr(watching, "_BLOCK", 100)
+    monkeypatch.setattr(live_metrics, "_BLOCK", 100)
     found = Metrics(str(tmp_path / "long.jsonl"))
     assert [one["round"] for one in found.update()] == list(range(40)) and not any("clients" in one for one in found.rows)
     (tmp_path / "endless.jsonl").write_bytes(bytes(2**24))
-    monkeypatch.setattr(watching, "_LONGEST", 1000)
+    monkeypatch.setattr(live_metrics, "_LONGEST", 1000)
     found = Metrics(str(tmp_path / "endless.jsonl"))
     with pytest.raises(InputError):
         found.update()

@@ -378,7 +378,7 @@ def test_a_failed_download_names_an_alternative(monkeypatch, capfd):
                 print("trying ...")
                 raise OSError("no\nnetwork")
 
-    monkeypatch.setattr("fnlkit.datasets.known._torchvision", lambda: Offline)
+    monkeypatch.setattr("fnlkit.datasets.public_sets._torchvision", lambda: Offline)
     with pytest.raises(InputError) as error:
         load("mnist", download=True)
     assert "the download failed (OSError: no network)" in str(error.value) and "MNIST/raw yourself" in str(error.value)

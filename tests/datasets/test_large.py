@@ -15,8 +15,8 @@ from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.embed import embed_parts
-from fnlkit.datasets.facts import cache_json
 from fnlkit.datasets.features import with_features
+from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.partitioning import federation as split
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate

@@ -55,7 +55,7 @@ def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error
         raise error
 
     monkeypatch.setattr(
-        "fnlkit.datasets.known._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(**{torch_name: download}))
+        "fnlkit.datasets.public_sets._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(**{torch_name: download}))
     )
     done = fnlkit(f"fnlkit data get {name}", tmp_path)
     assert done.returncode == (130 if isinstance(error, KeyboardInterrupt) else 2)
@@ -75,7 +75,9 @@ def test_an_interrupted_download_keeps_the_old_file(tmp_path, monkeypatch):
     def download(root, **_):
         raise OSError("no network")
 
-    monkeypatch.setattr("fnlkit.datasets.known._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download)))
+    monkeypatch.setattr(
+        "fnlkit.datasets.public_sets._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
+    )
     with pytest.raises(InputError, match="the download failed"):
         datasets.load("mnist", cache=tmp_path, download=True)
     assert mine.read_bytes() == b"put here by hand"

@@ -18,7 +18,7 @@ from fnlkit.experiment.scale import Scale
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import late_score, summary
-from fnlkit.results.measured import predictions
+from fnlkit.results.scores import predictions
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 TWO = "auto(of=[fedavg, flr(strength=2)], folds=3)"

@@ -11,8 +11,8 @@ from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import load_trained
 from fnlkit.results import held_out
-from fnlkit.results.measured import predictions
 from fnlkit.results.plots import curves
+from fnlkit.results.scores import predictions
 from tests.commands import fnlkit as command
 from tests.commands import refuse, succeed
 

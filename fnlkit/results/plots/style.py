@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.names import class_names
 from fnlkit.errors import InputError
 
@@ -153,8 +153,8 @@ def below(axis: "Axes") -> None:
 
 
 def data_set(name: str) -> str:
-    """Return a data set's short name for titles; see `fnlkit.artifacts.shown.data_set`."""
-    return shown.data_set(name)
+    """Return a data set's short name for titles; see `fnlkit.artifacts.display.data_set`."""
+    return display.data_set(name)
 
 
 def short(names: Sequence[str], length: int = 14) -> list[str]:

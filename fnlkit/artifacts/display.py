@@ -59,7 +59,7 @@ def data_set(name: object) -> str:
 
     Examples
     --------
-    >>> from fnlkit.artifacts.shown import data_set
+    >>> from fnlkit.artifacts.display import data_set
     >>> data_set('folder(path="/data/sites", label=2)'), data_set("/data/cases.csv"), data_set("digits")
     ('sites', 'cases.csv', 'digits')
     """

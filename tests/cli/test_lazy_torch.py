@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fnlkit.cli import later
+from fnlkit.cli import lazy_torch
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def slow(tmp_path, monkeypatch):
     (folder / "part.py").write_text("from slowpackage import number\ntwice = 2 * number\n")
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)
-    later.postpone("slowpackage")
-    later.postpone("slowpackage")
+    lazy_torch.postpone("slowpackage")
+    lazy_torch.postpone("slowpackage")
     assert len(sys.meta_path) == len(finders) + 1
     yield "slowpackage"
     sys.meta_path[:] = finders
@@ -49,7 +49,7 @@ def test_a_missing_attribute_is_an_error_of_the_loaded_package(slow):
 
 
 def test_a_missing_package_is_an_import_error():
-    later.postpone("no_such_package_at_all")
+    lazy_torch.postpone("no_such_package_at_all")
     try:
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("no_such_package_at_all")

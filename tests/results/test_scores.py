@@ -14,8 +14,8 @@ from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
-from fnlkit.results.measured import Independence, measure_run, summarize_counts
+from fnlkit.results.scores import Independence, measure_run, summarize_counts
+from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
 
 
 def matrix(level, classes):

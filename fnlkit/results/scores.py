@@ -21,7 +21,7 @@ from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import gold_positions, held_out_positions, tested_samples
 from fnlkit.kernels.scores import confusion
-from fnlkit.results.corrected import ASSUMES, MEASURES, correct_scores, figures
+from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figures
 
 # End of the name of an interval of samples with groups.
 COUNTED = ", a group counts as one observation"

@@ -1,7 +1,7 @@
 """A run in a Python session with methods for evaluation."""
 
+from fnlkit.artifacts.display import Facts, html_table, plain
 from fnlkit.artifacts.run import Run
-from fnlkit.artifacts.shown import Facts, html_table, plain
 from fnlkit.results import comparison
 from fnlkit.results.evaluation import score_name
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artifacts.earlier import rename_memory
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.old_names import rename_memory
 from fnlkit.artifacts.run import Run
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
