@@ -102,7 +102,7 @@ def main():
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--photos", type=int, default=100_000)
     parser.add_argument("--vectors", type=int, default=1_000_000)
-    parser.add_argument("--audit", default="", help="Options of the audit, for example '--rounds 1 --detectors none'.")
+    parser.add_argument("--audit", default="", help="Options of the audit, for example '--detectors none'.")
     parser.add_argument("--start", default="partition", help="First command to run, on files of an earlier call.")
     parser.add_argument("--make", action="store_true", help="Create the data and stop.")
     options = parser.parse_args()

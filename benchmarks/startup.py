@@ -37,6 +37,7 @@ PIPE = [
     "train noisy.npz -o run4.pt",
     "evaluate run.pt",
     "audit noisy.npz -o audited.npz",
+    "audit five.npz -o audited.npz",
     "report run.pt -o report.html",
     "plot accuracy run.pt -o curves.svg",
 ]
@@ -126,6 +127,15 @@ rounds = 5
 name = "clean"
 steps = ["partition --clients 4"]
 """
+# Both messages of a site with 100,000 samples of 256 columns; the sums of two other sites come before.
+LARGE = """
+import sys, time
+from benchmarks.by_mail import cost
+cost(1_000, 128)
+first, second, _ = cost(100_000, 256)
+print("seconds:", first + second, first + second, file=sys.stderr)
+print("imports:", *({"torch", "sklearn"} & set(sys.modules)), file=sys.stderr)
+"""
 STEPS = {"MLP": 'step(("mlp", (4, 3, 2)), 4)', "LeNet-5": 'step(("lenet5", 1, 2), 28, 28, 1)'}
 
 
@@ -148,6 +158,7 @@ def prepare(folder):
     fnlkit.save(noisy, folder / "fed.npz")
     fnlkit.save(fnlkit.inject_noise(fnlkit.partition("digits", say=None), say=None), folder / "noisy.npz")
     fnlkit.save(fnlkit.partition("digits", say=None), folder / "clean.npz")
+    fnlkit.save(fnlkit.partition("digits", clients=5, labels="observed", say=None), folder / "five.npz")
     vectors = np.random.default_rng(0).random((len(noisy.given), 8), np.float32)
     fnlkit.save(fnlkit.estimate_noise(noisy, "knn", embeddings=vectors, say=None), folder / "judged.npz")
     fnlkit.export_review(fnlkit.load(folder / "judged.npz"), 1, folder / "page", budget=5, say=None)
@@ -236,6 +247,7 @@ def measure(root, code, arguments, folder, beside=contextlib.nullcontext):
 def listed(everything):
     """Return the rows (label, code, arguments)."""
     rows = [(f"fnlkit {line}", RUN, line.split()) for line in PIPE]
+    rows.append(("audit of a site with 100,000 x 256 values", LARGE, []))
     if not everything:
         return rows
     rows += [(f"kernels of {name}, from the cache", LOAD.replace("{STEPS}", code), []) for name, code in STEPS.items()]

@@ -24,11 +24,18 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.datasets.partition_report import report_lines
 from fnlkit.datasets.partitioning import SCHEMES
+from fnlkit.datasets.targets import OTHERS
 from fnlkit.errors import InputError
 
 
 def _schemes():
     return SCHEMES
+
+
+def _refuse_task(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Callback of an option of earlier versions."""
+    if value:
+        raise InputError(f'--task: labels are classes; write task="ordinal" in the data set\'s spec for an order; {OTHERS}')
 
 
 @click.command(cls=Listing, title="Schemes", parts=_schemes, given=("fields",))
@@ -61,11 +68,8 @@ def _schemes():
 @sample_column_option
 @click.option("--public", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
               help="Share of the samples in a public set, for methods such as rhfl and clipfl.")  # fmt: skip
-@click.option("--task", metavar="WORD", default=None,
-              help="Kind of labels in a table: classification, ordinal, multilabel, regression or "
-                   "tokens. Default: inferred from the labels.")  # fmt: skip
-@click.option("--label", metavar="COLUMNS", default=None,
-              help="Label column of a table; several columns of 0 and 1, separated by commas, are multilabel.")  # fmt: skip
+@click.option("--task", default=None, hidden=True, expose_value=False, callback=_refuse_task)
+@click.option("--label", metavar="COLUMN", default=None, help="Label column of a table.")
 @click.option("--group", metavar="COLUMN", default=None,
               help="Column of a table, field of an npz, or level of the folders of images: samples with the same value, such as"
                    " a patient, are never divided. Default: the column with a usual name.")  # fmt: skip
@@ -83,7 +87,6 @@ def command(
     gold: str | None,
     sample_column: str | None,
     public: float,
-    task: str | None,
     label: str | None,
     group: str | None,
     seed: int,
@@ -101,9 +104,9 @@ def command(
     """
     options: dict[str, Any] = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": gold, "sample_column": sample_column, "public": public}
-    if file is not None and (task or label or group):
-        raise InputError("--task, --label and --group describe a data set; the labels and groups of a federation are known")
-    options |= {"task": task, "label": label, "group": group} if file is None else {}
+    if file is not None and (label or group):
+        raise InputError("--label and --group describe a data set; the labels and groups of a federation are known")
+    options |= {"label": label, "group": group} if file is None else {}
     if as_json and output == "-":
         raise InputError("--json prints the report on stdout; name the file of the federation with -o")
     notes: list[str] = []

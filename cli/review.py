@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from fnlkit import pipeline
-from fnlkit.artifacts.federation import TASKS, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.plumbing import (
     caution,
     console,
@@ -93,7 +93,7 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
     """
     from fnlkit.audits.suspects import client_of
 
-    federation = Federation.read(file, TASKS)
+    federation = Federation.read(file)
     chosen = pipeline.export_review(federation, client, output, dataset=dataset, say=caution, **options)
     many = describe_selection(chosen)
     title = printable(federation.names[client_of(federation, client)])

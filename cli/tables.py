@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names, client_names
 from fnlkit.cli.terminal import Cross, Table, printable
 from fnlkit.noise import mean_requested_transition, summary
@@ -20,7 +20,7 @@ def of_sites(federation: Federation) -> list[Any]:
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
     bare = federation.meta.get("client_unlabeled")
-    different = "classes" if federation.task in PLAIN else "different labels"
+    different = "classes"
     table = Table("site", "samples", different, *(["without a label"] if bare else []))
     for k, name in enumerate(federation.names):
         labels = federation.given_of(k)
@@ -189,8 +189,6 @@ def of_clients(federation: Federation) -> str:
     sizes, groups = np.diff(federation.client_offsets), federation.extra.get("group")
     of = "" if groups is None else f" of {len(np.unique(groups)):,} groups"
     many = f"{len(federation):,} clients: {sizes.min():,} to {sizes.max():,} samples (median {np.median(sizes):,.0f}){of}"
-    if federation.task not in PLAIN:
-        return many
     held = np.array([len(np.unique(federation.given_of(k))) for k in range(len(federation))])
     return f"{many}, {held.min()} to {held.max()} of {federation.classes} classes (mean {held.mean():.1f})"
 

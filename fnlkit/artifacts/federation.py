@@ -7,9 +7,8 @@ set.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,9 +31,8 @@ _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transiti
 # With this many classes, a matrix of all pairs of classes needs 800 MB.
 MAX_CLASSES = 10_000
 _FEW_CLASSES = 300
-# Kinds of labels.  Labels of `PLAIN` tasks are classes; commands that are not written for other labels refuse them.
-TASKS = ("classification", "ordinal", "multilabel", "regression", "tokens")
-PLAIN = ("classification", "ordinal")
+# Kinds of labels: classes, with or without an order.
+TASKS = ("classification", "ordinal")
 # Arrays of single samples that a run keeps.
 OF_RUNS = ("holdout_client", "gold_label", "received", "review_part", "group")
 # Arrays of `estimate-noise`: shape (N clients, n samples, C classes) and dtype kinds.
@@ -62,7 +60,7 @@ class Federation:
     client_indices : (m,) int64
         Positions in the training set; each at most once.
     given : (n,) int64
-        Given label of every position of the training set; (n, C) int8 of 0 and 1 for multilabel, (n,) float64 for regression.
+        Given label of every position of the training set.
     true : (n,) int64 or None
         True label, before any noise, -1 for a sample of no class; None if unknown.
     noise_client_level : (N,) float64 or None
@@ -113,7 +111,7 @@ class Federation:
     def facts(self) -> dict[str, str]:
         """Summarize data set, clients, labels, noise and estimates in short texts."""
         held = self.client_indices if len(self) else np.setdiff1d(np.arange(len(self.given)), self.spare)
-        many = f"{self.classes:,} classes" if self.task in ("classification", "tokens") else f"the task {self.task}"
+        many = f"{self.classes:,} classes" if self.task == "classification" else f"the task {self.task}"
         out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
         if len(self):
             sizes = np.diff(self.client_offsets)
@@ -245,11 +243,14 @@ class Federation:
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError(f"'dataset' is {self.dataset!r}; expected a name or a path")
         if self.task not in TASKS:
-            raise InputError(f"'task' is {str(self.task)[:40]!r}; supported are {', '.join(TASKS)}")
-        least = 1 if self.task in ("multilabel", "regression") else 2
+            raise InputError(
+                f"the labels are for the task {str(self.task)[:40]!r}, and this version reads {' and '.join(TASKS)} only; make "
+                "classes of them and run partition again, or use cleanlab"
+            )
+        least = 2
         if type(self.classes) is not int or not least <= self.classes <= MAX_CLASSES:
             raise InputError(f"`classes` is {self.classes!r}; expected {least} to {MAX_CLASSES:,}")
-        self.given = self._of_task(self.given, "given")
+        self.given = _labels(self.given, "given", self.classes)
         size = len(self.given)
         if "class_names" in self.meta:
             must_be_names(self.meta["class_names"], self.classes)
@@ -280,28 +281,8 @@ class Federation:
             values = np.asarray(self.extra[name]) if name in self.extra else None
             if values is not None and (values.shape != (size,) or values.dtype.kind not in kind):
                 raise InputError(f"`{name}` must contain one {what} for each of {size:,} samples")
-        if self.task == "tokens":
-            values = self.extra["sentence"] = _whole(self.extra.get("sentence", np.zeros(0, np.int64)), "sentence")
-            if len(values) != size or values.min() < 0 or values.max() >= size:
-                raise InputError(f"`sentence` must contain a number below {size:,} for each token; run partition again")
-        if "received" in self.extra and len(self._of_task(self.extra["received"], "received")) != size:
+        if "received" in self.extra and len(_labels(self.extra["received"], "received", self.classes)) != size:
             raise InputError(f"`received` must contain one label for each of {size:,} samples")
-
-    def _of_task(self, values, name):
-        """Return the labels; raise InputError unless they fit the task."""
-        if self.task == "regression":
-            values = _real(values, name)
-            shape = values.ndim == 1
-        elif self.task == "multilabel":
-            values = np.asarray(values)
-            shape = values.ndim == 2 and values.shape[1] == self.classes and values.dtype == np.int8
-            if shape and values.size and not 0 <= values.min() <= values.max() <= 1:
-                raise InputError(f"`{name}` contains numbers other than 0 and 1; run partition again")
-        else:
-            return _labels(values, name, self.classes)
-        if not shape or not len(values):
-            raise InputError(f"`{name}` is {values.dtype} {values.shape}, which is no label of the task {self.task}")
-        return values
 
     def _check_clients(self, size):
         offsets, indices = self.client_offsets, self.client_indices
@@ -383,10 +364,6 @@ class Federation:
         for name, (shape, kind) in ESTIMATES.items():
             if name not in self.extra:
                 continue
-            if kind == "iu" and self.task not in PLAIN:
-                if len(self._of_task(self.extra[name], name)) != sides["n"]:
-                    raise InputError(f"`{name}` must contain a label for each of {sides['n']:,} samples; run audit again")
-                continue
             values, wanted = np.asarray(self.extra[name]), tuple(sides[side] for side in shape)
             if values.shape != wanted or values.dtype.kind not in kind:
                 raise InputError(f"`{name}` is {values.dtype} {values.shape}; expected {wanted}: run estimate-noise again")
@@ -422,47 +399,27 @@ class Federation:
         return files.Artifact(KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta})
 
     @classmethod
-    def read(cls, source: str | os.PathLike[str] | bytes, tasks: Collection[str] = PLAIN) -> Federation:
+    def read(cls, source: str | os.PathLike[str] | bytes) -> Federation:
         """Read a federation from a file, stdin (``-``) or bytes.
 
         Parameters
         ----------
         source : str or bytes
-        tasks : sequence of str
-            Kinds of labels that the caller supports.
 
         Raises
         ------
         InputError
-            If the file is invalid or its task is not supported; the one-line message names the file.
+            If the file is invalid; the one-line message names the file.
         """
         artifact = files.read(source, kinds=("fnlkit.federation",))
         try:
-            return must_support(cls.from_artifact(artifact), tasks)
+            return cls.from_artifact(artifact)
         except InputError as error:
             raise InputError(f"{paths.display_path(source)}: {error}") from error
 
     def write(self, target: str | os.PathLike[str]) -> None:
         """Write the federation to a path or to stdout (``-``)."""
         files.write(self.to_artifact(), target)
-
-
-class _HasTask(Protocol):
-    @property
-    def task(self) -> str: ...
-
-
-L = TypeVar("L", bound=_HasTask)
-
-
-def must_support(federation: L, tasks: Collection[str] = PLAIN) -> L:
-    """Return the federation or data set; raise InputError unless its task is one of `tasks`."""
-    if federation.task not in tasks:
-        raise InputError(
-            f"the labels are for the task {federation.task}, which this command does not support; audit, review, correct and "
-            "info do"
-        )
-    return federation
 
 
 def must_be_dense(classes: int, present: int) -> None:

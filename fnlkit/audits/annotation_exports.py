@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import paths
-from fnlkit.artifacts.federation import PLAIN, must_support
 from fnlkit.audits.answers import Answers, answers_of, labels_of
 from fnlkit.audits.decisions import Decisions
 from fnlkit.audits.suspects import find_reviewed
@@ -84,7 +83,7 @@ def read_annotations(
     InputError
         If the format or a class is unknown, or if a sample is not in the federation or has two different labels.
     """
-    answers = read_answers(text, must_support(federation, PLAIN), source)
+    answers = read_answers(text, federation, source)
     for note in answers.notes:
         if say is not None:
             say(note)

@@ -15,7 +15,7 @@ from fnlkit.audits.levels import by_class, differ, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
 from fnlkit.datasets.table import parse_table
-from fnlkit.datasets.targets import value_of, words
+from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.judgment import PREFIX
 
@@ -61,9 +61,9 @@ def decision_template(
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     sure = federation.extra.get(f"{PREFIX}confidence")
     for i, position in enumerate(selection.positions.tolist()):
-        beside = [] if near is None else words(federation.task, dataset.class_names, federation.given[near[i]])
+        beside = [] if near is None else words(dataset.class_names, federation.given[near[i]])
         part = selection.part(i)
-        labels = words(federation.task, dataset.class_names, np.stack([federation.given[position], suggested[position]]))
+        labels = words(dataset.class_names, np.stack([federation.given[position], suggested[position]]))
         sample = federation.ids_of([position])[0]
         scores = f"{score[position]:.4f}", None if sure is None else f"{sure[position]:.4f}"
         rows.append([position, client, part, sample, *labels, *scores, " ".join(beside), None, None, None, None])
@@ -102,10 +102,10 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
         raise InputError(f"{source}: no rows below the column names; export the review again")
     cells = {name: list(map(unguard, found.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
-    label_of = _reader(federation.task, names)
+    label_of = _reader(names)
     positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
     imported = _Imported(federation, names)
-    drop = np.full_like(federation.given[0], np.nan if federation.task == "regression" else -1)
+    drop = np.full_like(federation.given[0], -1)
     design = _design(cells, source)
     wanted = PARTS[design is not None]
     listed = [part == wanted[0] for part in cells["part"]]
@@ -116,7 +116,7 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
         if "sample" in cells and cells["sample"][i] != (sample := federation.ids_of([position])[0].strip()):
             found.fail([i], f"sample is {cells['sample'][i][:80]!r}, but {sample[:80]!r} at position {position}; export the "
                             "review again")  # fmt: skip
-        now = words(federation.task, names, federation.given[[position]])[0]
+        now = words(names, federation.given[[position]])[0]
         if imported.has(position) and cells["given"][i] == imported.before(position):
             decision, label = _decide(found, cells, i, label_of, names)
             if design is not None or not imported.agrees(position, decision, label):
@@ -166,7 +166,7 @@ class _Imported:
     """Decisions of earlier imports into a federation."""
 
     def __init__(self, federation, names):
-        self.mask, self.given, self.task, self.names = find_reviewed(federation), federation.given, federation.task, names
+        self.mask, self.given, self.names = find_reviewed(federation), federation.given, names
         self.dropped, self.changed = set(), {}
         for one in read_reviews(federation):
             self.dropped |= set(one.dropped)
@@ -180,7 +180,7 @@ class _Imported:
     def before(self, position: int) -> str:
         """Return the text of the label before the last decision."""
         label = np.asarray(self.changed.get(position, self.given[position]), self.given.dtype)
-        return words(self.task, self.names, label[None])[0].strip()
+        return words(self.names, label[None])[0].strip()
 
     def agrees(self, position: int, decision: str, label: Any) -> bool:
         """Return whether a decision is the earlier one, or none."""
@@ -251,10 +251,8 @@ def _decide(found, cells, i, label_of, names):
     return word, chosen
 
 
-def _reader(task, names):
+def _reader(names):
     """Return a function from a text to the label that it means, or None."""
-    if task in ("multilabel", "regression"):
-        return lambda text: value_of(task, names, text)
     classes = _classes(names)
     return lambda text: _class_of(text, classes)
 

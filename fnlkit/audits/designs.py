@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
 from fnlkit.audits.records import ReviewCounts
 from fnlkit.audits.reviews import GROUPS, Guarantee, ListTerms, read_guaranteed_reviews
@@ -190,7 +190,7 @@ def make_guarantee(
         Positions of reviewed samples whose label is wrong. Reviewed candidates without a decision count as right.
     """
     reviewed = np.isin(top, drawn)
-    groups = federation.given[top] if federation.task in PLAIN else None
+    groups = federation.given[top]
     how: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
     found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
     listed = top[found.listed]

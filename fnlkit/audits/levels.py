@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.decided import Decisions
 from fnlkit.audits.reviews import ClassShare, PairShare, Share
 from fnlkit.estimators.ranges import share_range
@@ -17,9 +17,8 @@ MOST_ROWS = 40
 
 
 def differ(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return a mask (n,) of labels (n, ...) that differ."""
-    found = labels != others
-    return found.any(1) if found.ndim == 2 else found
+    """Return a mask (n,) of labels (n,) that differ."""
+    return labels != others
 
 
 def level(federation: Federation, decisions: Decisions) -> Share:
@@ -49,7 +48,7 @@ def level_after_review(federation: Federation, decisions: Decisions) -> Share:
 
 def by_class(federation: Federation, decisions: Decisions, names: list[str]) -> tuple[list[ClassShare], list[PairShare]]:
     """Return the shares of wrong labels by given class, and of the pairs of a given and a true class that the review found."""
-    if federation.task not in PLAIN or not len(decisions.positions):
+    if not len(decisions.positions):
         return [], []
     given = np.asarray(federation.given)[decisions.positions]
     classes, pairs = [], []

@@ -19,7 +19,7 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     """Return a Sheet of all flagged samples of all sites, highest issue score first.
 
     Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
-    right, if the estimate has one), held_out, reviewed; with `every` also flagged, and the scores of tasks that have them.
+    right, if the estimate has one), held_out, reviewed; with `every` also flagged.
     Ordinal classes have a column distance, the number of levels between both labels; after an audit of classes there is a
     column detectors (names of the detectors that flag the sample).
 
@@ -61,12 +61,6 @@ def _more(federation, found, flagged, suggested, every):
     extra, out = federation.extra, {}
     if every:
         out["flagged"] = flagged[found].astype(bool).tolist()
-        # Other scores of the task, next to the issue score: cleanlab's quality, and residuals by MAD.
-        out |= {
-            name: extra[PREFIX + name][found].tolist()
-            for name in ("quality", "robust", "sentence_quality")
-            if PREFIX + name in extra
-        }
     if federation.task == "ordinal":  # levels between the given and the suggested label
         out["distance"] = np.abs(suggested[found].astype(int) - federation.given[found].astype(int)).tolist()
     start = f"{PREFIX}by_"
@@ -166,7 +160,7 @@ def _identify_samples(federation, positions, owner):
 
 
 def _words(federation, labels):
-    return words(federation.task, federation.meta.get("class_names") or list(map(str, range(federation.classes))), labels)
+    return words(federation.meta.get("class_names") or list(map(str, range(federation.classes))), labels)
 
 
 def _find_left_out(federation):

@@ -15,7 +15,7 @@ FOLDS, SHRINKAGE = 5, 0.1
 # Neighbors that vote, and prior counts of the class shares; larger sites are not searched for a vote.
 NEIGHBORS, PRIOR, MOST_VOTING = 10, 0.5, 10_000
 # Boosted trees are trained on at most this many cells of a table (samples x columns x classes) in each fold.
-MOST_CELLS, TREES = 400_000, 100
+MOST_CELLS, TREES = 400_000, 50
 
 
 def most_neighbors(size: int, classes: int) -> int:
@@ -168,7 +168,7 @@ def predict_by_trees(points: np.ndarray, labels: np.ndarray, classes: int, fold:
         if not here.any() or len(np.unique(labels[there])) < 2:
             continue
         trees = HistGradientBoostingClassifier(
-            max_iter=TREES, learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=10, l2_regularization=1.0,
+            max_iter=TREES, learning_rate=0.1, max_leaf_nodes=8, min_samples_leaf=10, l2_regularization=1.0,
             early_stopping=False, random_state=seed,
         )  # fmt: skip
         trees.fit(points[there], labels[there])

@@ -55,7 +55,7 @@ def page(
 
     def to_entry(position: int) -> dict[str, Any]:
         sample = federation.ids_of([position])[0]
-        given = words(federation.task, names, federation.given[[position]])[0]
+        given = words(names, federation.given[[position]])[0]
         return {"sample": sample, "given": given, "view": view(dataset, position)}
 
     items, copies, far = [], copies_of(federation, client), federation.extra.get(f"{PREFIX}far")
@@ -65,23 +65,22 @@ def page(
             **to_entry(position),
             "view": view(dataset, position, large=True),
             "part": selection.part(i),
-            "suggested": words(federation.task, names, suggested[[position]])[0],
+            "suggested": words(names, suggested[[position]])[0],
             "score": round(float(score[position]), 4),
             "confidence": None if sure is None else round(float(sure[position]), 4),
             "near": [to_entry(j) for j in near[i].tolist()],
             "copies": [to_entry(j) for pair in copies if position in pair for j in pair if j != position],
             "far": far is not None and bool(far[position]),
         })  # fmt: skip
-    free = {"multilabel": "label, such as A|B", "regression": "number"}.get(federation.task, "")
     text = resources.files("fnlkit.data").joinpath("review.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(text)
     pairs = [list(map(to_entry, pair)) for pair in copies[:MOST_COPIES]]
     # `</script>` within a class name must not end the script.
-    facts = {"client": client, "classes": [] if free else names, "items": items, "pairs": pairs}
+    facts = {"client": client, "classes": names, "items": items, "pairs": pairs}
     if selection.design is not None:
         facts["guarantee"] = _promise(selection)
     body = json.dumps(facts).replace("<", "\\u003c")
-    return template.render(title=title, count=len(items), copies=len(copies), shown=len(pairs), body=body, free=free)
+    return template.render(title=title, count=len(items), copies=len(copies), shown=len(pairs), body=body)
 
 
 def _promise(selection):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SIZES, PER_FEATURE = (8, 16, 32, 64, 128, 256), 4
 # Random rectified features of raw images and sounds, beside their values.
 RANDOM = 128
+# Tables of fewer columns have random Fourier features, for curved borders: their number and inverse length scale.
+CURVED = 13, 64, 1.0
 # Features are clipped to norm CLIP * sqrt(number of features), and single columns of a table to FARTHEST standard deviations.
 CLIP, FARTHEST = 1.5, 5.0
 # The number of features of a head is the largest one that sites with this share of the samples have sent.
@@ -101,6 +103,10 @@ def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = Non
     if raw:
         weights = stream(1, "summaries").standard_normal((width, RANDOM)) * 2 / np.sqrt(width)
         first = np.hstack([first, np.maximum(x @ weights, 0)])[:, : SIZES[-1]]
+    elif not embedded and samples.x.ndim == 2 and width < CURVED[0]:
+        weights = stream(2, "summaries").standard_normal((width, CURVED[1])) * CURVED[2] / np.sqrt(width)
+        phases = stream(3, "summaries").uniform(0, 2 * np.pi, CURVED[1])
+        first = np.hstack([first, np.sqrt(2) * np.cos(x @ weights + phases)])
     bound = CLIP * np.sqrt(first.shape[1])
     return first * np.minimum(1, bound / np.maximum(np.sqrt((first**2).sum(1, keepdims=True)), 1e-12))
 

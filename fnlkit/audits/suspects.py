@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.designs import Design, plan_design
 from fnlkit.audits.guarantees import draw_reviews
 from fnlkit.components.parameters import Count, Share, check_arguments
@@ -189,7 +189,7 @@ def class_of(federation: Federation, name: str) -> int:
     InputError
     """
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
-    if name not in names or federation.task not in PLAIN:
+    if name not in names:
         raise InputError(
             f"`of_class` {name}: no class has this name{nearest(name, names)}; the classes are {list_names(names)}"
         )

@@ -48,7 +48,6 @@ class Dataset:
         Argument of `load`: a name, a spec, or an absolute path.
     kind : {"image", "wave", "vector"}
     y_train, y_test : (n,) int64
-        For multilabel (n, C) int8 of 0 and 1, for regression (n,) float64.
     class_names : list of str
         Names of the C classes; labels are 0 to C - 1.
     samples : callable

@@ -34,9 +34,7 @@ from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, o
 from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
-from fnlkit.datasets.manifest import manifest
 from fnlkit.datasets.sites import npz_per_site
-from fnlkit.datasets.tokens import ENDING
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
 from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
@@ -63,15 +61,13 @@ _CLOTHING = [
 def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     """Return the data set in a folder.
 
-    The folder contains x_train.npy and related files, Clothing1M's lists, CoNLL files, one npz per site, or images.
+    The folder contains x_train.npy and related files, Clothing1M's lists, one npz per site, or images.
     `of_site`: as for `folder`.
     """
     if (path / "x_train.npy").is_file():
         return npy(path, where=where, of_site=of_site)
     if _clothing_lists(path):
         return clothing1m(path=str(path), where=where)
-    if next(path.glob(f"*{ENDING}"), None) is not None:
-        return manifest(file=str(path), where=where)
     if next(path.glob("*.npz"), None) is not None:
         return npz_per_site(path, where=where)
     return folder(path=str(path), where=where, of_site=of_site)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
-from fnlkit.datasets import columns, groups, tokens
+from fnlkit.datasets import columns, groups
 from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, note_pages, pixel_range, reader, sample_rate
 from fnlkit.datasets.dicom import span
@@ -25,7 +25,7 @@ from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table
-from fnlkit.datasets.targets import read_targets
+from fnlkit.datasets.targets import OTHERS, read_targets
 from fnlkit.datasets.votes import as_matrix
 from fnlkit.errors import InputError, list_names
 
@@ -41,8 +41,6 @@ ROLES = {
     "split": ("split", "subset"),
     "id": ("id", "sample_id", "sample", "uid", "uuid"),
     "true": ("true_label", "y_true", "label_true"),
-    "sentence": ("sentence", "sentence_id"),
-    "token": ("token", "word"),
     "group": (*groups.NAMES, *groups.DOUBTFUL),
     "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "labeler", "labeller", "worker_id"),
 }
@@ -74,8 +72,6 @@ def manifest(
     true: str = "",
     annotator: str = "",
     group: str = "",
-    sentence: str = "",
-    token: str = "",
     missing: str = "",
     task: str = "",
     levels: Sequence[str] | None = None,
@@ -105,9 +101,6 @@ def manifest(
         label of the sample is the majority vote, and ties go to the first class.  Rows with the same group, such as a patient,
         are never divided between training and held-out samples, folds and simulated clients (fnlkit.datasets.groups); equal
         groups at different sites are different groups, and a row without a group is a group of its own.
-    sentence, token : str
-        With ``task=tokens``, the columns with the sentence (a number or name) and the text of each token, in the order of the
-        text.  A CoNLL file (fnlkit.datasets.tokens) has both.
     missing : str
         A label that means a missing label, in addition to the empty label.
     task : str
@@ -139,7 +132,7 @@ def manifest(
         One line that names file, row and column.
     """
     given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
-             "group": group, "sentence": sentence, "token": token}  # fmt: skip
+             "group": group}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
                "layout": layout}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date, "drop": drop,
@@ -152,16 +145,15 @@ def is_manifest(text: str) -> bool:
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
 
 
-def with_labels(source: str, *, label: str = "", task: str = "", group: str = "") -> str:
-    """Return the spec of a table with other label columns, another task, or another column of groups.
+def with_labels(source: str, *, label: str = "", group: str = "") -> str:
+    """Return the spec of a table with another label column or another column of groups.
 
     Parameters
     ----------
     source : str
         The path of a table or a manifest spec.
     label : str
-        One column, or several separated by commas.
-    task, group : str
+    group : str
         As for `manifest`.
 
     Raises
@@ -170,10 +162,9 @@ def with_labels(source: str, *, label: str = "", task: str = "", group: str = ""
         If the source is not a table.
     """
     if not is_manifest(source):
-        raise InputError(f"`task` and `label` describe a table, and {source} is none; name a CSV or Parquet file")
+        raise InputError(f"`label` describes a table, and {source} is none; name a CSV or Parquet file")
     spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
-    columns = [name.strip() for name in label.split(",") if name.strip()]
-    more = {"label": columns if len(columns) > 1 else "".join(columns), "task": task, "group": group}
+    more = {"label": label, "group": group}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
@@ -206,21 +197,16 @@ class Manifest:
             raise InputError(f'manifest: `file` is {file}; write file="TABLE.csv"')
         self.file = paths.resolve(file) if table is None else Path(file)  # a given table has a name, not a file
         self.given = {role: name for role, name in (given or {}).items() if name}
-        several = self.given.get("label")
-        if isinstance(several, Spec):
-            several = self.given["label"] = several.name
-        self.several = _list_names("label", several) if isinstance(several, (list, tuple)) else ()
-        if self.several:
-            self.given["label"] = list(self.several)
+        if isinstance(self.given.get("label"), (list, tuple)):
+            raise InputError(f"`label` names several columns; {OTHERS}")
+        if isinstance(self.given.get("label"), Spec):
+            self.given["label"] = self.given["label"].name
         self.reading = _READING | (reading or {})
         self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
         span(self.reading["window"])
         pixel_range(self.reading["pixels"])
         if self.reading["layout"]:
             layout_of(np.array(self.reading["layout"]))
-        if table is None and (self.file.is_dir() or self.file.suffix == tokens.ENDING):
-            table = tokens.read_conll(self.file)
-            self.reading["task"] = self.reading["task"] or "tokens"
         self.table = read_table(self.file) if table is None else table
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
         self.unused: set[str] = set()
@@ -237,12 +223,8 @@ class Manifest:
 
     def _column(self, role):
         name = self.given.get(role)
-        if name == "-" or (role in ("sentence", "token") and self.reading["task"] != "tokens"):
+        if name == "-":
             return None
-        if role == "label" and self.several:
-            for each in self.several:
-                self.table.must_have(each, "label")
-            return self.several[0]
         if name is not None:
             self.table.must_have(name, f"{role}={name!r}")
             return name
@@ -295,7 +277,7 @@ class Manifest:
         pairs = len(set(zip(samples, self.table.texts(annotator), strict=True)))
         if len({label, sample, annotator}) < 3 or pairs < _DIFFERENT_PAIRS * len(samples) or len(set(samples)) == len(samples):
             return False
-        taken = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), label, sample, annotator}
+        taken = {*self.roles.values(), *self.lists.get("drop", ()), label, sample, annotator}
         others = [self.table.texts(name) for name in self.table.columns if name not in taken]
         return sample == self.roles.get("path") or not others or any(_describes(samples, texts) for texts in others)
 
@@ -306,14 +288,11 @@ class Manifest:
     @property
     def features(self) -> list[str]:
         """Names of the feature columns: all without a role, if no column has paths."""
-        left_out = {*self.roles.values(), *self.several, *self.lists.get("drop", ()), *self.unused, *self.left_out}
-        return [] if {"path", "token"} & self.roles.keys() else [name for name in self.table.columns if name not in left_out]
+        left_out = {*self.roles.values(), *self.lists.get("drop", ()), *self.unused, *self.left_out}
+        return [] if "path" in self.roles else [name for name in self.table.columns if name not in left_out]
 
     def ids(self) -> list[str]:
         """Return the name of each row: its id, otherwise its path, otherwise ``row 7``."""
-        if "token" in self.roles:
-            names = self.texts("sentence") or []
-            return [f"{name} {place + 1}" for name, place in zip(names, tokens.places(self._sentences())[1], strict=True)]
         found = self.texts("id") or self.texts("path")
         return found or [f"row {row}" for row in self.table.rows]
 
@@ -328,9 +307,6 @@ class Manifest:
 
         Feature columns are encoded as `learned`; files are read by `decoded`.
         """
-        if "token" in self.roles:
-            x = tokens.features(self.texts("token") or [], self._sentences())
-            return [x[rows] for rows in parts]
         if "path" not in self.roles:
             return [columns.encode(learned or [], self.table, np.asarray(rows)) for rows in parts]
         files = [[self.paths[row] for row in rows] for rows in parts]
@@ -386,11 +362,7 @@ class Manifest:
                 f"{paths.display_path(self.file)}: no column is named {' or '.join(ROLES['label'])}; write the data "
                 f'set as \'manifest(file="{paths.display_path(self.file)}", label="NAME")\' with one of {self.table.known()}'
             )
-        if self.reading["task"] == "tokens" and not {"token", "sentence"} <= self.roles.keys():
-            raise InputError(
-                f"{paths.display_path(self.file)}: task tokens reads the columns token and sentence; name them in the spec"
-            )
-        if not {"path", "token"} & self.roles.keys() and not self.features and not learned:
+        if "path" not in self.roles and not self.features and not learned:
             left = f"; {_note_left_out(self.left_out)[0]}" if self.left_out else ""
             raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features{left}")
         self._refuse_files_as_features()
@@ -398,7 +370,7 @@ class Manifest:
         self._refuse_twins(sites)
         in_test = self._in_test()
         try:
-            found = read_targets(self.table, self.several or (self.roles["label"],), task=self.reading["task"],
+            found = read_targets(self.table, self.roles["label"], task=self.reading["task"],
                                  levels=self.lists.get("levels"), true=self.roles.get("true"),
                                  missing=self.reading["missing"], others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
@@ -413,7 +385,7 @@ class Manifest:
         if "true" in self.roles and len(gaps := train[true[train] < 0]):
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must be complete")
         learned, named = self._learn(train, sites) if learned is None else learned, self.ids()
-        kind, moved = ("vector", []) if learned or "token" in self.roles else self._kind(train)
+        kind, moved = ("vector", []) if learned else self._kind(train)
         out: Dataset = Dataset(
             name=self._name(),
             kind=kind,
@@ -483,21 +455,14 @@ class Manifest:
         return kind, [note] if note else []
 
     def _learn(self, train, sites):
-        if {"path", "token"} & self.roles.keys():
+        if "path" in self.roles:
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
         lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
         return columns.learn(self.table, self.features, train, own, **lists)
 
-    def _sentences(self):
-        """Return the sentence of each row with the site, if there is one."""
-        sites = self.texts("site") or [""] * len(self.table)
-        return list(zip(sites, self.texts("sentence"), strict=True))
-
     def _display_cells(self, train, learned):
-        """Return the cells of the training rows as texts, for tables with free text or tokens; otherwise None."""
-        if "token" in self.roles:
-            return tokens.show_sentences(self.texts("token"), self._sentences(), train)
+        """Return the cells of the training rows as texts, for tables with free text; otherwise None."""
         if not any(column["kind"] == "text" for column in learned or ()):
             return None
         cells = [self.table.texts(column["name"]) for column in learned]
@@ -507,11 +472,8 @@ class Manifest:
         """Return metadata of the training samples: the site and unused columns."""
         taken = {column for role, column in self.roles.items() if role not in ("annotator", "group")} | {
             *self.features,
-            *self.several,
         }
         out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
-        if "token" in self.roles:
-            out["sentence"] = tokens.places(self._sentences())[0][train]
         for name in self.table.columns:
             if name not in taken:
                 texts = self.table.texts(name)
@@ -568,7 +530,7 @@ class Manifest:
 
     def _notes(self, learned):
         roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
-        used = {*self.roles.values(), *self.features, *self.several, *self.left_out}
+        used = {*self.roles.values(), *self.features, *self.left_out}
         rest = [name for name in self.table.columns if name not in used]
         left = f"; not used: {list_names(rest)}" if rest else ""
         return [

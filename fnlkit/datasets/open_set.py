@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN
 from fnlkit.artifacts.stored import Chosen, Joined
 from fnlkit.components.spec import Spec
 from fnlkit.datasets.dataset import Dataset, rows_at
@@ -135,7 +134,7 @@ def _derive(dataset: Dataset, parameters: dict[str, Any], origin: str, **changes
 
 
 def _must_be_plain(dataset: Dataset) -> None:
-    if dataset.task not in PLAIN or dataset.votes is not None or dataset.sample_of is not None or dataset.no_class is not None:
+    if dataset.votes is not None or dataset.sample_of is not None or dataset.no_class is not None:
         raise InputError(f"open-set: {dataset.name} must have one class per sample, no votes, and no inputs of no class yet")
 
 

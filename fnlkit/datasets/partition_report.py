@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.errors import list_names
 
@@ -68,8 +68,6 @@ def _count(names):
 
 
 def _count_classes(federation):
-    if federation.meta.get("task", PLAIN[0]) not in PLAIN:
-        return None
     counts = np.bincount(federation.given[federation.given >= 0], minlength=federation.classes)
     return {str(name): int(count) for name, count in zip(federation.meta["class_names"], counts, strict=True)}
 

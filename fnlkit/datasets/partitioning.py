@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
+from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import class_of_groups, must_have_several
@@ -205,9 +205,6 @@ def federation(
     if clients is None and spec.name not in FIXED:
         clients = max(1, min(20 if size < 10_000 else 100, (size if groups is None else len(np.unique(groups))) // 10))
     given, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
-    if dataset.task not in PLAIN:
-        _must_fit_task(dataset.task, spec, labels=labels, holdout=holdout, gold=gold, public=public)
-        given, classes = np.zeros(size, np.int64), 1
     parts = _split(dataset, given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples, groups=groups)
     if public:
         units = next(each for each in (groups, dataset.sample_of, np.arange(size)) if each is not None)
@@ -220,7 +217,7 @@ def federation(
         raise InputError("`sample_column` is the column of `gold` that names the samples; name a table with `gold`")
     if gold is not None:
         out = set_apart(out, gold=read_gold(gold, dataset, sample_column))
-    usual = 0.0 if len(dataset.y_test) or dataset.task not in PLAIN else USUAL
+    usual = 0.0 if len(dataset.y_test) else USUAL
     share = usual if holdout is None else holdout
     if share:
         out = set_apart(out, holdout=share, seed=seed)
@@ -240,17 +237,6 @@ def _split(dataset, given, classes, scheme, *, groups, **options):
     fields = {name: values[eligible] for name, values in dataset.fields.items()}
     options |= {"fields": fields, "groups": None if groups is None else groups[eligible]}
     return [eligible[part] for part in partition(given[eligible], classes, scheme, **options)]
-
-
-def _must_fit_task(task, spec, **options):
-    """Raise InputError if an option or scheme is for classes and the labels are others."""
-    if spec.name in BY_LABEL or spec.name not in SCHEMES or spec.parameters.get("balanced"):
-        raise InputError(f"scheme {spec} reads classes, and the task is {task}; use sites, iid, sizes, field or file")
-    if task == "tokens" and spec.name not in FIXED:
-        raise InputError(f"scheme {spec} would divide sentences; use sites, field or file for the task tokens")
-    for name, value in options.items():
-        if value and value not in ("auto", "observed"):
-            raise InputError(f"`{name}` is for classes, and the task is {task}; leave it out")
 
 
 def _without_public(parts, samples, share, seed):
@@ -298,15 +284,12 @@ def empty(dataset: Dataset, labels: str = "auto") -> Federation:
     """
     if labels not in LABELS:
         raise InputError(f"`labels` is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
-    truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels] if dataset.task in PLAIN else None
+    truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels]
     if truth is not None and dataset.no_class is not None:
         truth = np.where(dataset.no_class, -1, truth)
-    sentences = {"sentence": np.asarray(dataset.fields["sentence"], np.int64)} if dataset.task == "tokens" else {}
     named = {"sample_id": dataset.ids, "sample_path": None if dataset.paths is dataset.ids else dataset.paths}
     extra = {name: np.asarray(texts, np.str_) for name, texts in named.items() if texts is not None}
-    extra |= sentences | {
-        name: values for name in ("votes", "sample_of", "no_class") if (values := getattr(dataset, name)) is not None
-    }
+    extra |= {name: values for name in ("votes", "sample_of", "no_class") if (values := getattr(dataset, name)) is not None}
     if dataset.groups is not None:
         extra["group"] = np.asarray(dataset.groups, np.int64)
     if dataset.sample_of is not None:

@@ -15,7 +15,7 @@ from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.encoding import decode
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
-ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".conll")
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # texts that mean a missing number
 _SEPARATORS = ",;\t|"
 _MAX_BYTES = 2**28

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
-from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
@@ -67,7 +66,6 @@ class EstimatorInputs:
         options = EstimateOptions(**options)
         if len(federation) < 1:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
-        must_support(federation)
         self.federation, self.classes, self.seed = federation, int(federation.classes), options.seed
         self.positions = np.asarray(federation.client_indices, np.int64)
         self.offsets = np.asarray(federation.client_offsets, np.int64)

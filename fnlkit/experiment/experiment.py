@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.client.client_list import load_small
 from fnlkit.components.spec import digests
@@ -65,7 +64,7 @@ class Experiment:
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
                  release_ledger=None, privacy_key=None, scale=None, **engine_options):  # fmt: skip
-        federation, plan = must_support(federation), Plan.of(settings)
+        plan = Plan.of(settings)
         data = assembly.training_data(federation, dataset, plan, embeddings)
         self.dataset, self.plan, self.device = dataset, plan, device_of(device)
         self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts.federation import Federation, must_support
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.errors import InputError
@@ -69,7 +69,6 @@ def inject(
     >>> float(round((noisy.given != noisy.true).mean(), 1))
     0.4
     """
-    must_support(federation)
     spec = parse(noise, "`noise`")
     model = bind(spec, find(spec, MODELS, "noise"), "noise")
     before = federation.meta.get("noise", [])

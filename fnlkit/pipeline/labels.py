@@ -3,14 +3,14 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from fnlkit import noise as models
-from fnlkit.artifacts.federation import PLAIN, Federation, must_support
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets import partitioning
@@ -64,18 +64,18 @@ def dataset_name(dataset: Dataset | str | os.PathLike[str] | None) -> str | None
     return getattr(dataset, "name", None) or os.fspath(cast(os.PathLike[str], dataset))
 
 
-def to_federation(federation: Federation | str | os.PathLike[str], tasks: Collection[str] = PLAIN) -> Federation:
+def to_federation(federation: Federation | str | os.PathLike[str]) -> Federation:
     """Return the Federation of a path or ``-``. A Federation is returned unchanged.
 
     Raises
     ------
     InputError
-        If `federation` is neither, or if its task is not one of `tasks`.
+        If `federation` is neither.
     """
     if isinstance(federation, Federation):
-        return must_support(federation, tasks)
+        return federation
     if isinstance(federation, (str, os.PathLike)):
-        return Federation.read(os.fspath(federation), tasks)
+        return Federation.read(os.fspath(federation))
     raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
@@ -101,7 +101,6 @@ def partition(
     gold: FilePath | None = None,
     sample_column: str | None = None,
     public: float = 0.0,
-    task: str | None = None,
     label: str | None = None,
     group: str | None = None,
     seed: int = 0,
@@ -131,10 +130,8 @@ def partition(
         Column of `gold` that names the samples. Default: the only column that names a sample in every row.
     public : float in [0, 1)
         Share of all samples that form a public set, which belongs to no client. Some methods require a public set.
-    task : str, optional
-        Kind of the labels of a table, one of fnlkit.artifacts.federation.TASKS. Default: decided by the labels.
     label : str, optional
-        Label column of a table, or several separated by commas. Default: the column with a usual name.
+        Label column of a table. Default: the column with a usual name.
     group : str, optional
         Column of a table, field of another data set, or level of the folders of images whose equal values are groups, such as
         patients, which are never divided (fnlkit.datasets.groups). Default: the column with a usual name, if any.
@@ -165,10 +162,10 @@ def partition(
         raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
     if group and noisy is not None:
         raise InputError("`group` describes a data set; the groups of a federation are known")
-    if task or label:
+    if label:
         if not isinstance(source, (str, os.PathLike)):
-            raise InputError("`task` and `label` describe a table; name its path")
-        source = with_labels(os.fspath(source), label=label or "", task=task or "")
+            raise InputError("`label` describes a table; name its path")
+        source = with_labels(os.fspath(source), label=label)
     if group and not isinstance(source, Federation):
         source = _with_groups(source, group)
     data = data_of(source, dataset, say) if isinstance(source, Federation) else to_dataset(source)
@@ -204,7 +201,7 @@ def _note_groups(data, federation):
     """Yield a note if a column or field repeats like identifiers of groups, or if several clients have the same group."""
     if shared := shared_groups(federation):
         yield f"{shared:,} groups have samples at several clients, because the split follows the data"
-    if data.groups is None and data.sample_of is None and data.task != "tokens":
+    if data.groups is None and data.sample_of is None:
         fields = {name: np.asarray(values) for name, values in data.fields.items() if name not in ("site", "annotator", "id")}
         yield from doubt_groups(fields, lambda name: fields[name].astype(str).tolist())
 

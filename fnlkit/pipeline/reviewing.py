@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fnlkit.artifacts import display, saving
-from fnlkit.artifacts.federation import TASKS, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.audits import annotation_exports, decisions, page
@@ -45,7 +45,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     """
     from fnlkit.audits.listing import suspects
 
-    return suspects(to_federation(federation, TASKS), every=every)
+    return suspects(to_federation(federation), every=every)
 
 
 def cleaned(federation: Labels) -> Sheet:
@@ -66,7 +66,7 @@ def cleaned(federation: Labels) -> Sheet:
     ------
     InputError
     """
-    return list_labels(to_federation(federation, TASKS))
+    return list_labels(to_federation(federation))
 
 
 def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
@@ -98,9 +98,9 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
 
     if listed:
         record = provenance("correct", None, list=True, drop=drop)
-        return correct_listed(to_federation(federation, TASKS), drop=drop, provenance=record)[0]
+        return correct_listed(to_federation(federation), drop=drop, provenance=record)[0]
     record = provenance("correct", None, above=above, drop=drop)
-    return correct(to_federation(federation, TASKS), above=above, drop=drop, provenance=record)[0]
+    return correct(to_federation(federation), above=above, drop=drop, provenance=record)[0]
 
 
 def export_review(
@@ -163,7 +163,7 @@ def export_review(
     ------
     InputError
     """
-    federation = to_federation(federation, TASKS)
+    federation = to_federation(federation)
     client = client_of(federation, str(client))
     sizes = {"budget": budget, "at_random": at_random, "seed": seed}
     if guarantee is None:
@@ -285,7 +285,7 @@ def import_review(
     InputError
         If the table does not match the federation, or if no row contains a decision.
     """
-    federation, table = to_federation(federation, TASKS), os.fspath(table)
+    federation, table = to_federation(federation), os.fspath(table)
     data = data_of(federation, dataset, say)
     if annotation_exports.is_export(table):
         found = annotation_exports.read_annotations(

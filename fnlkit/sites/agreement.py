@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import files, large
-from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
@@ -151,7 +150,7 @@ def samples_like(text: str, task) -> "Dataset":
                 f"{display_path(text)}: the table {found}, and the task is about {wanted}; give the samples in that form"
             )
         _must_have_levels(table.table, task.columns or ())
-        return must_support(table.dataset(cache_folder(), learned=task.columns, of_site=True))
+        return table.dataset(cache_folder(), learned=task.columns, of_site=True)
     if task.columns is not None:
         names = list_names(column["name"] for column in task.columns)
         raise InputError(f"{display_path(text)}: the task is about columns of a table ({names}); give a CSV or Parquet file")

@@ -11,8 +11,6 @@ from tests.commands import fnlkit as command
 from tests.commands import succeed
 from tests.tables import edit_csv, parse_csv
 
-QUICK = {"folds": 2, "rounds": 2, "say": None}
-
 
 @pytest.fixture(scope="module")
 def judged():
@@ -110,8 +108,8 @@ def test_audit_from_python_is_the_command(tmp_path):
     fed = fnlkit.partition("digits", clients=3, labels="observed")
     fed.meta["client_names"] = ["Aix", "Bonn", "Cork"]
     fed.write(tmp_path / "fed.npz")
-    found = fnlkit.audit(fed, **QUICK)
-    line = "fnlkit audit fed.npz --folds 2 --rounds 2 --html theirs.html -o judged.npz"
+    found = fnlkit.audit(fed)
+    line = "fnlkit audit fed.npz --html theirs.html -o judged.npz"
     assert command(line, tmp_path).returncode == 0
     found.write_html(tmp_path / "ours.html")
     found.federation.write(tmp_path / "ours.npz")

@@ -19,8 +19,10 @@ def test_numbers_to_predict_are_no_classes(tmp_path):
     rng = np.random.default_rng(0)
     target = np.round(rng.normal(100, 20, 300), 1)
     assert len(set(target)) > 200
-    found = datasets.load(table(tmp_path / "t.csv", target))
-    assert found.task == "regression" and found.y_train.dtype == np.float64
+    with pytest.raises(InputError, match="different numbers.*cleanlab"):
+        datasets.load(table(tmp_path / "t.csv", target))
+    with pytest.raises(InputError, match="join several labels.*cleanlab"):
+        datasets.load(table(tmp_path / "s.csv", ["Edema|Effusion", "Edema"] * 20))
     with pytest.raises(InputError, match="t.csv: column 'label'"):
         datasets.load(f'manifest(file="{table(tmp_path / "t.csv", target)}", task=classification)')
     x, y = rng.normal(size=(300, 4)), np.arange(300) // 2

@@ -10,7 +10,7 @@ The fenced blocks of a page are run from top to bottom in one folder that is emp
 Comments that a reader of the page does not see say the rest:
 
 - ``<!-- given: COMMAND -->``: what the page's reader has already, run at this place;
-- ``<!-- shorter: train --rounds 1; audit --rounds 2 -->``: what tests add to these commands of fnlkit from here on;
+- ``<!-- shorter: train --rounds 1 -->``: what tests add to these commands of fnlkit from here on;
 - ``<!-- needs: MODULE -->``: the next block is run where this can be imported;
 - ``<!-- run by: TEST FILE -->``: the next block has a test of its own;
 - ``<!-- not run: REASON -->``: the next block is not run.

@@ -14,7 +14,6 @@ from tests.pages.steps import command, shortened
 SHORT = {
     "train": "--rounds 5 --epochs 1 --fraction 0.5",
     "estimate-noise": "--rounds 2 --epochs 1",
-    "audit": "--rounds 2",
 }
 
 

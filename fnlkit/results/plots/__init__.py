@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fnlkit.artifacts.federation import must_support
 from fnlkit.errors import InputError, nearest
 from fnlkit.results.plots import style
 
@@ -84,9 +83,6 @@ def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, fl
 
 def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
     """Return the figure that `plot` writes."""
-    for _, thing in things:
-        if hasattr(thing, "task"):
-            must_support(thing)
     found = find_kind(kind)
     if found.takes == "runs":
         given = [_run(label, thing, kind) for label, thing in things]
