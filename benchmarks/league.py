@@ -197,15 +197,13 @@ def recommended(league):
     return (*pair, best_constant(league, worlds, REFUSED))
 
 
-def recommendation(league, link=""):
+def recommendation(league):
     """Return the sentences that recommend methods for unknown noise.
 
     Parameters
     ----------
     league : League
         As returned by `stored_league`.
-    link : str
-        Text at the end.
     """
     worlds, judged = list(league.worlds), fourth_worlds(league)
     name, other, real = recommended(league)
@@ -221,7 +219,7 @@ def recommendation(league, link=""):
         f"point of each other with a probability of {equal:.2f}; `auto` costs about 27 trainings. Real sites refuse "
         f"{' and '.join(f'`{each}`' for each in REFUSED)}; of the others, `{real}` loses least over all {len(worlds)} worlds "
         f"({mean_regret(league, real, worlds):.1f} points). Compare two or three methods, not all, on your data by held-out "
-        f"labels{link}."
+        f"labels."
     )
 
 
@@ -265,7 +263,6 @@ def tables():
         "league missing": list(missing_statement(fourth)),
         "league statements": [judged_statement(league), recommendation(league)],
         "league judged": [judged_statement(league)],
-        "league recommendation": [recommendation(league, " ([evidence](docs/league.md))")],
         "league advice": list(advice_table(complete_league())),
         "league regimes": list(regime_table(league)),
         "league version": [f"Version {stored.version_of('league')}, SHA-256 `{stored.checksum_of('league')}`."],

@@ -53,7 +53,6 @@ def parts():
         "bytes": list(bytes_table()),
         "times": list(time_table()),
         "readme kinds": list(readme_kinds()),
-        "readme speed": list(readme_speed()),
         "table10": list(table10()),
         "estimators": list(estimator_table()),
         "regimes-images": list(images_table("regimes-images.txt")),
@@ -167,19 +166,6 @@ def readme_kinds():
         plain = fourth.score("fedavg", world)
         auto, oracle = (plain + fourth.leads(name)[world] for name in ("auto", "oracle"))
         yield f"| {kind} | {plain:.1f} | {auto:.1f} | {oracle:.1f} |"
-
-
-def readme_speed():
-    """Yield README's lines on speed."""
-    text = (RESULTS / "kernels.txt").read_text(encoding="utf-8")
-    line = r"\| count matrix n=1,000,000 C=10 \|.*?\n\| \| cleanlab \| [\d.]+ \| ([\d.]+) \|"
-    ratio = float(re.search(line, text)[1])
-    text = (RESULTS / "training.txt").read_text(encoding="utf-8")
-    flower = float(re.search(r"(?m)^Flower, simulation .*?([\d.]+)$", text)[1])
-    rows = [("`count_matrix` on 1,000,000 samples of 10 classes", ratio, "cleanlab", "kernels")]
-    rows += [("A round of LeNet-5 with 10 of 100 clients", flower, "Flower with Ray", "training")]
-    for task, times, other, module in rows:
-        yield f"- {task} is {times:.{int(times < 10)}f} times as fast as {other} (`python -m benchmarks.{module}`)."
 
 
 def estimator_table():
