@@ -7,7 +7,7 @@ test on the remaining one; the mean over the seeds is a site's number.  Unseen s
 scans of two other sites.  heart: logistic regression on FLamby's patients, attributes and split, and on all patients and
 attributes with the same test patients.  Settings that are not listed are the defaults of `fnlkit train`.
 
-audit: the labels of each rater of mriqc are audited with the defaults of `fnlkit audit`, and with logistic regression.  A
+audit: the labels of each rater of mriqc are audited with the defaults of `fnlkit audit`.  A
 suspect is confirmed if the majority of the other raters disagrees with the label; scans on which the others tie do not count.
 """
 
@@ -149,23 +149,22 @@ def others_disagree(data, rater):
 def audits(first=50):
     """Print how often the other raters confirm the first suspects of an audit, next to their rate on all scans."""
     print("mriqc, audit of each rater: share of labels with which the majority of the other raters disagrees, in %")
-    print(f"  label     model      all scans   first {first} by score [95 %, Wilson]   at random, same labels")
+    print(f"  label     all scans   first {first} by score [95 %, Wilson]   at random, same labels")
     for rater in RATERS:
         data = datasets.load(f"mriqc(label={rater})")
         wrong, place = others_disagree(data, rater), {name: i for i, name in enumerate(data.ids)}
         usual = [np.nanmean(wrong[data.y_train == c]) for c in range(data.classes)]
-        for name, model in (("default", "auto"), ("logistic", "mlp(hidden=[])")):
-            found = pipeline.audit(pipeline.partition(data, "sites", say=None), dataset=data, model=model, say=None)
-            rows = pipeline.suspects(found.federation, every=True).rows
-            top = np.array([place[row[0]] for row in rows[:first]])
-            top = top[~np.isnan(wrong[top])]
-            low, high = wilson(int(wrong[top].sum()), len(top))
-            print(
-                f"  {rater}   {name:8}   {100 * np.nanmean(wrong):4.1f}        {100 * wrong[top].mean():4.1f} "
-                f"[{100 * low:.1f} to {100 * high:.1f}] of {len(top)}{'':15}"
-                f"{100 * np.mean([usual[c] for c in data.y_train[top]]):4.1f}",
-                flush=True,
-            )
+        found = pipeline.audit(pipeline.partition(data, "sites", say=None), dataset=data, say=None)
+        rows = pipeline.suspects(found.federation, every=True).rows
+        top = np.array([place[row[0]] for row in rows[:first]])
+        top = top[~np.isnan(wrong[top])]
+        low, high = wilson(int(wrong[top].sum()), len(top))
+        print(
+            f"  {rater}   {100 * np.nanmean(wrong):4.1f}        {100 * wrong[top].mean():4.1f} "
+            f"[{100 * low:.1f} to {100 * high:.1f}] of {len(top)}{'':15}"
+            f"{100 * np.mean([usual[c] for c in data.y_train[top]]):4.1f}",
+            flush=True,
+        )
 
 
 def main():
