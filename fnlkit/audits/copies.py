@@ -16,6 +16,8 @@ from fnlkit.kernels.nearby import exact, far_out, near_and_typical, nearest, sam
 CORRELATION = 0.97
 # Images with longer sides (in pixels) are averaged to this size before the comparison.
 SIDE = 64
+# A search of more samples takes minutes: larger sites count exact copies only.
+MOST_SEARCHED = 50_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Found:
     far : bool (n,)
         Samples far from all others.
     away, neighbors : float and int (n, k) or None
-        Distances and indices of the nearest other samples; None if there are exact copies or too few samples.
+        Distances and indices of the nearest other samples; None if there are exact copies, or too few or too many samples.
     """
 
     copy_of: np.ndarray
@@ -90,7 +92,8 @@ def find_copies(
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
     distance of near copies in each space (`near_and_typical`).  A sample is far if the distance to its k-th neighbor exceeds
-    the third quartile by three interquartile ranges (Tukey's far out); copies count once.
+    the third quartile by three interquartile ranges (Tukey's far out); copies count once.  Of more than MOST_SEARCHED distinct
+    samples, only exact copies are searched for.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ def find_copies(
     copy, near, far = first[inverse] != np.arange(len(prints)), np.zeros(len(prints), bool), np.zeros(len(prints), bool)
     copy_of = np.where(copy, first[inverse], -1)
     k, most = min(neighbors, len(distinct) - 1), min(max(neighbors, wanted), len(distinct) - 1)
-    if k < 1:
+    if k < 1 or len(distinct) > MOST_SEARCHED:
         return Found(copy_of, near, far, None, None)
     spaces = spaces_of(samples, scale)
     points = spaces[0][distinct]

@@ -150,3 +150,12 @@ def test_a_search_by_products_is_exact(size, k):
     np.fill_diagonal(naive, np.inf)
     np.testing.assert_allclose(away, np.sort(naive, 1)[:, :k], atol=1e-9)
     assert all(len(set(row)) == k and i not in row for i, row in enumerate(near.tolist()))
+
+
+def test_a_very_large_site_counts_exact_copies_only(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    points[7] = points[3]
+    points[9] = points[5] + 1e-6
+    assert copies.find_copies(held(points)).counts["near_copies"] == 1
+    monkeypatch.setattr(copies, "MOST_SEARCHED", 30)
+    assert copies.find_copies(held(points)).counts == {"copies": 1, "near_copies": 0, "far": 0}
