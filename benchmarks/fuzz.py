@@ -75,7 +75,8 @@ SPECS = {
                            "sizes(sigma=0.25)", "bernoulli-dirichlet(p=0.7, alpha=10)"],
     "estimate-noise --estimator": ["knn(k=3)", "confident", "loss", "anchor(percentile=90)", "energy",
                                    "lid(k=4)", "em(steps=3)"],
-    "embed --backbone": ["pca(dim=3)", "pca(dim=2, seed=1)"],
+    "estimate-noise --embeddings": ["pca(dim=3)", "pca(dim=2, seed=1)"],
+    "train --backbone": ["wordllama", "torchvision(name=resnet19)", "none"],
     "methods NAME": ["fedcorr", "loss", "digits.py:f"],
     "methods --template": ["loss", "method"],
     "consensus --method": ["dawid-skene", "majority", "crowdlab"],
@@ -108,16 +109,15 @@ def prepare(folder):
     (folder / "site.key.pub").write_text(f"ecdsa-sha2-nistp384 {key} somebody@somewhere\n")
     (folder / "labels.csv").write_text("given,clean\n" + "".join(f"{a},{a}\n" for a in y))
     fed, features = folder / "federation.npz", folder / "embeddings.npz"
+    np.savez(features, embeddings=x[:, :3])
     train = ["train", fed, *QUICK]
     steps = [
         ["partition", "--dataset", folder / "data.npz", "--clients", 5, "--labels", "true", "-o", fed],
         ["inject-noise", fed, "--noise", "clients(rho=0.6, tau=0.5)", "-o", fed],
-        ["embed", "--dataset", folder / "data.npz", "--backbone", "pca(dim=3)", "-o", features],
         ["estimate-noise", fed, "--embeddings", features, "--estimator", "knn(k=3)", "-o", fed],
         ["audit", fed, *AUDIT, "-o", folder / "judged.npz"],
         ["review", "export", folder / "judged.npz", "--client", 1, "--budget", 5, "-o", folder / "review"],
         *[[*train, *options, "-o", folder / name] for name, options in RUNS.items()],
-        [*train, "--features", features, "-o", folder / "on-features.pt"],
     ]
     if importlib.util.find_spec("matplotlib"):  # the first import is slow
         steps.append(["plot", folder / "run.pt", "-o", folder / "run.svg"])
@@ -170,7 +170,7 @@ def commands(kind, path, folder, rng):
         noise = pick(rng, ["symmetric(eta=0.3)", "asymmetric(eta=0.2)", "instance(eta=0.2)"])
         second = pick(rng, [
             [*train, split, "--model", "auto", *out], ["inject-noise", split, "--noise", noise, *out],
-            ["embed", "--dataset", path, *PCA, *out], ["audit", split, *AUDIT, *out],
+            ["estimate-noise", split, "--embeddings", "pca(dim=2)", *out], ["audit", split, *AUDIT, *out],
             ["estimate-noise", split, *WARM_UP, "--estimator", pick(rng, ["loss", "anchor"]), *out],
         ])  # fmt: skip
         if rng.random() < 0.1:
@@ -197,7 +197,7 @@ def commands(kind, path, folder, rng):
     if kind == "specs":
         (command, option), spec = path
         where = {"train": [*train, fed], "partition": ["partition", "--dataset", data, "--clients", 3],
-                 "embed": ["embed", "--dataset", data], "consensus": ["consensus", fed, folder / "votes.csv"],
+                 "consensus": ["consensus", fed, folder / "votes.csv"],
                  "evaluate": ["evaluate", folder / "run.pt", folder / "memory.pt"], "methods": ["methods"]}  # fmt: skip
         if command == "flower-app":
             return [[*project(place, data), f"{option}={spec}"]]
@@ -208,7 +208,6 @@ def commands(kind, path, folder, rng):
         return [pick(rng, [
             [*train, fed, "--method", "nnc(k=2)", "--embeddings", path, *out], ["info", path],
             ["estimate-noise", fed, "--estimator", "knn(k=3)", "--embeddings", path, *out],
-            [*train, fed, "--features", path, *out], ["predict", folder / "on-features.pt", path, *out],
             ["inject-noise", fed, "--noise", f'labels(path="{path}", key=given)', *out],
         ])]  # fmt: skip
     return [pick(rng, [
@@ -227,16 +226,13 @@ def project(place, data):
     return ["flower-app", f"{place}-project", "--dataset", data, "--sites", 1]
 
 
-PCA = ["--backbone", "pca(dim=2)"]
-
-
 def mutant(kind, folder, rng):
     """Return the path of a changed input, or ((command, option), spec)."""
     if kind == "specs":
         where = pick(rng, list(SPECS))
         return tuple(where.split()), broken_spec(pick(rng, SPECS[where]), rng)
     source = {
-        "run": [*RUNS, "on-features.pt"], "recipe": ["recipe.toml"],
+        "run": [*RUNS], "recipe": ["recipe.toml"],
         "user npz": ["data.npz", "images.npz", "waves.npz", "site.npz", "table.csv"],
         "label and matrix files": ["labels.npy", "matrix.npy", "probs.npz", "labels.csv", "review/decisions.csv"],
         "embeddings": ["embeddings.npz"], "federation": ["federation.npz", "judged.npz"],

@@ -4,7 +4,7 @@
                                       [--start COMMAND] [--audit OPTIONS]
 
 Creates a data set of mostly empty .npy files (sparse files if the file system supports them), a folder of small JPEG files and
-a data set of vectors, unless they exist in FOLDER.  Runs partition, inject-noise, embed, estimate-noise, train and evaluate on
+a data set of vectors, unless they exist in FOLDER.  Runs partition, inject-noise, estimate-noise, train and evaluate on
 the first two, and an audit and a table of suspects on the vectors.
 """
 
@@ -126,7 +126,7 @@ def main():
             make(data, amount)
         if options.make:
             continue
-        fed, noisy, emb, run = (options.folder / f"{name}-{part}" for part in ("fed.npz", "noisy.npz", "emb.npz", "run.pt"))
+        fed, noisy, run = (options.folder / f"{name}-{part}" for part in ("fed.npz", "noisy.npz", "run.pt"))
         short = ["--rounds", "3", "--fraction", "0.01", "--epochs", "1"]
         judged = options.folder / f"{name}-judged.npz"
         audit = [
@@ -142,20 +142,8 @@ def main():
                 ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
                 ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
                 ["inject-noise", fed, "-o", noisy],
-                ["embed", noisy, "--backbone", backbone, "-o", emb],
-                ["estimate-noise", noisy, "--estimator", "knn", "--embeddings", emb, "-o", judged],
+                ["estimate-noise", noisy, "--estimator", "knn", "--embeddings", backbone, "-o", judged],
                 ["train", noisy, *short, *network, "-o", run],
-                [
-                    "train",
-                    noisy,
-                    *short,
-                    "--features",
-                    emb,
-                    "--model",
-                    "mlp(hidden=64)",
-                    "-o",
-                    options.folder / f"{name}-head.pt",
-                ],
                 ["evaluate", run],
             ]
         )

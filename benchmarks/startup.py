@@ -61,8 +61,7 @@ WORK = [
     "predict run.pt samples.npy",
     "export run.pt -o model.pt",
     "flower-app demo --dataset digits --sites 2",
-    "embed fed.npz --backbone pca(dim=8) -o emb2.npz",
-    "embed fed.npz --backbone pixels -o emb3.npz",
+    "estimate-noise fed.npz --embeddings pca(dim=8) -o judged3.npz",
     "methods",
     "methods fedcorr",
     "methods --template loss",
@@ -167,8 +166,8 @@ def prepare(folder):
     (folder / "people.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
     np.save(folder / "samples.npy", np.zeros((3, 8, 8, 1), np.uint8))
-    for line in ("embed fed.npz --backbone pca(dim=8) -o emb.npz", "train fed.npz --rounds 2 -o run.pt"):
-        once(None, RUN, line.split(), folder)
+    np.savez(folder / "emb.npz", embeddings=vectors)
+    once(None, RUN, "train fed.npz --rounds 2 -o run.pt".split(), folder)
 
 
 def once(root, code, arguments, folder):

@@ -1,7 +1,6 @@
 """Write the data sets of the recipe `league` that do not come with fnlkit.
 
-    fnlkit embed --dataset cifar10-10k.npz --backbone 'efficientnet-lite0(size=128)' -o emb.npz
-    python -m benchmarks.worlds --data DIR --images cifar10-10k.npz --features emb.npz -o league
+    python -m benchmarks.worlds --data DIR --images cifar10-10k.npz -o league
     fnlkit reproduce league -o league
 
 DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the
@@ -11,8 +10,7 @@ The fourth part also reads jira/jira.npz (Yatish 2019, data of the R package Rna
 project and release), cifar-10-100n/ of github.com/UCSC-REAL with features of CIFAR-10 training images 10,000 to 19,999, and the
 folder `classification` of github.com/renatopp/arff-datasets at commit c59f172 as arff/:
 
-    fnlkit embed --dataset cifar10-next.npz --backbone 'efficientnet-lite0(size=128)' -o next.npz
-    python -m benchmarks.worlds --data DIR --people-images cifar10-next.npz --people-features next.npz -o league
+    python -m benchmarks.worlds --data DIR --people-images cifar10-next.npz -o league
 """
 
 import argparse
@@ -28,12 +26,13 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
-from fnlkit.datasets.features import with_features
+from fnlkit.datasets.features import with_backbone
 from fnlkit.datasets.votes import by_vote
 from fnlkit.kernels.streams import stream
 from fnlkit.models.spectrograms import log_mel
 
 TEST_IMAGES, FRAMES, SIZE, WIDTH = 4_000, 16, 128, 1024
+BACKBONE = "efficientnet-lite0(size=128)"  # encodes images
 # Images with labels of people: the training images from number 10,000 on, of which the first 8,000 are training samples.
 FIRST_IMAGE, TRAINED = 10_000, 8_000
 # Test files of a project of JIRA with, and as many without a bug.
@@ -48,7 +47,7 @@ MOST_ROWS = 5_000  # only letter has more
 
 def images(options):
     """Return principal components of image features: all training images, and the first 4,000 test images."""
-    data = with_features(datasets.load(options.images), options.features)
+    data = with_backbone(datasets.load(options.images), BACKBONE)
     train, test = components(np.asarray(data.x_train), np.asarray(data.x_test), SIZE)
     return {"x_train": train, "y_train": data.y_train, "x_test": test[:TEST_IMAGES], "y_test": data.y_test[:TEST_IMAGES],
             "y_train_true": data.y_train}  # fmt: skip
@@ -191,7 +190,7 @@ def people_images(options, column):
     """Return principal components of image features with labels of people (CIFAR-10N), the last 2,000 images for testing."""
     path = options.data / "cifar-10-100n/data/CIFAR-10_human.pt"
     path.stat()  # raises FileNotFoundError
-    data = with_features(datasets.load(options.people_images), options.people_features)
+    data = with_backbone(datasets.load(options.people_images), BACKBONE)
     rows = slice(FIRST_IMAGE, FIRST_IMAGE + len(data.y_train))
     labels = files.read_arrays(path, max_bytes=2**28)
     given, true = (labels[name][rows].astype(np.int64) for name in (column, "clean_label"))
@@ -228,16 +227,14 @@ WORLDS: dict[str, Callable[[argparse.Namespace], dict[str, np.ndarray]]] = {
        for name, column in (("aggregate", "aggre_label"), ("random", "random_label1"))},
 }  # fmt: skip
 # Options without which a world is left out.
-NEEDED = {"images": "features", **{name: "people_features" for name in WORLDS if name.startswith("cifar10n")}}
+NEEDED = {"images": "images", **{name: "people_images" for name in WORLDS if name.startswith("cifar10n")}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/, next to fsdd.npz")
     parser.add_argument("--images", help="CIFAR-10 as npz, first 10,000 training images")
-    parser.add_argument("--features", help="features of --images by `fnlkit embed`")
     parser.add_argument("--people-images", help="CIFAR-10 as npz, training images 10,000 to 19,999")
-    parser.add_argument("--people-features", help="features of --people-images by `fnlkit embed`")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs of the recipe")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -253,7 +250,7 @@ def write(target, name, options, make):
     if target.exists():
         return
     if not getattr(options, need := NEEDED.get(name, "data")):
-        print(f"{name}: left out, give --{need.replace('_', '-')} and the images")
+        print(f"{name}: left out, give --{need.replace('_', '-')}")
         return
     try:
         content = make(options)

@@ -50,7 +50,6 @@ GROUPS = {
         "sites": "Admit sites, run tasks and show their state.",
     },
     "Tools": {
-        "embed": "Compute embeddings of samples.",
         "methods": "List and describe components.",
         "data": "List, download and describe data sets.",
         "info": "Print the content of a file.",
@@ -63,6 +62,8 @@ STARTS = {
     "a paper's row": "fnlkit reproduce fedcorr/table3 --dry-run",
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+# Commands of earlier versions, and what to do instead.
+REMOVED = {"embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there"}
 
 
 # Environment variable in which the shell's completion function names its request.
@@ -122,6 +123,8 @@ class Verbs(click.Group):
             formatter.write_dl([(f"{title}:".ljust(width), line) for title, line in STARTS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in REMOVED:
+            raise InputError(f"the command {args[0]} was removed: {REMOVED[args[0]]}")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `fnlkit --help` lists them")
         return super().resolve_command(ctx, args)

@@ -39,6 +39,8 @@ from fnlkit.estimators.compare import compare
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
               help="Estimator from the list above, or FILE.py:NAME.")  # fmt: skip
 @options_of(EstimateOptions)
+@click.option("--backbone", default="auto", show_default=True, metavar="SPEC",
+              help="Pretrained network that encodes the samples, as for `fnlkit train`.")  # fmt: skip
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, replace labels judged wrong by suggestions; `received` keeps the old "

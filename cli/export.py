@@ -16,7 +16,8 @@ from fnlkit.cli.plumbing import console, takes_file, trust_option
 def command(run: str, trust: bool, output: str) -> None:
     """Write the model of a run as ONNX, torch.export program or state dictionary.
 
-    ONNX and pt2 include the normalization and take images (n, channels, height, width) with values in 0 to 1, or vectors.
+    ONNX and pt2 include the normalization and the backbone of images, and take images (n, channels, height, width) with values
+    in 0 to 1, or vectors.
 
     \b
     Example:

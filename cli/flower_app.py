@@ -74,7 +74,7 @@ from fnlkit.sites.identity import parse_address
     help="Sites agree to reply with a number for each sample: hashes that find copies between sites, losses.",
 )
 @click.option("--backbone", metavar="SPEC", default="",
-              help="Each site computes features of its images with this backbone (as for `fnlkit embed`); models learn from "
+              help="Each site computes features of its images with this backbone (as for `fnlkit train`); models learn from "
               "these features.")  # fmt: skip
 @click.option(
     "--scale",

@@ -56,7 +56,7 @@ KINDS = {
     "estimator": Kind("fnlkit.estimators:ESTIMATORS", "detection of wrong labels",
                       use="fnlkit estimate-noise --estimator {spec}"),
     "backbone": Kind("fnlkit.datasets.embed:BACKBONES", "embedding of samples",
-                     use="fnlkit embed --backbone {spec}"),
+                     use="fnlkit train --backbone {spec}"),
 }  # fmt: skip
 
 

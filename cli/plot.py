@@ -20,7 +20,7 @@ from fnlkit.results.plots import league
 @click.option("--kind", default=None, hidden=True, help="Kind of figure, also accepted as the first word.")
 @dataset_option
 @click.option("--embeddings", metavar="EMB.npz", default=None,
-              help="For the kind embeddings: vectors by `fnlkit embed`. Default: the samples.")  # fmt: skip
+              help="For the kind embeddings: a file of vectors. Default: the samples.")  # fmt: skip
 @click.option("--projection", type=click.Choice(["pca", "tsne"]), default="pca", show_default=True,
               help="For the kind embeddings: projection by principal components or t-SNE.")  # fmt: skip
 @click.option("--facet", default=None, metavar="NAME",

@@ -19,8 +19,8 @@ from fnlkit.cli.plumbing import caution, console, printable, takes_file, trust_o
 def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: bool, output: str) -> None:
     """Predict the classes of new samples as csv: sample, class, name, probability.
 
-    DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images, or a table with a row per sample. For
-    a run with --features it is a file of `fnlkit embed --new`.
+    DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images or sounds, or a table with a row per
+    sample. If the run has a backbone, it encodes these samples too.
 
     \b
     Example:

@@ -40,9 +40,7 @@ from fnlkit.results.tidy import write_tidy
     default=None,
     help="Arithmetic of each run instead of the recipe's, for example bf16 on a GPU.",
 )
-@click.option(
-    "--embeddings", metavar="EMB.npz", default=None, help="Embeddings by `fnlkit embed` instead of the recipe's backbone."
-)
+@click.option("--embeddings", metavar="FILE", default=None, help="A file of vectors instead of the recipe's backbone.")
 @click.option(
     "--only",
     default=None,
@@ -220,7 +218,7 @@ def _must_exist(dataset, model, embeddings):
             f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; `fnlkit data list` lists all"
         )
     if embeddings and not os.path.exists(embeddings):
-        raise InputError(f"--embeddings {embeddings}: no such file; create it with `fnlkit embed`")
+        raise InputError(f"--embeddings {embeddings}: no such file")
 
 
 def _list(paper=None):

@@ -73,12 +73,10 @@ def command() -> None:
 @click.option("--at-random", type=float, default=0.2, show_default=True,
               help="Share of randomly drawn samples that are not suspicious, to measure missed labels.")  # fmt: skip
 @guarantee_options
-@click.option(
-    "--embeddings",
-    metavar="EMB.npz",
-    default=None,
-    help="Embeddings by `fnlkit embed` to find neighbors. Default: the samples.",
-)
+@click.option("--embeddings", metavar="FILE", default=None,
+              help="A file of vectors to find neighbors. Default: as --backbone.")  # fmt: skip
+@click.option("--backbone", metavar="SPEC", default="auto", show_default=True,
+              help="Pretrained network to find neighbors, as for `fnlkit audit`.")  # fmt: skip
 @seed_option
 @click.option("-o", "--output", required=True, metavar="FOLDER", help="Folder for review.html and decisions.csv.")
 def export(file: str, dataset: str | None, client: str, output: str, **options: Any) -> None:

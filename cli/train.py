@@ -23,11 +23,11 @@ from fnlkit.cli.plumbing import (
     file_argument,
     keeps,
     output_option,
+    removed_option,
     setting_options,
     suggest,
 )
-from fnlkit.cli.progress import log as progress_log
-from fnlkit.cli.progress import of_rounds
+from fnlkit.cli.progress import bar, of_rounds
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 from fnlkit.experiment.options import TrainOptions
@@ -47,6 +47,7 @@ TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection",
 @dataset_option
 @setting_options()
 @options_of(TrainOptions)
+@removed_option("--features", "write --backbone SPEC, which computes and keeps the features itself")
 @output_option("RUN.pt")
 @click.pass_context
 def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
@@ -70,12 +71,13 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
 
     check_arguments(given)
     with ExitStack() as loading:
-        loading.enter_context(progress_log(lambda: "loading the federation and the data set"))
+        progress = loading.enter_context(bar("loading the federation and the data set"))
 
         run = pipeline.train(
             file,
             output=None if output == "-" else output,
             say=caution,
+            progress=progress,
             watch=partial(watch, file=file, output=output, loading=loading),
             **given,
         )

@@ -277,7 +277,6 @@ WITHOUT_TORCH = [
     "plot partition fed.npz -o partition.svg",
     "plot noise judged.npz -o noise.svg",
     "consensus fed.npz votes.csv -o agreed.npz",
-    "embed fed.npz --backbone pca(dim=4) -o emb.npz",
     "correct judged.npz --csv cleaned.csv -o corrected.npz",
     "review suspects judged.npz -o suspects.csv",
     "review import judged.npz decisions.csv -o reviewed.npz",

@@ -2,7 +2,7 @@
 
 Save this as mine.py and run it:
 
-    fnlkit embed --dataset digits --backbone 'mine.py:part(rows=4)' -o emb.npz
+    fnlkit partition | fnlkit train --backbone 'mine.py:part(rows=4)' -o run.pt
 """
 
 import numpy as np

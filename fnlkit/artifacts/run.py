@@ -240,8 +240,9 @@ class Run:
             run_schema.check(run)
         if state:
             _load_state(run, vars(run).pop("_stored"))
-        if not trust:
+        if not trust:  # a backbone is imported by name
             run.settings = from_file(run.settings)
+            run.meta = run.meta | {name: from_file(run.meta[name]) for name in ("features", "samples") if name in run.meta}
         return run
 
 

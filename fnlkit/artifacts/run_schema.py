@@ -160,7 +160,7 @@ _META = _fields(
     machine=_fields(engine=_text, seconds=_number, peak_bytes=_number, optional={"row_seconds": _each(_or_none(_number))}),
     optional={
         "embedding": _or_none(_text),
-        "features": _or_none(_fields(path=_text, sha256=_text)),
+        "features": _or_none(_fields(sha256=_text, optional={"backbone": _text, "weights": _text})),
         "committee": partial(_whole, high=2**10),
         "frozen": _or_none(_text),
         "head": _or_none(partial(_whole, high=2**20)),

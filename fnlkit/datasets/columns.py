@@ -56,7 +56,8 @@ def learn(
     categorical, ordinal : collection of str
         Numeric columns to treat as categories: encoded one-hot, or by the rank of their sorted values.
     text : collection of str
-        Columns of free text, encoded by hashed words and pairs of words.
+        Columns of free text, encoded by hashed words and pairs of words; `fnlkit.datasets.features.with_backbone` replaces
+        the hashed words.
     numbers : collection of str
         Columns of numbers that can have a unit, a thousands separator or a detection limit (fnlkit.datasets.notation).
     date : collection of str
@@ -66,7 +67,8 @@ def learn(
     -------
     list of dict
         Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}``, with ``"notation"`` if it is no
-        plain number, or ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``
+        plain number, or ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``, with
+        ``"encoder"`` and ``"weights"`` if a backbone encodes it,
         or ``{"name", "kind": "date", "form", "fill", "missing"}``, where `fill` has the mean of each part.
 
     Raises
@@ -273,7 +275,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         table.must_have(name, "the model's columns")
         if column["kind"] == "text":
             texts = table.texts(name)
-            parts.append(hash_texts([texts[row] for row in rows], column["size"]))
+            parts.append(encode_texts([texts[row] for row in rows], column))
             continue
         if column["kind"] == "date":
             values = _parts_of_dates(table, name, column["form"])[rows]
@@ -323,6 +325,15 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
     if len(out) > 1:
         out.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
     return out
+
+
+def encode_texts(texts: Sequence[str], column: dict[str, Any]) -> np.ndarray:
+    """Return (n, size) float32: the texts of a column by its backbone, otherwise as hashed words."""
+    if "encoder" not in column:
+        return hash_texts(texts, column["size"])
+    from fnlkit.datasets.encoding import encode_texts
+
+    return encode_texts(texts, column["encoder"], column.get("weights", ""))
 
 
 def hash_texts(texts: Sequence[str], size: int, **how: Any) -> np.ndarray:
@@ -386,7 +397,7 @@ def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
         "number": "numbers",
         "one-hot": "categories, one-hot",
         "rank": "categories by rank",
-        "text": "free text, hashed words",
+        "text": "free text",
         "date": "dates: year, day of the year, weekday",
     }
     out = []

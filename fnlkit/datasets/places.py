@@ -6,7 +6,9 @@ The readers, `data list` and `data get` use this table.
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
+import tempfile
 
 _IDX = tuple(f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 # Name -> (folders in order of preference, relative to the cache folder, absolute or in the home folder; required files).
@@ -57,3 +59,15 @@ def find_file(folder: pathlib.Path, name: str) -> pathlib.Path | None:
 def idx_files(folder: pathlib.Path) -> list[pathlib.Path | None]:
     """Return the four files of an MNIST-like set: training and test images, labels."""
     return [find_file(folder, name) for name in _IDX]
+
+
+def cache_folder() -> pathlib.Path:
+    """Return the cache folder: FNLKIT_CACHE, XDG_CACHE_HOME/fnlkit or ~/.cache/fnlkit."""
+    if os.environ.get("FNLKIT_CACHE"):
+        return pathlib.Path(os.environ["FNLKIT_CACHE"])
+    if os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(os.environ["XDG_CACHE_HOME"]) / "fnlkit"
+    try:
+        return pathlib.Path.home() / ".cache" / "fnlkit"
+    except RuntimeError:  # no HOME and no entry in the user table
+        return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"

@@ -163,24 +163,26 @@ class EstimatorInputs:
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
         """
+        if self._embeddings is None and self.sites is None and self.dataset.features is not None:
+            self._embeddings = self.dataset.x_train
         if self._embeddings is None:
             values = int(np.prod(self.dataset.x_train.shape[1:]))
             if self.federated and values > MOST_PIXELS:
                 raise InputError(
                     f"`form='federated'`: principal components of {self.dataset.name} would need all clients' samples in one "
-                    "place; write `embeddings` (from fnlkit embed with a pretrained backbone, which each client can run)"
+                    "place; write `backbone`, which each client can run"
                 )
             if self.sites is not None:
                 return None  # each site compares the values of its samples
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
             self.say(
-                f"no `embeddings`: neighbors are searched among {backbone} of {self.dataset.name}; embeddings of a "
-                "pretrained network (fnlkit embed) find far more wrong labels on photographs"
+                f"neighbors are searched among {backbone} of {self.dataset.name}; a pretrained network (`backbone=SPEC`) finds "
+                "far more wrong labels on photographs"
             )
             self._embeddings = embed(self.dataset, backbone)
-        rows = self._rows(self._embeddings, "embeddings", "fnlkit embed")
+        rows = self._rows(self._embeddings, "embeddings", "the program that made them")
         if rows.shape[1] < 1:
-            raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
+            raise InputError("`embeddings` have no dimension")
         if len(rows) > 1 and all((rows[a:b] == rows[0]).all() for a, b in blocks(rows)):
             raise InputError("the embedding is the same for every sample, so no sample has neighbors; check the embedded data")
         return rows

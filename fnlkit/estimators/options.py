@@ -44,7 +44,9 @@ class EstimateOptions:
         If the form is unknown.
     """
 
-    embeddings: object = option(None, "Embeddings by `fnlkit embed` for the estimator knn.", metavar="EMB.npz")
+    embeddings: object = option(
+        None, "A backbone or a file of vectors, for the estimator knn. Default: as `backbone`.", metavar="SPEC|FILE"
+    )
     probabilities: object = option(
         None, "Out-of-sample class probabilities (samples, classes) as npz or npy.", metavar="FILE", flag="--probs"
     )

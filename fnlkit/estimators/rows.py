@@ -28,7 +28,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     Parameters
     ----------
     path : str
-        A file of `fnlkit embed`, an npz or npy file, or a csv or parquet table of probabilities (`of_table`).  In an npz, the
+        An npz or npy file, or a csv or parquet table of probabilities (`of_table`).  In an npz, the
         array called `name`, or the only array with two axes.  An array ``index`` (r,) gives the training samples of the r
         rows; the other samples then get rows of NaN, and the result is in memory.  An array ``class_names`` (C,) names the
         columns of probabilities.

@@ -79,7 +79,7 @@ def _metadata(experiment):
         "std": list(inputs.std),
         "sample_rate": dataset.sample_rate,
         "class_names": list(dataset.class_names),
-        **({"columns": columns} if columns and dataset.features is None else {}),
+        **({"columns": columns} if columns else {}),
     }
     cost = {"seconds": experiment.seconds, "peak_bytes": peak_bytes()}
     cost["row_seconds"] = experiment.times[: len(experiment.history)]
@@ -239,7 +239,8 @@ def _check_inputs(experiment, run):
         )
     before, now = (features and features["sha256"] for features in (run.meta.get("features"), dataset.features))
     if before != now:
-        raise InputError("`resume`: the run was made with other `features`; use the `features` of the run")
+        spec = (run.meta.get("features") or {}).get("backbone", "none")
+        raise InputError(f"`resume`: the run was made with another `backbone` or other weights; write `backbone={spec!r}`")
     mean = (run.meta.get("samples") or {}).get("mean", [])
     if dataset.kind == "vector" and list(experiment.inputs.mean) != mean:
         raise InputError(

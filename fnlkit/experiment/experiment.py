@@ -19,6 +19,7 @@ from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, teste
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
@@ -77,6 +78,10 @@ class Experiment:
         self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options)
         if sent_statistics:
             self._count_statistics()
+        if settings.warmup_head:
+            head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)
+            self.clients.traffic.add(head)
+            self.clients.commit()
         self.accounting = Accounting(release_ledger, self, key)
         held_out = held_out_set(self.federation, data.train)
         plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out, sent_statistics))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake, weight_type
 from fnlkit.client.network import Network, predict
-from fnlkit.datasets.features import with_features
+from fnlkit.datasets.encoding import Encoding
+from fnlkit.datasets.features import with_backbone
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.kernels.streams import stream
@@ -114,8 +115,9 @@ def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
     InputError
         If the samples' shape or the network differ from the run's.
     """
-    if run.meta.get("features") and dataset.features is None:
-        dataset = with_features(dataset, run.meta["features"]["path"])
+    if about := run.meta.get("features"):
+        Encoding.of(about)
+        dataset = with_backbone(dataset, about["backbone"], expected=about["weights"], device=device)
     x_train, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, but the run was trained on {run.meta['input_shape']}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fnlkit.components.options import option
-from fnlkit.components.parameters import Count
+from fnlkit.components.parameters import Count, SpecText
 from fnlkit.engines import EngineOptions
 
 # Types of values; the command line, which reads this module, does not need their modules.
@@ -38,18 +38,19 @@ class TrainOptions(EngineOptions):
     )
     embeddings: "_Path | ArrayLike | None" = option(
         None,
-        "Embeddings by `fnlkit embed` for methods that compare samples.",
+        "A backbone or a file of vectors, for methods that compare samples. Default: as `backbone`.",
         section="Federation",
         rare=True,
-        metavar="EMB.npz",
+        metavar="SPEC|FILE",
     )
-    features: _Path | None = option(
-        None,
-        "Train on features by `fnlkit embed` instead of the samples.",
-        section="Federation",
-        after="dataset",
-        rare=True,
-        metavar="EMB.npz",
+    backbone: SpecText = option(
+        "auto",
+        "Pretrained network that encodes the samples once: a spec (`fnlkit methods --kind backbone`), none, or auto: an "
+        "installed one for photographs of 32 pixels or more, texts and sounds, if neither `preset` nor `model` is given.",
+        section="Method",
+        after="model",
+        metavar="SPEC",
+        recipe=True,
     )
     checkpoint_every: Count = option(10, "Rounds between checkpoints.", section="Run", rare=True, recipe=True)
     resume: "_Path | Run | None" = option(

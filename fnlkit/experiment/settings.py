@@ -70,8 +70,7 @@ class Settings:
     clip: NotNegative = option(0.0, "Largest L2 norm of a gradient; 0 disables clipping.", section="Local training", rare=True)
     standardize: Literal["auto", "always", "none"] = option(
         "auto",
-        "Standardize vectors by feature, from sums that clients send once. auto leaves out `features` and networks with an "
-        "embedding table.",
+        "Standardize vectors by feature, from sums that clients send once. auto leaves out networks with an embedding table.",
         section="Local training",
         rare=True,
     )
@@ -97,6 +96,13 @@ class Settings:
         0,
         "Stop this many evaluated rounds after the round that `select` chose; 0 never stops early.",
         section="Measurement",
+        rare=True,
+    )
+    warmup_head: Natural = option(
+        0,
+        "Rounds of fedavg that train only the head of a model `pretrained` first, on features (LP-FT).",
+        section="Local training",
+        after="mixup",
         rare=True,
     )
     precision: Literal["fp32", "fp64", "tf32", "bf16"] = option(

@@ -146,7 +146,7 @@ def fedreda(
     Notes
     -----
     The public code trains two adapters in a frozen DINOv2 network, the student and the teacher.  Here all trainable weights
-    take the place of an adapter: use the method on features of a frozen network (`fnlkit embed`) for the original setting.  The
+    take the place of an adapter: use the method on features of a frozen network (`--backbone`) for the original setting.  The
     code trains with AdamW and a learning rate of 3e-4, without which `--client-optimizer adam --lr 0.0003` comes closest.
     Differences: warm-up rounds are aggregated; teachers predict samples without augmentation, once per visit; the distance also
     counts the last layer; clients that are not selected keep their last model in the mean.

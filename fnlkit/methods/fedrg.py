@@ -202,7 +202,7 @@ def fedrg(
     Evidence, mixture, map and loss equal the public code for two equal views (tests/golden/fedrg.npz).  Only the abstract and
     the public code were available, not the paper's equations.
 
-    Differences from the public code: directions are those of an embedding (`--embeddings`, or `fnlkit embed`), in place of 150
+    Differences from the public code: directions are those of an embedding (`--embeddings`), in place of 150
     rounds of SimCLR, whose encoder local training then continues.  Without a second view, all samples are equally certain.
     The mixture is updated batch by batch before local training, in one pass per visit, and T after it, with one step for each
     epoch.

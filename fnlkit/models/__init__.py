@@ -46,6 +46,7 @@ NETWORKS = {
     "resnet20": "fnlkit.models.resnet:resnet20",
     "convmixer": "fnlkit.models.convmixer:convmixer",
     "audio": "fnlkit.models.audio:audio",
+    "pretrained": "fnlkit.datasets.pretrained:pretrained",
 }
 
 
@@ -201,6 +202,8 @@ def tabulate_networks() -> dict[Any, tuple[tuple[int, int, int], int, Any]]:
 
     rows = {}
     for name, target in NETWORKS.items():
+        if name == "pretrained":  # its size is that of its backbone
+            continue
         shape, classes = ((1, 64, 98), 12) if name == "audio" else ((3, 32, 32), 10)
         with torch.device("meta"):
             network = find(name, {name: target}, "model")(input_shape=shape, classes=classes)

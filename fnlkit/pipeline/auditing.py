@@ -12,11 +12,12 @@ from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.options import keywords_of, pick
+from fnlkit.datasets.features import choose_backbone, with_backbone
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.options import AuditOptions
-from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say
 
 if TYPE_CHECKING:
@@ -156,11 +157,16 @@ def audit(federation: Labels, **options: Any) -> Audited:
     federation = to_federation(federation)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"`backbone` {chosen.backbone}: `embeddings` are given; omit one of both")
-    vectors, source = rows_of(chosen.embeddings, "embeddings", federation)
     given, of = rows_of(chosen.probabilities, "probabilities", federation, say)
     data = data_of(federation, chosen.dataset, say)
-    if vectors is None:
-        vectors, source = embed_for_audit(data, chosen.backbone, device=chosen.device, say=say, progress=chosen.progress)
+    how: dict[str, Any] = {"device": chosen.device, "progress": chosen.progress and partial(count_features, chosen.progress)}
+    vectors, source = None, source_of(chosen.embeddings)
+    if chosen.embeddings is not None:
+        vectors = vectors_of(chosen.embeddings, federation, lambda: data, **how)
+    elif spec := choose_backbone(data, chosen.backbone, say=say):
+        encoded, source = with_backbone(data, spec, **how), spec
+        # Features are compared beside the samples; columns of text are encoded with the other columns of the table.
+        data, vectors = (encoded, None) if encoded.table else (data, encoded.x_train)
     rows: dict[str, Any] = {"embeddings": vectors, "probabilities": given, "detectors": tuple(chosen.detectors)}
     found = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of, "digest": digest(found.sites)}
@@ -173,9 +179,9 @@ def audit(federation: Labels, **options: Any) -> Audited:
         "probs": of,
         "detectors": ",".join(chosen.detectors),
     }
-    how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
+    made = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
     judged = add_judgment(
-        federation, found.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=how
+        federation, found.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=made
     )
     return Audited(judged, facts, data)
 
@@ -194,63 +200,3 @@ def must_be_current(options: dict[str, Any], say: Callable[[str], object] | None
     for name in options:
         if name in GONE:
             raise InputError(f"`{name}`: {GONE[name]}")
-
-
-def embed_for_audit(
-    data: Dataset,
-    backbone: str = "auto",
-    *,
-    device: str = "auto",
-    say: Callable[[str], object] | None = tell,
-    progress: Callable[[int, int, str], object] | None = None,
-) -> tuple[np.ndarray | Stored | None, str | None]:
-    """Return (embeddings (n, d) or None, spec of the backbone or None) for an audit.
-
-    Finished batches stay in the cache folder, so that a repeated audit reads them.
-
-    Parameters
-    ----------
-    data : fnlkit.datasets.Dataset
-    backbone : str
-        As for `audit`.
-    device : str
-    say : callable(str) or None
-    progress : callable(done, total, what) or None
-    """
-    from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, find_pretrained, place_of, seconds_for
-
-    say = say or (lambda text: None)
-    if backbone == "auto":
-        if data.kind != "image" or min(data.x_train.shape[1:3]) < LEAST_SIDE:
-            return None, None
-        backbone = find_pretrained()
-        if backbone is None:
-            say(
-                f"labels of {data.name} are judged by the images alone; pip install 'fnlkit[embed]' adds "
-                "a pretrained network, which finds far more wrong labels on photographs"
-            )
-            return None, None
-        say(f"labels are judged by features of {backbone}, a pretrained network; `backbone='none'` uses the images alone")
-    if backbone == "none":
-        return None, None
-    place = place_of(data, backbone, device=device)
-    if data.kind == "image" and not (place / "embeddings" / "done").exists():
-        name = backbone.partition("(")[0]
-        if name not in ("pixels", "pca") and len(data.x_train) > 32:
-            seconds = seconds_for(data, backbone, device=device)
-            say(f"features of {len(data.x_train):,} images take about {duration(seconds)}")
-    place.mkdir(parents=True, exist_ok=True)
-    count = None if progress is None else partial(_count_features, progress)
-    parts = {"embeddings": data.x_train}
-    return embed_parts(data, parts, backbone, device=device, progress=count, place=place)["embeddings"], backbone
-
-
-def duration(seconds: float) -> str:
-    """Return a time as text: seconds below 2 minutes, otherwise minutes or hours."""
-    if seconds < 120:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-
-
-def _count_features(progress, done, total):
-    progress(done, total, "features")

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.features import choose_backbone, choose_head, with_backbone
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_level
@@ -25,7 +27,7 @@ from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.options import NAMES, EstimateOptions
 from fnlkit.experiment.settings import Settings
-from fnlkit.pipeline.rows import is_path, rows_of, source_of
+from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
 if TYPE_CHECKING:
@@ -300,6 +302,8 @@ class Estimating(EstimateOptions):
     ----------
     relabel : bool
         Replace the labels that are estimated to be wrong by the suggested labels.
+    backbone : str
+        As for `train`: pretrained network that encodes the samples, for neighbors and models.
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
     trust : bool
@@ -309,6 +313,7 @@ class Estimating(EstimateOptions):
     """
 
     relabel: bool = False
+    backbone: str = "auto"
     dataset: Samples | None = None
     trust: bool = False
     say: Say = tell
@@ -361,14 +366,28 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
     federation = to_federation(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
-    inputs: dict[str, Any] = {
-        name: rows_of(value, name, federation, say)[0]
-        for name, value in (("embeddings", chosen.embeddings), ("probabilities", chosen.probabilities))
-    }
+    inputs: dict[str, Any] = {"probabilities": rows_of(chosen.probabilities, "probabilities", federation, say)[0]}
     inputs["run"] = Run.read(os.fspath(chosen.run), trust=chosen.trust) if is_path(chosen.run) else chosen.run
+    how: dict[str, Any] = {"device": chosen.device, "progress": chosen.progress and partial(count_features, chosen.progress)}
+
+    def samples() -> Dataset:
+        return to_dataset(dataset if dataset is not None else federation.dataset)
+
+    def encoded() -> Dataset:
+        data = samples()
+        if chosen.backbone == "auto" and (
+            parse(warm_up.get("model", "auto")).name not in ("auto", "mlp") or inputs["run"] or chosen.embeddings is not None
+        ):
+            return data
+        data = with_backbone(data, choose_backbone(data, chosen.backbone, say=say), **how)
+        warm_up["model"] = choose_head(data, warm_up.get("model", "auto"))
+        return data
+
+    if chosen.embeddings is not None:
+        inputs["embeddings"] = vectors_of(chosen.embeddings, federation, samples, **how)
     arrays, facts = run_estimator(
         federation,
-        lambda: to_dataset(dataset if dataset is not None else federation.dataset),
+        encoded,
         str(estimator),
         **{name: getattr(chosen, name) for name in NAMES} | {"warm_up": warm_up} | inputs,
     )

@@ -29,13 +29,13 @@ class AuditOptions:
 
     embeddings: "_Path | ArrayLike | None" = option(
         None,
-        "Embeddings by `fnlkit embed` or your own program; labels are judged by these features.",
-        metavar="EMB.npz",
+        "A file of vectors by your own program; labels are judged by these features.",
+        metavar="FILE",
     )
     backbone: str = option(
         "auto",
-        "Network that computes embeddings first, as for `fnlkit embed`. auto: a pretrained network for images of 64 pixels and "
-        "more, if installed; none: use the samples themselves.",
+        "Pretrained network whose features judge the labels: a spec, none, or auto: an installed one for photographs of 32 "
+        "pixels or more, texts and sounds.",
         metavar="SPEC",
     )
     probabilities: "_Path | ArrayLike | None" = option(

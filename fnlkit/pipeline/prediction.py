@@ -27,7 +27,7 @@ def predict(
     ----------
     run : Run or path
     data : path, optional
-        Samples as for `fnlkit predict`: an npy or npz, a folder of images, a table, or a file of `fnlkit embed --new`.
+        Samples as for `fnlkit predict`: an npy or npz, a folder of images or sounds, or a table.
     unlabeled : bool
         Predict the samples without a label of `data`, or of the run's own data set.
     every : bool

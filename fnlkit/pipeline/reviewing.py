@@ -16,11 +16,12 @@ from fnlkit.audits import annotation_exports, decisions, page
 from fnlkit.audits.listing import list_labels
 from fnlkit.audits.plans import describe_achievable, plan
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
+from fnlkit.datasets.features import choose_backbone, with_backbone
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
-from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.rows import vectors_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 
 
@@ -116,6 +117,7 @@ def export_review(
     candidates: int | None = None,
     of_class: str | None = None,
     embeddings: FilePath | ArrayLike | None = None,
+    backbone: str = "auto",
     seed: int = 0,
     dataset: Samples | None = None,
     say: Say = tell,
@@ -149,7 +151,9 @@ def export_review(
     of_class : str, optional
         Given class of all candidates: the guarantee is then about this class of the site. Default: all classes.
     embeddings : path or array (n, d), optional
-        A vector per training sample, for the search of neighbors. Default: the samples themselves.
+        A vector per training sample, for the search of neighbors. Default: features of `backbone`.
+    backbone : str
+        As for `audit`.
     seed : int
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
@@ -183,8 +187,10 @@ def export_review(
                 f"the {len(chosen.candidates):,} candidates belong to {count:,} groups; the guarantee is about labels, "
                 "and holds whatever the labels of a group have in common"
             )
-    vectors, _ = rows_of(embeddings, "embeddings", federation)
     data = data_of(federation, dataset, say)
+    vectors = None if embeddings is None else vectors_of(embeddings, federation, lambda: data)
+    if vectors is None and (spec := choose_backbone(data, backbone, say=say)):
+        vectors = with_backbone(data, spec).x_train
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from fnlkit.artifacts.paths import display_path
+from fnlkit.datasets.features import embed_samples, names_backbone
 from fnlkit.estimators.absent_classes import class_columns, drop_absent
 from fnlkit.estimators.rows import of_table, read_rows
 from fnlkit.pipeline.types import FilePath
@@ -16,6 +17,7 @@ from fnlkit.pipeline.types import FilePath
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.stored import Rows
+    from fnlkit.datasets.dataset import Dataset
 
 
 def is_path(value: object) -> TypeGuard[FilePath]:
@@ -28,6 +30,39 @@ def source_of(value: object) -> str | None:
     if value is None or is_path(value):
         return None if value is None else os.fspath(value)
     return f"{type(value).__name__} in memory"
+
+
+def vectors_of(
+    value: object,
+    federation: Federation,
+    dataset: Callable[[], Dataset],
+    *,
+    device: str = "auto",
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Return embeddings (n, d) of the training samples: rows of a file or an array, or computed by a backbone.
+
+    Parameters
+    ----------
+    value : path, spec of a backbone, or array (n, d)
+    federation : fnlkit.artifacts.federation.Federation
+    dataset : callable
+        Returns the data set; called only for a backbone.
+    device : str
+    progress : callable (done, total), optional
+
+    Raises
+    ------
+    InputError
+    """
+    if is_path(value) and names_backbone(os.fspath(value)):
+        return embed_samples(dataset(), os.fspath(value), device=device, progress=progress)
+    return rows_of(value, "embeddings", federation)[0]
+
+
+def count_features(progress: Callable[..., object], done: int, total: int) -> None:
+    """Report the number of encoded samples."""
+    progress(done, total, "features")
 
 
 def rows_of(

@@ -6,25 +6,28 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components import presets
 from fnlkit.components.options import keywords_of, pick
-from fnlkit.datasets.features import open_embeddings, with_features
+from fnlkit.components.spec import bind, parse
+from fnlkit.datasets.features import choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.datasets.loading import ledger_path, to_dataset
+from fnlkit.datasets.pretrained import pretrained
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-from fnlkit.experiment.plan import check_components
+from fnlkit.experiment.plan import BoundMethod, check_components
 from fnlkit.experiment.settings import Settings
 from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
-from fnlkit.pipeline.rows import is_path, rows_of
-from fnlkit.pipeline.types import Labels, Say
+from fnlkit.pipeline.rows import count_features, vectors_of
+from fnlkit.pipeline.types import Labels, Progress, Say
 from fnlkit.results.trained_run import TrainedRun
 
 
@@ -36,6 +39,8 @@ class Training(TrainOptions):
     ----------
     say : callable(str) or None
         Receives notes on assumptions and the notes of the engine.
+    progress : callable(done, total, what) or None
+        Called while a backbone encodes samples.
     on_round : callable(dict) or None
         Called with the metrics of each round.
     watch : callable (Experiment) -> context manager of a callable (dict), optional
@@ -43,6 +48,7 @@ class Training(TrainOptions):
     """
 
     say: Say = tell
+    progress: Progress = None
     on_round: Callable[[dict[str, object]], object] | None = None
     watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None
 
@@ -91,10 +97,12 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     for text in trackers:
         parse_tracker(text)
     given = options if method is None else {"method": str(method), **options}
-    settings = _settings_of(run, given)
+    settings, run = _of_head(_settings_of(run, given), run)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
-    data, vectors = _samples(federation, run)
+    data, vectors = _samples(federation, run, settings, previous)
+    if "head" not in BoundMethod.of(settings.method).needs:  # such a method trains hidden layers
+        settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
     # Without a key nothing is released: the draws of a simulation follow from the seed.
@@ -183,6 +191,16 @@ class _PrintedNotes:
             self.on_round(row)
 
 
+def _of_head(settings, run):
+    """Return (settings, options) in which a pretrained network of which only the head is trained becomes a head on features."""
+    spec = parse(settings.model, "model")
+    if spec.name != "pretrained" or str(spec.parameters.get("train", "head")) != "head":
+        return settings, run
+    bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
+    backbone = str(spec.parameters.get("backbone", "auto"))
+    return replace(settings, model="mlp(hidden=[])"), replace(run, backbone=backbone)
+
+
 def _preset(name, given, say):
     """Return the settings of a preset that are not given explicitly.
 
@@ -226,15 +244,20 @@ def _keep_unfinished(target, resume):
         )
 
 
-def _samples(federation, run):
-    """Return (Dataset, vectors or None) for the training of a run."""
-    data, vectors = to_dataset(run.dataset if run.dataset is not None else federation.dataset), None
-    features = run.features
-    if features is not None:
-        if not is_path(features):
-            raise InputError(f"`features` is {type(features).__name__}; pass the path of a file written by `fnlkit embed`")
-        features = os.fspath(features)
-        data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
-    if run.embeddings is not None:
-        vectors, _ = rows_of(run.embeddings, "embeddings", federation)
-    return data, vectors
+def _samples(federation, run, settings, previous):
+    """Return (Dataset, vectors or None) for the training of a run: the data set is encoded by the backbone, if there is one."""
+    data, choice = to_dataset(run.dataset if run.dataset is not None else federation.dataset), run.backbone
+    how = {"device": run.device, "progress": run.progress and partial(count_features, run.progress)}
+    if choice == "auto" and previous is not None:
+        choice = (previous.meta.get("features") or {}).get("backbone", "none")
+    elif choice == "auto" and run.preset is not None:
+        choice = "none"  # the published setting
+    needs = "embedding" in BoundMethod.of(settings.method).needs
+    vectors = None if run.embeddings is None else vectors_of(run.embeddings, federation, lambda: data, **how)
+    # A network for images reads the images themselves.
+    own = choice == "auto" and data.kind == "image" and parse(settings.model).name not in ("auto", "mlp")
+    spec = None if own and not needs else choose_backbone(data, choice, say=None if own else run.say)
+    encoded = data if own else with_backbone(data, spec, **how)
+    if needs and vectors is None and spec is not None:
+        vectors = embed_samples(data, spec, **how) if own else encoded.x_train
+    return encoded, vectors

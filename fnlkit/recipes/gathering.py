@@ -129,7 +129,7 @@ def must_belong_together(all_jobs: Sequence[Any], folders: Sequence[str | os.Pat
 
 def _must_be_estimate(job, path):
     """Raise InputError unless a federation with estimates was made by the steps of a job."""
-    steps = [step for step, _ in job.prepare if step[0] not in ("embed", "train")]
+    steps = [step for step, _ in job.prepare if step[0] != "train"]
     if found := _other_steps(steps, Federation.read(str(path)).meta.get("provenance", [])):
         raise InputError(f"{path}: {found}")
 
@@ -178,7 +178,7 @@ def difference(job: Any, run: Run) -> str | None:
         wanted, found = options.get(_flag(field.name), field.default), run.settings.get(field.name, field.default)
         if field.name != "method" and not _equal(wanted, found, recorded):
             return f"trained with {_flag(field.name)} {found}, where the recipe has {wanted}"
-    return _other_steps([step for step, _ in job.prepare if step[0] != "embed"], run.meta.get("provenance", []))
+    return _other_steps([step for step, _ in job.prepare], run.meta.get("provenance", []))
 
 
 # Defaults of the options that a recipe can give to a step, as a file's provenance records them.

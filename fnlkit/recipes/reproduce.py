@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components.spec import own_names, parse
-from fnlkit.datasets.features import open_embeddings
+from fnlkit.components.spec import parse
+from fnlkit.datasets.features import embed_samples, names_backbone
 from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
@@ -103,7 +103,7 @@ def jobs(
     only : str or None
         Select the regime of this name, or all regimes with these words in the name, or a pattern with ``*`` and ``?``.
     embeddings : str or None
-        A file from `fnlkit embed`, which replaces the embeddings that a regime computes with its backbone.
+        A file of vectors, which replaces the embeddings that a regime computes with its backbone.
     chosen : dict of (regime, label) to dict, or None
         Values of a search (fnlkit.recipes.search) that replace options and parameters of methods.
     **train
@@ -146,6 +146,10 @@ def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tupl
     return found
 
 
+# A recipe trains on the samples themselves unless it names a backbone.
+SAMPLES = {"backbone": "none"}
+
+
 class Federated:
     """The commands that make the federation of a regime and a seed, and the jobs that train on it.
 
@@ -166,11 +170,7 @@ class Federated:
             target = f"{self.number}-{seed}-{i}.npz"
             self.prepare.append(((*recipe_step(step), source, f"--seed={seed}"), target))
             source = target
-        self.vectors, self.embed = embeddings, []
-        if embeddings is None and "backbone" in regime:
-            of = f"{os.path.basename(data)}-{regime['backbone']}" if "dataset" in regime else regime["backbone"]
-            self.vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', of)}.npz"
-            self.embed = [(("embed", f"--dataset={data}", f"--backbone={regime['backbone']}"), self.vectors)]
+        self.vectors = embeddings or regime.get("backbone")
 
     def estimate(self, how: dict[str, Any], replacing: dict[str, Any]) -> Job:
         """Return the Job of an estimate: `estimate-noise`, with the model of a run if `how` has settings of a run.
@@ -184,14 +184,14 @@ class Federated:
         """
         source, more, steps = self.prepare[-1][1], (), [*self.prepare]
         if self.vectors:
-            more, steps = (f"--embeddings={self.vectors}",), [*self.embed, *steps]
+            more = (f"--embeddings={self.vectors}",)
         elif how["train"]:
             model = f"{self.number}-model-{self.seed}.pt"
-            options = _options(how["train"] | replacing)
+            options = _options(SAMPLES | how["train"] | replacing)
             steps.append((("train", source, "--method=fedavg", f"--seed={self.seed}", *options, "--overwrite"), model))
             more = (f"--run={model}",)
         else:
-            more = _options(how["options"] | replacing)
+            more = _options(SAMPLES | how["options"] | replacing)
         command = ("estimate-noise", source, f"--estimator={how['estimator']}", *more, f"--seed={self.seed}")
         steps.append((command, f"{self.number}-estimate-{self.seed}.npz"))
         name = f"{self.number}-estimate-{self.seed}"
@@ -200,12 +200,11 @@ class Federated:
     def job(self, label: str, method: str, options: dict[str, Any], name: str) -> Job:
         """Return the Job of a method with options of `train`."""
         published = self.regime.get("published", {})  # by a label, a method's name, or its whole spec
-        arguments, steps = (f"--method={method}", f"--seed={self.seed}", *_options(options)), self.prepare
+        arguments = (f"--method={method}", f"--seed={self.seed}", *_options(SAMPLES | options))
         if self.vectors and "embedding" in BoundMethod.of(method).needs:
             arguments += (f"--embeddings={self.vectors}",)
-            steps = [*self.embed, *self.prepare]
         number = next((published[key] for key in (label, method, parse(method).name) if key in published), None)
-        return Job(self.regime["name"], label, method, self.seed, tuple(steps), arguments, name, number)
+        return Job(self.regime["name"], label, method, self.seed, tuple(self.prepare), arguments, name, number)
 
 
 def _options(values):
@@ -227,15 +226,9 @@ def pipeline(job: Job) -> str:
     """
     if not job.train:
         return " && ".join(commands(job))
-    before, stages = "", []
-    for arguments, target in job.prepare:
-        if arguments[0] == "embed":
-            before = f"{{ test -e {shlex.quote(target)} || {_line(('fnlkit', *arguments, '-o', target))}; }} && "
-        else:
-            made = {name for _, name in job.prepare}
-            stages.append(_line(("fnlkit", *("-" if word in made else word for word in arguments))))
-    target = job.file
-    return before + " | ".join([*stages, _line(("fnlkit", "train", "-", *job.train, "--resume", target, "-o", target))])
+    made, target = {name for _, name in job.prepare}, job.file
+    stages = [_line(("fnlkit", *("-" if word in made else word for word in arguments))) for arguments, _ in job.prepare]
+    return " | ".join([*stages, _line(("fnlkit", "train", "-", *job.train, "--resume", target, "-o", target))])
 
 
 def _line(words):
@@ -288,8 +281,7 @@ def run(
         arguments, target = step
         key = settled.of_step(arguments)
         if not settled.has(target, key):
-            if not _is_older_embedding(settled, folder, arguments, target):
-                call([*arguments, "-o", target])
+            call([*arguments, "-o", target])
             settled.add(target, key)
 
     def train(job: Job) -> None:
@@ -329,17 +321,6 @@ def run(
     return failed
 
 
-def _is_older_embedding(settled, folder, arguments, target):
-    """Return whether a file has the embeddings of a fnlkit step, made before specifications were recorded."""
-    if arguments[0] != "embed" or target in settled.known or not (folder / target).exists():
-        return False
-    options = dict(word.partition("=")[::2] for word in arguments[1:])
-    dataset, backbone = options["--dataset"], options["--backbone"]
-    meta = open_embeddings(str(folder / target)).meta
-    known = dataset in datasets.registry() and not own_names(backbone)
-    return known and (meta.get("dataset"), meta.get("backbone")) == (dataset, str(parse(backbone)))
-
-
 def find_change(job: Job, folder: Path) -> str | None:
     """Return the difference of a run's specification in a folder from the job's, or None if they are equal.
 
@@ -354,7 +335,9 @@ def find_change(job: Job, folder: Path) -> str | None:
         return found
     federation = Federation.read(str(folder / job.prepare[-1][1]))
     vectors = next((word.partition("=")[2] for word in job.train if word.startswith("--embeddings=")), None)
-    if vectors is not None:
+    if vectors is not None and names_backbone(vectors):
+        vectors = embed_samples(dataset_of(job, folder), vectors)
+    elif vectors is not None:
         vectors = read_rows(str(folder / vectors), "embeddings", federation)
     own = vectors is None and "embedding" in BoundMethod.of(job.method).needs  # principal components of the samples
     now = sources_of(federation, job.method, vectors, dataset_of(job, folder) if own else None)

@@ -17,7 +17,7 @@ from fnlkit.artifacts import saving
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
-from fnlkit.datasets.features import open_embeddings
+from fnlkit.datasets.encoding import Encoding, check_weights, open_encoder
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
 
@@ -37,8 +37,8 @@ def probabilities(
     ----------
     run : fnlkit.artifacts.run.Run
     path : str
-        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images; a table with a row per sample; for a
-        run on features, the new samples of a file of `fnlkit embed`, or the test samples if there are no new samples.
+        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images or sounds; a table with a row per
+        sample.  Samples as in training: the backbone of the run encodes them.
     unlabeled : bool
         `path` is a data set (default: the run's data set), and its samples without a label are predicted.
     say : callable(str), optional
@@ -54,33 +54,35 @@ def probabilities(
     InputError
         If the samples do not match the samples that the run was trained on.
     """
-    about = describe_samples(run)
-    if run.meta.get("features"):
-        if path is None or unlabeled:
-            raise InputError(
-                "the run was trained on features; name a file of `fnlkit embed --new` with the features of new samples"
-            )
-        arrays = open_embeddings(path, "DATA").arrays
-        x = arrays.get("new", arrays.get("test"))
-        if x is None or list(x.shape[1:]) != about["shape"]:
-            found = "no vectors of new samples" if x is None else f"vectors of {x.shape[1:]}"
-            raise InputError(f"{path}: {found}; the run was trained on {about['shape']}; make it with `fnlkit embed --new`")
-        names = list(map(str, range(len(x))))
-    else:
-        like = SimpleNamespace(
-            x_train=np.empty((1, *about["shape"]), np.uint8),
-            kind=about["kind"],
-            sample_rate=about["sample_rate"],
-            name=f"{run.meta['dataset']}",
-            table=about.get("columns"),
-        )
-        names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
+    about, encoding = describe_samples(run), encoding_of(run)
+    shape, kind, rate = about["shape"], about["kind"], about["sample_rate"]
+    if encoding is not None:
+        shape, kind, rate = encoding.shape, encoding.kind, encoding.sample_rate
+    like = SimpleNamespace(
+        x_train=np.empty((1, *shape), np.uint8),
+        kind=kind,
+        sample_rate=rate,
+        name=f"{run.meta['dataset']}",
+        table=about.get("columns"),
+    )
+    names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
+    if encoding is not None:
+        x = encoding.encode(x)
     network = network_of(run)
     part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])
     x = intake(part)[1]
     inputs = Inputs(about["kind"] == "image", tuple(about["mean"]), tuple(about["std"]), network.dtype)
     logits = in_blocks(lambda part: predict(network, None, part, inputs), x)
     return names, torch.softmax(logits.double(), -1).numpy()
+
+
+def encoding_of(run: "Run") -> Encoding | None:
+    """Return the Encoding of a run whose images or sounds are encoded by a backbone, or None.
+
+    Columns of text are encoded with the other columns of their table.
+    """
+    about = run.meta.get("features")
+    return None if not about or "columns" in run.meta.get("samples", {}) else Encoding.of(about)
 
 
 def describe_samples(run: "Run") -> dict[str, Any]:
@@ -91,27 +93,29 @@ def describe_samples(run: "Run") -> dict[str, Any]:
 
 
 class Deployed(nn.Module):
-    """A network with its normalization.
+    """A network with its backbone, if there is one, and its normalization.
 
     It maps images (n, C, H, W) of values in [0, 1], or vectors (n, d), to logits (n, C).
     """
 
-    def __init__(self, module, about):
+    def __init__(self, module, about, encoder=None):
         super().__init__()
-        self.module, self.scaled = module, bool(about["mean"])
+        self.module, self.encoder, self.scaled = module, encoder or nn.Identity(), bool(about["mean"])
         if self.scaled:
             sides = (slice(None), None, None) if about["kind"] == "image" else slice(None)
             for name in ("mean", "std"):
                 self.register_buffer(name, torch.tensor(about[name], dtype=torch.float32)[sides])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.module((x - self.mean) / self.std if self.scaled else x)  # type: ignore[operator]
+        x = self.encoder(x)
+        return self.module((x - self.mean) / self.std if self.scaled else x)
 
 
 def export(run: "Run", target: str) -> float | None:
     """Write a run's model as ONNX, as a torch.export program or as a state dictionary, by the file extension.
 
-    The first two include the normalization and accept any number of images (n, C, H, W) of values in [0, 1], or vectors.
+    The first two include the normalization, and the backbone of images.  They accept any number of images (n, C, H, W) of
+    values in [0, 1], or vectors: the features of sounds, or the encoded columns of a table.
     An ONNX file is run once with onnxruntime, if installed, and compared with the network.
 
     Parameters
@@ -145,9 +149,13 @@ def export(run: "Run", target: str) -> float | None:
         torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, written)
         saving.write_bytes([written.getbuffer()], target)
         return None
-    deployed = Deployed(module, describe_samples(run)).eval().requires_grad_(False)
+    encoding, encoder, shape = encoding_of(run), None, run.meta["input_shape"]
+    if encoding is not None and encoding.kind == "image":
+        check_weights(encoding.spec, "image", encoding.weights, "the run")
+        encoder, shape = open_encoder(encoding.spec), (encoding.shape[-1], *encoding.shape[:-1])
+    deployed = Deployed(module, describe_samples(run), encoder).eval().requires_grad_(False)
     # Three samples, because torch.export treats a size of 0 or 1 as a constant.
-    x = torch.rand(3, *run.meta["input_shape"], generator=torch.Generator().manual_seed(0))
+    x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     expected, free = deployed(x), ({0: torch.export.Dim("n")},)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's exporters emit warnings about torch internals

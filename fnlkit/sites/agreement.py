@@ -23,7 +23,7 @@ from fnlkit.datasets.notation import is_notation
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.experiment.settings import Settings
-from fnlkit.sites.backbone import with_backbone
+from fnlkit.sites.backbone import encode_samples
 from fnlkit.sites.releases import Withheld
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> 
     """
     data = samples_like(text, task)
     if task.backbone_checksum and data.features is None and memory:
-        data = with_backbone(data, task, memory, text)
+        data = encode_samples(data, task, text)
     shape = tuple(data.x_train.shape[1:])
     if (data.kind, shape) != (task.kind, task.shape):
         raise InputError(
@@ -237,8 +237,7 @@ def load_for_task(text: str, task, *, leave_out: str = "", memory: str = "") -> 
     if theirs != task.backbone:
         raise InputError(
             f"{display_path(text)}: the samples are {theirs and f'features of {theirs}' or 'no features of a backbone'}, and "
-            f"the partners agreed on {task.backbone or 'samples without a backbone'}; run `fnlkit embed` with the "
-            "agreed backbone"
+            f"the partners agreed on {task.backbone or 'samples without a backbone'}; give the samples themselves"
         )
     names, left = list(map(str, data.class_names)), [name.strip() for name in leave_out.split(",") if name.strip()]
     if unknown := [name for name in left if name in task.classes or name not in names]:

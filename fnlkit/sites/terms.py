@@ -159,7 +159,7 @@ def deployable(settings: Settings, task: Task) -> Settings:
             "example symmetric(eta=0.4)"
         )
     if task.kind not in ("image", "vector"):
-        raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
+        raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them first")
     if plan.reads_held_out and "secret" in plan.needs:
         raise InputError(
             f"`select` {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "

@@ -10,10 +10,9 @@ import pytest
 import fnlkit
 from fnlkit import InputError, datasets
 from fnlkit.audits import shifts
-from fnlkit.datasets import embed, partitioning, pca
+from fnlkit.datasets import partitioning
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
-from fnlkit.pipeline import auditing
 from fnlkit.pipeline.rows import rows_of
 from tests import commands
 
@@ -144,26 +143,14 @@ def test_detectors_are_counted_and_compared(digits, vectors):
         fnlkit.audit(federation, detectors=["oracle"], say=None)
 
 
-def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    large = np.repeat(np.repeat(digits.x_train[:40], 8, 1), 8, 2)
-    data = datasets.Dataset("large", "image", digits.y_train[:40], digits.y_test[:0], list(map(str, range(10))),
-                            lambda: (large, large[:0]), observed=True)  # fmt: skip
-    assert auditing.embed_for_audit(digits, say=pytest.fail) == (None, None)
-    said = []
-    monkeypatch.setattr(embed, "find_pretrained", lambda: None)
-    assert auditing.embed_for_audit(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
-    monkeypatch.setattr(embed, "find_pretrained", lambda: "pca(dim=4)")
-    rows, name = auditing.embed_for_audit(data, say=said.append)
-    assert name == "pca(dim=4)" and rows.shape == (40, 4) and "pca(dim=4)" in said[1]
-    assert auditing.embed_for_audit(data, "none", say=pytest.fail) == (None, None)
-    calls = []
-    monkeypatch.setattr(pca, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
-    first, _ = auditing.embed_for_audit(data, "pixels", say=None)
-    assert calls
-    calls.clear()
-    again, _ = auditing.embed_for_audit(data, "pixels", say=None)
-    assert sum(calls) <= 1 and np.array_equal(np.asarray(first), np.asarray(again))
+def test_the_backbone_judges_photographs(digits, monkeypatch, tmp_path):
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path))
+    seen = []
+    backbone = "torchvision(name=shufflenet_v2_x0_5, weights=random, size=32)"
+    found = fnlkit.audit(noisy(digits), backbone=backbone, quick=True, say=None, progress=lambda *row: seen.append(row))
+    assert found.facts["features"] == backbone and seen[-1] == (1797, 1797, "features")
+    again = fnlkit.audit(noisy(digits), backbone=backbone, quick=True, say=None, progress=lambda *row: pytest.fail("again"))
+    assert again.facts["digest"] == found.facts["digest"]
 
 
 @pytest.mark.parametrize("name", ["rounds", "fraction", "folds", "model"])

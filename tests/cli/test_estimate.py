@@ -40,7 +40,7 @@ def test_unknown_arrays_are_passed_on(folder):
 def test_the_embedding_in_use_is_printed(folder):
     done = succeed("fnlkit estimate-noise noisy.npz -o out.npz", folder)
     assert not done.stdout
-    (line,) = [line for line in done.stderr.splitlines() if "no --embeddings" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "neighbors are searched" in line]
     assert "pixels of digits" in line
 
 
@@ -67,15 +67,15 @@ def test_probabilities_and_embeddings_from_files(folder):
     rng = np.random.default_rng(0)
     probs = rng.dirichlet(np.ones(10), len(given))
     np.save(folder / "p.npy", probs)
+    np.savez(folder / "emb.npz", embeddings=rng.normal(size=(len(given), 8)))
     np.savez(folder / "p.npz", probs=probs, index=np.arange(len(given)))
     done = succeed(
-        "fnlkit embed noisy.npz --backbone 'pca(dim=8)' -o emb.npz && "
         "fnlkit estimate-noise noisy.npz --embeddings emb.npz -o knn.npz && "
         "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npy --json -o a.npz && "
         "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npz --json -o b.npz",
         folder,
     )
-    assert "no --embeddings" not in done.stderr
+    assert "neighbors are searched" not in done.stderr
     a, b = (Federation.read(str(folder / name)).extra for name in ("a.npz", "b.npz"))
     assert (a["estimate_issue_score"] == b["estimate_issue_score"]).all()
 

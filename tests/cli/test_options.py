@@ -18,7 +18,6 @@ from fnlkit.client.inputs import PRECISIONS
 from fnlkit.components.options import keywords_of
 from fnlkit.components.options import option as declare
 from fnlkit.components.parameters import NotNegative, Share, SpecText
-from fnlkit.datasets.embed import BACKBONES
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.estimators import ESTIMATORS, WARM_UP
 from fnlkit.experiment.options import TrainOptions
@@ -153,7 +152,6 @@ def test_every_option_is_explained(name):
         ("partition", SCHEMES, "bernoulli-dirichlet(p=0.7, alpha=10.0, at_least_one=false)"),
         ("inject-noise", MODELS, "matrix(path=..., key="),
         ("estimate-noise", ESTIMATORS, "loss(scope=pooled)"),
-        ("embed", BACKBONES, "pca(dim="),
     ],
 )
 def test_help_lists_all_registered_components(command, table, line, monkeypatch):

@@ -50,7 +50,6 @@ def run(arguments, folder, **pipes):
         "estimate-noise n.npz -o never.npz",
         "estimate-noise n.npz --estimator loss --rounds 1 --engine sequential -o never.npz",
         "evaluate run.pt",
-        "embed n.npz --backbone pixels -o never.npz",
         "inject-noise n.npz --noise none -o never.npz",
         "inject-noise n.npz --noise instance -o never.npz",
     ],
@@ -91,7 +90,6 @@ def test_an_old_federation_without_a_checksum_prints_one_note():
     [
         "fnlkit inject-noise --noise 'symmetric(eta=0.4)' <f.npz --dataset d.npz",
         "fnlkit partition <f.npz",
-        "fnlkit embed --dataset d.npz --backbone pixels <f.npz",
     ],
 )
 def test_a_federation_that_the_first_command_does_not_read_is_refused(command, place):
@@ -136,7 +134,7 @@ def test_a_silent_pipe_is_reported_and_not_waited_for(place, monkeypatch):
         assert len(notes) == 1
 
 
-@pytest.mark.parametrize("command", ["train", "estimate-noise", "evaluate", "info", "inject-noise", "embed"])
+@pytest.mark.parametrize("command", ["train", "estimate-noise", "evaluate", "info", "inject-noise"])
 def test_a_command_without_input_is_refused(command, monkeypatch):
     with open(os.devnull) as nothing:
         for stdin in (None, nothing):

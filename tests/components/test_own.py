@@ -107,7 +107,7 @@ PARTS = {
         import numpy as np
 
         def part(dataset, forward, *, dim=3):
-            return np.ones((len(dataset.x_train), dim), np.float32)
+            return np.asarray(dataset.x_train, np.float32).reshape(len(dataset.x_train), -1)[:, 20 : 20 + dim]
     """,
 }
 TABLES = {
@@ -127,7 +127,7 @@ LINES = {
     "noise": "fnlkit inject-noise fed.npz --noise '{}' -o out.npz",
     "scheme": "fnlkit partition --clients 5 --scheme '{}' -o out.npz",
     "estimator": "fnlkit estimate-noise fed.npz --estimator '{}' -o out.npz",
-    "backbone": "fnlkit embed fed.npz --backbone '{}' -o out.npz",
+    "backbone": "fnlkit estimate-noise fed.npz --embeddings '{}' -o out.npz",
 }
 
 

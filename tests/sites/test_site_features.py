@@ -10,11 +10,12 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client import scaling
+from fnlkit.datasets.encoding import weights_of
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.scale import scale_of
-from fnlkit.sites import agreement, backbone, handover, leaving, opening, scale, terms
+from fnlkit.sites import agreement, handover, leaving, opening, scale, terms
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
 from tests.sites.test_site_data import HEAD, patients, write
@@ -195,11 +196,12 @@ def of_images(images, spec="pixels(normalize=true)"):
 
 
 def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch, capsys):
-    """The run over sites equals a simulation with the features of `fnlkit embed`; features are computed once."""
+    """The run over sites equals a simulation with the same features; features are computed once."""
+    monkeypatch.setenv("FNLKIT_CACHE", str(images / "cache"))
     deployed = of_images(images)
     deployed.run("train")
-    assert [len(list(images.glob(f"memory-{k}/features-*.npz"))) for k in (0, 1)] == [1, 1]
-    monkeypatch.setattr(backbone, "embed_parts", None)
+    assert len(list(images.glob("cache/features/*/shapes.json"))) == 2
+    monkeypatch.setattr("fnlkit.datasets.features.embed_parts", None)
     audited = deployed.run("audit")
     assert len(audited["sites"]) == 2
     _, task = terms.read_config(deployed.config)
@@ -214,7 +216,8 @@ def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch
     assert torch.equal(Run.read(str(images / "train.out")).weights, plain.weights) and task.shape == (64,)
 
 
-def test_other_weights_are_refused(images, capsys):
+def test_other_weights_are_refused(images, monkeypatch):
+    monkeypatch.setenv("FNLKIT_CACHE", str(images / "cache"))
     deployed = of_images(images)
     node, other = deployed.nodes[100], deployed.folder / "other.toml"
     text = deployed.agreed.read_text()
@@ -223,14 +226,14 @@ def test_other_weights_are_refused(images, capsys):
     config = agreement.config_of(str(other))
     with pytest.raises(InputError, match="weights") as refused:
         opening.open_site(config, node | {"agreed": str(other)})
-    assert len(str(refused.value).splitlines()) == 1 and not list(images.glob("memory-0/features-*"))
+    assert len(str(refused.value).splitlines()) == 1 and not (images / "cache" / "features").exists()
 
 
-def test_the_checksum_is_that_of_the_weights(images):
-    data, checksums = datasets.load(str(images / "ours.npz")), []
+def test_the_checksum_is_that_of_the_weights():
+    checksums = []
     for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5"):
         spec = f"torchvision(name={name}, weights=random)"
-        checksums += [backbone.checksum_of(data, spec), backbone.checksum_of(data, spec)]
+        checksums += [weights_of(spec), weights_of(spec)]
     assert checksums[0] == checksums[1] != checksums[2] == checksums[3]
 
 
@@ -262,6 +265,5 @@ def test_a_site_checks_computes_and_predicts_features(images, capsys):
         (images / name).write_bytes(parts[f"sites/site-0/{name}"])
     found = json.loads(succeed("fnlkit site check new.npz --project . --json", images).stdout)
     assert any("pixels" in note for note in found["notes"]) and found["samples"] == 60
-    assert len(list((images / "memory").glob("features-*.npz"))) == 1
     deployed.run("train")
     assert json.loads(succeed("fnlkit site predict train.out new.npz --project . --json", images).stdout)["samples"] == 60

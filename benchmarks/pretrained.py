@@ -1,0 +1,131 @@
+"""Time the training of a part of a pretrained network against a loop over clients in eager PyTorch with peft.
+
+    python -m benchmarks.pretrained
+    python -m benchmarks.pretrained --data DIR --images CIFAR10.npz -o FOLDER
+
+The second command writes the data sets of the recipe `pretrained`. DIR contains cifar-10-100n/ of github.com/UCSC-REAL and
+yoruba/ (Hedderich 2020) as their authors publish them, and CIFAR10.npz all images of CIFAR-10 in their order.
+"""
+
+import argparse
+import csv
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import fnlkit
+from fnlkit.artifacts import files
+from fnlkit.datasets.encoding import open_encoder
+
+BACKBONE = "efficientnet-lite0(size=64)"
+CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 20, 10, 10, 0.01, 0.5
+FIRST, COUNT = 40_000, 8_000  # images of the recipe
+PARTS = {"head": "head", "last block": "last(n=1)", "LoRA, rank 8": "lora(rank=8)"}
+
+
+def speed_of_fnlkit(federation, train, rounds):
+    """Return the samples per second of the rounds after the first one, which compiles and encodes."""
+    model = f"pretrained(backbone={BACKBONE}, train={train})"
+    options = {"rounds": rounds, "fraction": 1.0, "epochs": 1, "batch_size": BATCH, "lr": LR, "momentum": MOMENTUM}
+    run = fnlkit.train(federation, model=model, augment="none", eval_every=10**6, say=None, **options)
+    times = run.meta["machine"]["row_seconds"]
+    return CLIENTS * SAMPLES * (rounds - 1) / (times[rounds - 1] - times[0])
+
+
+def speed_of_loop(x, y, train, rounds):
+    """Return the samples per second of a loop over clients: each trains its own copy of the trainable part."""
+    import peft
+
+    encoder = open_encoder(BACKBONE).requires_grad_(False)
+    if train.startswith("lora"):
+        names = [
+            name for name, part in encoder.module.named_modules()
+            if isinstance(part, torch.nn.Conv2d) and part.kernel_size == (1, 1) and part.groups == 1
+        ]  # fmt: skip
+        encoder.module = peft.get_peft_model(encoder.module, peft.LoraConfig(r=8, lora_alpha=8, target_modules=names))
+    elif train.startswith("last"):
+        net = encoder.module.net
+        for part in (net._blocks[-1], net._conv_head, net._bn1):
+            part.requires_grad_(True)
+    head = torch.nn.Linear(1280, CLASSES)
+    trained = [p for p in (*encoder.parameters(), *head.parameters()) if p.requires_grad]
+    scale, criterion = 1280**0.5, torch.nn.CrossEntropyLoss()
+    start, seconds = [p.detach().clone() for p in trained], 0.0
+    for turn in range(rounds):
+        begun, total = time.perf_counter(), [torch.zeros_like(p) for p in trained]
+        for k in range(CLIENTS):
+            with torch.no_grad():
+                for p, value in zip(trained, start, strict=True):
+                    p.copy_(value)
+            optimizer = torch.optim.SGD(trained, lr=LR, momentum=MOMENTUM)
+            for at in range(k * SAMPLES, (k + 1) * SAMPLES, BATCH):
+                optimizer.zero_grad()
+                criterion(head(encoder(x[at : at + BATCH]) * scale), y[at : at + BATCH]).backward()
+                optimizer.step()
+            for value, p in zip(total, trained, strict=True):
+                value += p.detach() / CLIENTS
+        start = total
+        seconds += (time.perf_counter() - begun) * (turn > 0)
+    return CLIENTS * SAMPLES * (rounds - 1) / seconds
+
+
+def measure(rounds):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (CLIENTS * SAMPLES, 32, 32, 3), dtype=np.uint8)
+    y = np.arange(len(x)) % CLASSES
+    tensors = torch.from_numpy(x).movedim(-1, 1).float() / 255, torch.from_numpy(y)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/photos.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])
+        federation = fnlkit.partition(f"{folder}/photos.npz", clients=CLIENTS, labels="true", say=None)
+        print(f"samples/s, {CLIENTS} clients, batch {BATCH}, {BACKBONE}")
+        print(f"{'trained part':14} {'fnlkit':>10} {'loop':>10} {'ratio':>7}")
+        for name, train in PARTS.items():
+            ours, loop = speed_of_fnlkit(federation, train, rounds), speed_of_loop(*tensors, train, rounds)
+            print(f"{name:14} {ours:10.1f} {loop:10.1f} {ours / loop:7.1f}", flush=True)
+
+
+def write_data(data, images, output):
+    """Write photos.npz, photos-people.npz and titles.csv."""
+    output.mkdir(parents=True, exist_ok=True)
+    arrays, part = files.read_arrays(images, max_bytes=2**30), slice(FIRST, FIRST + COUNT)
+    test = {"x_test": arrays["x_test"][2000:4000], "y_test": arrays["y_test"][2000:4000]}
+    x, true = arrays["x_train"][part], arrays["y_train"][part]
+    np.savez(output / "photos.npz", x_train=x, y_train=true, **test)
+    people = files.read_arrays(data / "cifar-10-100n/data/CIFAR-10_human.pt", max_bytes=2**28)
+    if not np.array_equal(people["clean_label"][part], true):
+        raise SystemExit(f"{images}: expected the training images of CIFAR-10 in their order")
+    given = people["worse_label"][part].astype(np.int64)
+    np.savez(output / "photos-people.npz", x_train=x, y_train=given, y_train_true=true, **test)
+
+    def rows(name):
+        with open(data / "yoruba" / f"{name}.tsv", encoding="utf-8") as lines:
+            return list(csv.DictReader(lines, delimiter="\t"))
+
+    clean = {row["news_title"]: row["label"] for row in rows("train_clean")}
+    with open(output / "titles.csv", "w", encoding="utf-8", newline="") as target:
+        table = csv.writer(target)
+        table.writerow(["note", "label", "true_label", "split"])
+        for row in rows("train_clean_noisy_labels"):
+            table.writerow([row["news_title"], row["label"], clean[row["news_title"]], "train"])
+        for row in (*rows("test"), *rows("dev")):
+            table.writerow([row["news_title"], row["label"], row["label"], "test"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--data", type=Path, help="folder with cifar-10-100n/ and yoruba/")
+    parser.add_argument("--images", help="CIFAR-10 as npz")
+    parser.add_argument("-o", "--output", type=Path, help="folder of the runs of the recipe")
+    options = parser.parse_args()
+    if options.data:
+        write_data(options.data, options.images, options.output)
+    else:
+        measure(options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""A network that starts from a pretrained backbone, of which a part is trained."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from fnlkit.components.parameters import check_arguments
+from fnlkit.components.spec import Spec, bind, find, parse
+from fnlkit.datasets.encoding import open_encoder
+from fnlkit.datasets.features import find_pretrained
+from fnlkit.errors import InputError
+from fnlkit.models.encoder import Encoder
+from fnlkit.models.parts import Network, image
+
+AUTO, HEAD = Spec("auto", {}), Spec("head", {})
+# What is trained beside the head: a function (encoder, *, parameters) that marks parameters as trainable.
+PARTS = {
+    "head": "fnlkit.datasets.pretrained:train_head",
+    "last": "fnlkit.datasets.pretrained:train_last",
+    "lora": "fnlkit.datasets.pretrained:train_lora",
+    "all": "fnlkit.datasets.pretrained:train_all",
+}
+
+
+class Pretrained(Network):
+    """An encoder of images and a linear head.
+
+    Inputs are images of values in [0, 1], without other scaling.  Parameters that are not trained are frozen: no client sends
+    them, and a run names them by their SHA-256.
+    """
+
+    raw_images = True
+
+    def __init__(self, encoder: Encoder, width: int, classes: int) -> None:
+        super().__init__()
+        # Features of length 1 get entries of about 1, as a linear layer expects.
+        self.encoder, self.width, self.scale = encoder, width, math.sqrt(width) if encoder.normalize else 1.0
+        self.fc = nn.Linear(width, classes)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x) * self.scale
+
+
+@check_arguments
+def pretrained(
+    *, input_shape: tuple[int, ...], classes: int, backbone: str | Spec = AUTO, train: str | Spec = HEAD
+) -> torch.nn.Module:
+    """Return a pretrained backbone with a new linear head, of which a part is trained.
+
+    Parameters
+    ----------
+    backbone : str or Spec
+        A backbone for images (`fnlkit.datasets.embed.BACKBONES`).  ``auto``: an installed one.
+    train : str or Spec
+        ``head``; ``last(n=1)``: also the last n blocks of the backbone; ``lora(rank=8)``: also low-rank updates of its linear
+        layers and 1x1 convolutions (Hu 2022); ``all``.
+    """
+    image(input_shape, "pretrained")
+    spec: str | Spec | None = backbone
+    if str(backbone) == "auto":
+        spec = find_pretrained("image", min(input_shape[1:]))
+    if spec is None:
+        raise InputError("model 'pretrained': no backbone is installed; name one")
+    encoder = freeze(open_encoder(spec))
+    width = encoder(torch.zeros(1, *input_shape)).shape[1]
+    how = parse(train, "model 'pretrained': `train`")
+    bind(how, find(how, PARTS, "model 'pretrained': part"), "model 'pretrained': part")(encoder)
+    return Pretrained(encoder, width, classes)
+
+
+def freeze(encoder: Encoder) -> Encoder:
+    """Return the encoder, in place, with frozen parameters.
+
+    Float buffers become frozen parameters: buffers are exchanged, and statistics of a frozen layer do not change.
+    """
+    for module in encoder.modules():
+        if getattr(module, "inplace", False):
+            module.inplace = False  # type: ignore[assignment]
+        for name, values in list(module.named_buffers(recurse=False)):
+            del module._buffers[name]
+            if values.is_floating_point():
+                module.register_parameter(name, nn.Parameter(values, requires_grad=False))
+            elif name == "num_batches_tracked":
+                module.num_batches_tracked = None  # type: ignore[assignment]
+            else:
+                module.register_buffer(name, values)
+    return encoder.requires_grad_(False).eval()
+
+
+def train_head(encoder: Encoder) -> None:
+    """Train the head only."""
+
+
+def train_all(encoder: Encoder) -> None:
+    """Train all parameters; statistics of batch norm stay those of the pretrained network."""
+    _train(encoder, lambda name: True)
+
+
+def train_last(encoder: Encoder, *, n: int = 1) -> None:
+    """Train the last blocks, and the layers behind them.
+
+    Parameters
+    ----------
+    n : int
+        Number of blocks: children of the longest list of layers in the backbone.
+    """
+    lists = {
+        name: [f"{name}.{child}" for child, part in module.named_children() if any(True for _ in part.parameters())]
+        for name, module in encoder.named_modules()
+    }
+    name = max(lists, key=lambda each: len(lists[each]))
+    blocks = lists[name]
+    if not 1 <= n <= len(blocks):
+        raise InputError(f"model 'pretrained': last(n={n}), but the backbone has {len(blocks)} blocks")
+    names = [key for key, _ in encoder.named_parameters()]
+    first = next(i for i, key in enumerate(names) if key.startswith(f"{blocks[-n]}."))
+    late = {key for key in names[first:] if key not in ("mean", "std")}
+    _train(encoder, lambda key: key in late)
+
+
+def train_lora(encoder: Encoder, *, rank: int = 8) -> None:
+    """Add a trainable low-rank update to each linear layer and 1x1 convolution (Hu 2022, with alpha = rank).
+
+    Parameters
+    ----------
+    rank : int
+    """
+    if rank < 1:
+        raise InputError(f"model 'pretrained': lora(rank={rank}); write at least 1")
+    found = [(name, part) for name, part in encoder.named_modules() if _is_linear(part)]
+    if not found:
+        raise InputError("model 'pretrained': the backbone has no linear layer for lora; write train=last(n=1)")
+    for name, part in found:
+        encoder.set_submodule(name, LowRank(part, rank))
+
+
+_STATISTICS = ("running_mean", "running_var")
+
+
+def _train(encoder, chosen):
+    for name, parameter in encoder.named_parameters():
+        fixed = name in ("mean", "std") or name.rpartition(".")[2] in _STATISTICS
+        parameter.requires_grad_(chosen(name) and not fixed)
+
+
+def _is_linear(part):
+    if type(part) is nn.Linear:
+        return True
+    return isinstance(part, nn.Conv2d) and part.kernel_size == part.stride == (1, 1) and part.groups == 1
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer or 1x1 convolution W with a low-rank update: W x + B A x; B is 0 at the start.
+
+    Parameters
+    ----------
+    base : torch.nn.Linear or torch.nn.Conv2d
+    rank : int
+    """
+
+    def __init__(self, base: Any, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        if isinstance(base, nn.Linear):
+            self.down, self.up = nn.Linear(base.in_features, rank, bias=False), nn.Linear(rank, base.out_features, bias=False)
+        else:
+            self.down = nn.Conv2d(base.in_channels, rank, 1, bias=False)  # type: ignore[assignment]
+            self.up = nn.Conv2d(rank, base.out_channels, 1, bias=False)  # type: ignore[assignment]
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))

@@ -1,0 +1,162 @@
+"""Networks that start from a backbone: what is trained, sent and stored; low-rank updates against peft."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fnlkit
+from fnlkit import datasets
+from fnlkit.client.network import Network
+from fnlkit.datasets.encoding import open_encoder
+from fnlkit.datasets.pretrained import LowRank, freeze, train_lora
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment
+from fnlkit.experiment.probing import warm_head
+from fnlkit.experiment.settings import Settings
+from fnlkit.models import build
+
+BACKBONE = "torchvision(name=mobilenet_v3_small, weights=random, size=32)"
+PARTS = ("last(n=1)", "lora(rank=2)", "all")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Small photographs of four clients."""
+    place, rng = tmp_path_factory.mktemp("photos") / "photos.npz", np.random.default_rng(0)
+    y = np.arange(40) % 4
+    x = (40 * y[:, None, None, None] + rng.integers(0, 60, (40, 32, 32, 3))).astype(np.uint8)
+    np.savez(place, x_train=x[:32], y_train=y[:32], x_test=x[32:], y_test=y[32:])
+    return fnlkit.partition(str(place), clients=4, labels="true", say=None)
+
+
+def model(train):
+    return f"pretrained(backbone={BACKBONE}, train={train})"
+
+
+def run(federation, train, **more):
+    options = {"rounds": 2, "fraction": 0.5, "epochs": 1, "lr": 0.01, "precision": "fp64", "say": None}
+    return fnlkit.train(federation, model=model(train), **options | more)
+
+
+def network(train):
+    return Network(build(model(train), input_shape=(3, 32, 32), classes=4))
+
+
+@pytest.mark.parametrize("train", PARTS)
+def test_engines_agree_and_only_the_trainable_part_is_sent(federation, train):
+    parts = run(federation, train, engine="sequential")
+    size = network(train).size
+    assert len(parts.weights) == size and parts.traffic.sent["weights"] == 2 * 2 * size * 8 == parts.traffic.bytes_up
+    stacked = run(federation, train, engine="stacked")
+    torch.testing.assert_close(stacked.weights, parts.weights, rtol=1e-8, atol=1e-10)
+    assert parts.meta["frozen"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", PARTS)
+def test_workers_and_resumed_runs_have_the_same_bytes(federation, train, tmp_path):
+    whole = run(federation, train, engine="sequential", warmup_head=1, precision="fp32")
+    workers = run(federation, train, engine="workers", workers=2, warmup_head=1, precision="fp32")
+    assert torch.equal(whole.weights, workers.weights)
+    half = run(federation, train, engine="sequential", warmup_head=1, precision="fp32", rounds=1)
+    half.write(tmp_path / "half.pt")
+    resumed = run(federation, train, engine="sequential", warmup_head=1, precision="fp32", resume=str(tmp_path / "half.pt"))
+    assert torch.equal(whole.weights, resumed.weights) and whole.traffic == resumed.traffic
+
+
+def test_a_head_reads_features_only(federation):
+    head = run(federation, "head", engine="sequential")
+    assert head.meta["features"]["backbone"] == str(fnlkit.components.spec.parse(BACKBONE))
+    assert len(head.weights) == 4 * 1024 + 4 and head.settings["model"] == "mlp(hidden=[])"
+
+
+def test_a_warm_head_predicts_as_the_linear_probe(federation):
+    """Before its first round, the network has the predictions of the head that was trained on features."""
+    probe = run(federation, "head", rounds=3, fraction=1.0)
+    settings = Settings(model=model("last(n=1)"), warmup_head=3, fraction=1.0, epochs=1, lr=0.01, precision="fp64")
+    net = Network(build(settings.model, input_shape=(3, 32, 32), classes=4), dtype=torch.float64)
+    data = datasets.load(federation.dataset)
+    traffic = warm_head(federation, data, settings, net, make=Experiment)
+    x = torch.from_numpy(data.x_test).movedim(-1, 1).double() / 255
+    loss = nn.functional.cross_entropy(net.module(x), torch.from_numpy(data.y_test))
+    assert float(loss.detach()) == pytest.approx(probe.history[-1]["loss"], rel=1e-4)
+    assert traffic.sent["moments"] == probe.traffic.sent["moments"]
+    with pytest.raises(InputError, match="`warmup_head`"):
+        fnlkit.train(federation, model="lenet5", warmup_head=1, rounds=1, say=None)
+
+
+def test_statistics_of_the_backbone_stay_as_they_are():
+    """No part has buffers, whose averages would be sent; training mode changes nothing."""
+    for train in PARTS:
+        net = network(train)
+        assert net.size == net.parameters_count
+        x = torch.rand(3, 3, 32, 32)
+        assert torch.equal(net.module.train()(x), net.module.eval()(x))
+
+
+def test_last_blocks_are_nested():
+    few, more = ({name for name, p in network(f"last(n={n})").module.named_parameters() if p.requires_grad} for n in (1, 3))
+    assert {"fc.weight", "fc.bias"} < few < more
+    with pytest.raises(InputError, match="blocks"):
+        network("last(n=99)")
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [("lora(rank=0)", "at least 1"), ("heads", "did you mean 'head'"), ("last(m=2)", "parameter")],
+)
+def test_mistakes_are_named(train, words):
+    with pytest.raises(InputError, match=words):
+        network(train)
+
+
+def test_exports_and_predictions_of_a_fine_tuned_network(federation, tmp_path):
+    tuned = run(federation, "lora(rank=2)", precision="fp32")
+    tuned.write(tmp_path / "run.pt")
+    assert fnlkit.export(tmp_path / "run.pt", tmp_path / "m.pt2") < 1e-4
+    np.savez(tmp_path / "new.npz", x=datasets.load(federation.dataset).x_test)
+    rows = fnlkit.predict(tmp_path / "run.pt", tmp_path / "new.npz").rows
+    assert np.mean([row[1] for row in rows] == np.arange(32, 40) % 4) == tuned.history[-1]["accuracy"]
+
+
+def test_low_rank_updates_equal_those_of_peft():
+    """Outputs and gradients of the same A and B, on linear layers and 1x1 convolutions."""
+    peft = pytest.importorskip("peft", reason="needs peft")
+
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.lin, self.out = nn.Conv2d(3, 6, 1), nn.Linear(6, 5), nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.out(self.lin(self.conv(x).mean((-2, -1))).relu())
+
+    torch.manual_seed(0)
+    base, x = Small(), torch.rand(4, 3, 5, 5)
+    state = {name: value.clone() for name, value in base.state_dict().items()}
+    theirs = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=2, target_modules=["conv", "lin", "out"]))
+    ours = Small()
+    ours.load_state_dict(state)
+    ours.requires_grad_(False)
+    train_lora(ours, rank=2)
+    for name in ("conv", "lin", "out"):
+        mine, other = ours.get_submodule(name), theirs.base_model.model.get_submodule(name)
+        with torch.no_grad():
+            other.lora_B["default"].weight.normal_()
+            mine.down.weight.copy_(other.lora_A["default"].weight)
+            mine.up.weight.copy_(other.lora_B["default"].weight)
+        assert isinstance(mine, LowRank)
+    torch.testing.assert_close(ours(x), theirs(x))
+    ours(x).square().sum().backward()
+    theirs(x).square().sum().backward()
+    for name in ("conv", "lin", "out"):
+        mine, other = ours.get_submodule(name), theirs.base_model.model.get_submodule(name)
+        torch.testing.assert_close(mine.down.weight.grad, other.lora_A["default"].weight.grad)
+        torch.testing.assert_close(mine.up.weight.grad, other.lora_B["default"].weight.grad)
+        assert mine.base.weight.grad is None
+
+
+def test_a_frozen_encoder_computes_as_before():
+    x = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(freeze(open_encoder(BACKBONE))(x), open_encoder(BACKBONE)(x), rtol=0, atol=0)
