@@ -21,10 +21,8 @@ from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
 
-    from fnlkit.artifacts.stored import Stored
     from fnlkit.datasets.dataset import Dataset
 
 

@@ -14,6 +14,7 @@ from fnlkit import noise as models
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
+from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.features import choose_backbone, choose_head, with_backbone
