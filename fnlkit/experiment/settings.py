@@ -100,7 +100,7 @@ class Settings:
     )
     warmup_head: Natural = option(
         0,
-        "Rounds of fedavg that train only the head of a model `pretrained` first, on features (LP-FT).",
+        "Rounds of fedavg that first train only the head of a pretrained network, on features (LP-FT).",
         section="Local training",
         after="mixup",
         rare=True,
