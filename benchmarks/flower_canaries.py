@@ -32,13 +32,12 @@ import numpy as np
 from benchmarks import hostile_server
 
 SITES, ROWS, OMITTED, FAILING = 3, 90, 30, 100
-SETTINGS = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60", "--folds", "2",
-            "--audit-rounds", "1"]  # fmt: skip
+SETTINGS = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60"]
 CONTROL = """
-from fnlkit.sites import leaving
+from fnlkit.sites import door
 
-_hello = leaving.Declared.hello
-leaving.Declared.hello = lambda self: _hello(self) | {"control": "CANARY"}
+_reply = door.Door._reply
+door.Door._reply = lambda self, site, asked: _reply(self, site, asked) | ({"control": "CANARY"} if "hello" in asked else {})
 """
 
 
@@ -118,8 +117,8 @@ def opened(example):
 
 def without_keys(folder):
     """Remove the keys of sites from the project and from all copies."""
-    for path in (folder / "project/pyproject.toml", *folder.glob("agreed-*.toml")):
-        path.write_text(re.sub(r"(?m)^keys = .*$", 'keys = "[]"', path.read_text()))
+    for path in (folder / "project/project.json", *folder.glob("agreed-*.json")):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"keys": []}))
 
 
 def hide(folder, draw):
@@ -243,7 +242,7 @@ def searched(folder):
         "in_files_of_the_coordinator": len(found_in(kept, canaries)),
         "raised_in_exceptions": len(found_in(logs, raised)),
         "control": len(found_in(leaked, canaries)),
-        "readable": sum(part in heard for part in (b'"samples"', b'"replies"', b"fnlkit.c-order", b"setup")),
+        "readable": sum(part in heard for part in (b'"samples"', b'"replies"', b"fnlkit.message", b"setup")),
     }
 
 

@@ -32,17 +32,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.flower_audit_failures import by_site, simulated
 from benchmarks.flower_failures import Followed, Sites
 from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
+from fnlkit.audits import report
+from fnlkit.audits.audit import audit
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
+from fnlkit.datasets import columns
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators import run_estimator
 from fnlkit.experiment import Experiment
-from fnlkit.experiment.plan import Plan
 from fnlkit.kernels.streams import stream
-from fnlkit.sites import opening, scale, tasks
+from fnlkit.sites import project, tasks
+from fnlkit.sites.audit import scale_of
+from fnlkit.sites.samples import load_for_task
+from fnlkit.sites.site import network_of
 
 ROOT = Path(__file__).parents[1]
 REVIEWING = 2
@@ -127,13 +133,13 @@ def first_block():
 
 
 HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", "--rounds", "4", "--fraction", "1",
-         "--audit-rounds", "4", "--folds", "2", "--estimator", "em(folds=2)", "--wait", "180"]  # fmt: skip
+         "--warm-up-rounds", "4", "--estimator", "em(folds=2)", "--wait", "180"]  # fmt: skip
 # Replaces the program that a site's SuperNode starts: every number of each reply is NaN or -1.
 HOSTILE = """#!{python}
 import sys
 import torch
-from fnlkit.sites import answers, apps
-answer = apps.answer
+from fnlkit.sites import door, processes
+answer = door.answer
 
 def spoil(value):
     if isinstance(value, torch.Tensor):
@@ -142,10 +148,47 @@ def spoil(value):
         return {{name: spoil(each) for name, each in value.items()}}
     return type(value)(map(spoil, value)) if isinstance(value, list | tuple) else value
 
-apps.answer = lambda *words: spoil(answer(*words))
+door.answer = lambda *words: spoil(answer(*words))
 if __name__ == "__main__":  # the processes that answer import this file
-    answers.superexec(sys.argv[1:])
+    processes.superexec(sys.argv[1:])
 """
+
+
+def by_site(folder, names=None, *, task="train", scale=""):
+    """Return (Federation, Dataset, Task) with the samples of the sites of a demonstration.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the project.
+    names : sequence of str, optional
+        Sites that take part. Default: all.
+    task, scale : str
+        As for `fnlkit.sites.project.task_of`.
+    """
+    found = project.task_of(project.read(folder), task, scale)
+    about, names = found.project, list(names or found.project.names)
+    paths = [next((folder / "sites" / name).glob("data.*")) for name in names]
+    parts = [load_for_task(str(path), about) for path in paths]
+    x, given = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
+    facts = {"statistics": (tuple(about.mean), tuple(about.std)), "observed": True, "table": about.columns}
+    facts["columns"] = columns.features(about.columns) if about.columns else None
+    data = Dataset("all", about.kind, given, given[:0], list(about.classes), lambda: (x, x[:0]), **facts)
+    offsets = np.concatenate([[0], np.cumsum([len(part.y_train) for part in parts])])
+    federation = Federation("all", len(about.classes), offsets, np.arange(len(x)), given, meta={"client_names": names})
+    return federation, data, found
+
+
+def equals_simulation(found, folder, scale=""):
+    """Return whether the rows of an audit are those of the same audit in one place, without counts of single samples."""
+    federation, data, task = by_site(folder, found["covers"], task="audit", scale=scale)
+    about = task.project
+    plain = audit(federation, data, detectors=(), scale=scale_of(about) and (np.array(about.mean), np.array(about.std)),
+                  seed=task.settings.seed)  # fmt: skip
+    single = ("copies", "near_copies", "far", "unlabeled", "detectors", "agreed")
+    both = found["sites"], json.loads(json.dumps(report.facts(plain, federation, data)["sites"]))
+    left, right = ([{name: row[name] for name in row if name not in single} for row in rows] for rows in both)
+    return left == right
 
 
 # Steps of `--tables` in their order; `scale` is needed by all others, `train` by `disturbed`, `audit` by `review`.
@@ -188,7 +231,7 @@ class Tables:
 
     # ---- comparisons with the simulation
     def scale_equals(self, followed):
-        _, data, _, _ = by_site(self.project, change=scale.remove_fills, task="scale")
+        _, data, _ = by_site(self.project, task="scale")
         rows = json.loads(followed.output.read_text())["rows"]
         x = np.asarray(data.x_train, np.float64)
         mean, std = np.nanmean(x, 0), np.nanstd(x, 0)
@@ -197,21 +240,21 @@ class Tables:
 
     def audit_equals(self, followed):
         found = json.loads(followed.output.read_text())
-        return found["sites"] == simulated(self.project, found["covers"], **self.config())
+        return equals_simulation(found, self.project, **self.config())
 
     def estimate_equals(self, followed):
         found = json.loads(followed.output.read_text())
-        federation, data, settings, task = by_site(self.project, found["covers"], **self.config(), task="estimate")
-        about = {"form": "federated", "seed": settings.seed, "warm_up": tasks.warm_up(task, settings)}
-        arrays, _ = run_estimator(federation, data, task.judging.estimator, **about, engine="sequential")
+        federation, data, task = by_site(self.project, found["covers"], **self.config(), task="estimate")
+        about = {"form": "federated", "seed": task.settings.seed, "warm_up": tasks.warm_up(task)}
+        arrays, _ = run_estimator(federation, data, task.project.estimator, **about, engine="sequential")
         levels = [row["level"] for row in found["sites"]]
         return (
             levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()
         )
 
     def train_equals(self, followed, tolerance=0.0):
-        federation, data, settings, _ = by_site(self.project, **self.config())
-        plain = Experiment(federation, data, replace(settings, protect="none"), engine="sequential").run()
+        federation, data, task = by_site(self.project, **self.config())
+        plain = Experiment(federation, data, replace(task.settings, protect="none"), engine="sequential").run()
         away = float((Run.read(str(followed.output)).weights - plain.weights).abs().max())
         print(f"    largest difference of a weight: {away:g}", flush=True)
         return away <= tolerance
@@ -219,11 +262,11 @@ class Tables:
     def evaluate_contains(self, followed):
         """Return whether the interval of each site contains the agreement; sites send ranges of numbers."""
         found = json.loads(followed.output.read_text())
-        federation, data, settings, task = by_site(self.project, found["covers"], **self.config())
+        federation, data, task = by_site(self.project, found["covers"], **self.config())
         train, _, shape, image = intake(data)
-        network = opening.network_of(Plan.of(settings), task, shape)
+        network = network_of(task, shape)
         run = Run.read(found["run"])
-        inputs = Inputs(image, task.mean, task.std, torch.float32, "cpu")
+        inputs = Inputs(image, tuple(task.project.mean), tuple(task.project.std), torch.float32, "cpu")
         right = predict(network, run.weights, torch.from_numpy(np.asarray(train[:])), inputs).argmax(1).numpy() == data.y_train
         shares = [right[a:b].mean() for a, b in itertools.pairwise(federation.client_offsets)]
         return all(row["low"] <= share <= row["high"] for row, share in zip(found["sites"], shares, strict=True))
@@ -244,19 +287,20 @@ class Tables:
         self.task("evaluation", "evaluate", "--run", "before.pt", check=self.evaluate_contains, relation="contains")
 
     def run_fedcorr(self):
-        self.agree(method="fedcorr(iterations=1, finetune_rounds=1)")
+        self.agree(settings={"method": "fedcorr(iterations=1, finetune_rounds=1)"})
         self.task("fedcorr", "train", check=self.train_equals)
-        self.agree(method="fedavg")
+        self.agree(settings={"method": "fedavg"})
 
     def run_masked(self):
-        self.agree(protect="secagg")
+        self.agree(settings={"protect": "secagg"})
         self.task("masked", "train", check=partial(self.train_equals, tolerance=1e-3), relation="is within 0.001 of")
         self.task("audit of masked", "audit")
-        self.agree(protect="none")
+        self.agree(settings={"protect": "none"})
 
     def run_disturbed(self):
         """In each task, site 1 is killed and started again, site 2 is stopped for a minute, and site 3 sends NaN."""
         self.hostile("site-3")
+        self.agree(max_samples=9_999)  # under an agreement, a site answers one audit
         self.task("disturbed audit", "audit", check=self.audit_equals, during=self.disturb)
         self.task("disturbed estimate", "estimate", check=self.estimate_equals, during=self.disturb)
         self.task("disturbed training", "train", during=self.disturb)
@@ -280,24 +324,20 @@ class Tables:
 
     def run_refusing(self):
         """All sites have agreed to another learning rate; the task ends after `wait` seconds."""
-        before = (self.project / "pyproject.toml").read_text(encoding="utf-8")
-        self.agree(wait=60.0, lr=0.02)
+        before = (self.project / project.FILE).read_text(encoding="utf-8")
+        self.agree(wait=60.0, settings={"lr": 0.02})
         for name in self.sites.names:
-            (self.project / "sites" / name / "agreed.toml").write_text(before, encoding="utf-8")
+            (self.project / "sites" / name / project.FILE).write_text(before, encoding="utf-8")
         self.task("all sites refuse", "train")
 
     # ---- faults
     def agree(self, *names, **changes):
-        """Change settings in the project and at the named sites, by default at all sites, as docs/deployment.md describes."""
-        path = self.project / "pyproject.toml"
-        text = path.read_text(encoding="utf-8")
-        for name, value in changes.items():
-            line = f"{name} = {json.dumps(value)}"
-            text, known = re.subn(f"(?m)^{name} = .*$", lambda _: line, text)  # noqa: B023 - called at once
-            text = text if known else text.replace("[tool.flwr.app.config]\n", f"[tool.flwr.app.config]\n{line}\n")
-        path.write_text(text, encoding="utf-8")
-        for name in names or self.sites.names:
-            (self.project / "sites" / name / "agreed.toml").write_text(text, encoding="utf-8")
+        """Change entries of the project and of the copies of the named sites, by default of all."""
+        agreed = project.read(self.project)
+        changes["settings"] = agreed.settings | changes.get("settings", {})
+        text = project.text_of(replace(agreed, **changes))
+        for folder in (self.project, *(self.project / "sites" / name for name in names or self.sites.names)):
+            (folder / project.FILE).write_bytes(text)
 
     def hostile(self, name):
         """Restart a site with a program that sends NaN."""
@@ -353,7 +393,7 @@ def digits():
         found = json.loads((guide.folder / "audit.json").read_text())
         for step in found["steps"]:
             told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
-        equal = found["sites"] == simulated(guide.folder / "project")
+        equal = equals_simulation(found, guide.folder / "project")
         print(f"audit {'equals' if equal else 'DIFFERS FROM'} the simulation", flush=True)
         guide.run("fnlkit sites run project --task train -o before.pt")
         guide.run("fnlkit sites run project --task evaluate --run before.pt -o before.json")

@@ -193,7 +193,7 @@ def undisturbed(sites):
 
 def refusing(sites):
     """Site 1 has agreed to another method."""
-    agreed = sites.project / "sites/site-1/agreed.toml"
+    agreed = sites.project / "sites/site-1/project.json"
     before = agreed.read_text()
     agreed.write_text(before.replace('method = "fedavg"', 'method = "fedprox"'))
     task = Followed(sites, "refusing")

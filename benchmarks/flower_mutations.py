@@ -35,8 +35,9 @@ def changed_records(records, rng, folder, loud=False):
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
     from flwr.proto.recorddict_pb2 import RecordDict
 
+    from fnlkit.artifacts import message
+    from fnlkit.engines.flower import messages
     from fnlkit.errors import InputError
-    from fnlkit.sites.flower import wire
 
     masked, what = "secaggplus_configs" in records.config_records, rng.random()
     if masked and what < 0.7:
@@ -48,20 +49,33 @@ def changed_records(records, rng, folder, loud=False):
                 told[pick(rng, [key, key, key, "x"])] = _changed_entry(found, rng)
         records.config_records["secaggplus_configs"] = ConfigRecord(told)
         return records
-    if what < 0.75 and "text" in records.config_records:
-        with contextlib.suppress(InputError):
-            value = wire.decode(records)
-            if rng.random() < 0.15:
-                value = named(value, pick(rng, TEXTS).format(folder=Path(folder) / "flower"))
-            for _ in range(int(rng.integers(0, 4))):
-                value = changed_value(value, rng, folder)
-            if loud:
-                print("changed:", str(value)[:2000])
-            made = wire.encode(bounded(value))
-            for name, record in records.items():
-                if name not in made:
-                    made[name] = record
-            return made
+    record = records.array_records.get("fnlkit.message", {}).get("fnlkit.message")
+    if what < 0.8 and record is not None:
+        data = record.data
+        if what < 0.75:
+            with contextlib.suppress(InputError, message.Unreadable):
+                value, about = message.decode(data), message.about_of(data)
+                if rng.random() < 0.15:
+                    value = named(value, pick(rng, TEXTS).format(folder=Path(folder) / "flower"))
+                for _ in range(int(rng.integers(0, 4))):
+                    value = changed_value(value, rng, folder)
+                if about and rng.random() < 0.1:
+                    about[pick(rng, [*about, "x"])] = pick(
+                        rng, [v for v in ODD if v is None or isinstance(v, str | int | list)]
+                    )
+                if loud:
+                    print("changed:", str(value)[:2000])
+                data = message.encode(bounded(value), about)
+        else:
+            changed = bytearray(data)
+            for _ in range(int(rng.integers(1, 4))):
+                changed[int(rng.integers(len(changed)))] ^= 1 << int(rng.integers(8))
+            data = bytes(changed)
+        made = messages.record(data)
+        for name, other in records.items():
+            if name not in made:
+                made[name] = other
+        return made
     if what < 0.9:
         for _ in range(int(rng.integers(1, 3))):
             _changed_record(records, rng)

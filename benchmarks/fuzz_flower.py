@@ -17,13 +17,12 @@ import os
 import re
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.flower_mutations import EVIL, ODD, changed_records, pick
+from benchmarks.flower_mutations import EVIL, changed_records, pick
 
 SITES, HOSTILE = 3, 101
 CANARY, NUMBER = "CanaryQ7x", 0.7236067977499789
@@ -48,7 +47,7 @@ def prepare(folder):
     place.mkdir()
     (place / f"{EVIL}.py").write_text(f"open({str(place / 'imported')!r}, 'w').close()\nf = open\n")
     for k in range(SITES):
-        x, y = rng.random((24, 5, 5, 1)).astype(np.float32), np.arange(24) % 3
+        x, y = rng.random((60, 5, 5, 1)).astype(np.float32), np.arange(60) % 3
         x[0, 0, 0, 0] = NUMBER
         np.savez(place / f"site-{k}.npz", x_train=x, y_train=rng.permutation(y))
     np.savez(place / "server.npz", x_train=x[:6], y_train=y[:6], x_test=x[:9], y_test=y[:9])
@@ -57,7 +56,7 @@ def prepare(folder):
         deployed.reset()
         with contextlib.redirect_stdout(io.StringIO()), unsynced():
             if name == "evaluate":
-                deployed.conduct(task="train", output=deployed.config["run"])
+                deployed.conduct(task="train", output=deployed.options["run"], run="")
                 deployed.reset()
             deployed.conduct()
         for number, raw in enumerate(deployed.grid.asked):
@@ -86,7 +85,7 @@ class Deployed:
     def __init__(self, place, name):
         from fnlkit import datasets
         from fnlkit.experiment.settings import Settings
-        from fnlkit.sites import apps, opening, project, terms
+        from fnlkit.sites import flower, flower_app, project
         from tests.engines.here import Grid
 
         if str(place) not in sys.path:
@@ -94,16 +93,16 @@ class Deployed:
         self.place, self.folder, target = place, place / f"{CANARY}-{os.getpid()}-{name}", place / name / "project"
         common = {"fraction": 1.0, "epochs": 1, "batch_size": 12, "model": "mlp(hidden=[4])", "lr": 0.1}
         if not target.exists():
-            judging = terms.Judging(folds=2, audit_rounds=1)
-            about = {"sites": SITES, "wait": 0, "max_samples": 30, "judging": judging}
+            about = {"names": [f"site-{k}" for k in range(SITES)], "keys": [], "wait": 0.0, "max_samples": 60, "timeout": 5.0}
+            about |= {"warm_up_rounds": 1, "tasks": list(project.TASKS)}
             settings = Settings(**(common | SETTINGS[name]))
-            project.write_project(target, datasets.load(str(place / "server.npz")), settings, **about)
-        text = (target / "pyproject.toml").read_text(encoding="utf-8")
-        config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-        config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt"), "timeout": 5.0}
+            data = datasets.load(str(place / "server.npz"))
+            flower_app.write_project(target, flower_app.describe(data, settings, **about))
+        self.project = project.read(target)
+        options = {"task": "train", "server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt")}
         if name in TASKS:
-            config |= {"task": name, "run": str(place / name / "run.pt") if name == "evaluate" else ""}
-        about = {"agreed": str(target / "pyproject.toml")}
+            options |= {"task": name, "run": str(place / name / "run.pt") if name == "evaluate" else ""}
+        about = {"agreed": str(target / project.FILE)}
         nodes = {
             100 + k: {"client": k, "data": str(place / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}")} | about
             for k in range(SITES)
@@ -118,8 +117,8 @@ class Deployed:
                         self.asked.append(message_to_proto(message).SerializeToString())
                     yield from super().push_messages([message])
 
-        self.config = config
-        self.grid = Recording(apps.client_app(opening.open_site), config, nodes)
+        self.options = options
+        self.grid = Recording(flower.client_app(), {}, nodes)
         self.grid.asked = []
 
     def reset(self):
@@ -130,11 +129,10 @@ class Deployed:
         self.grid._memories.clear()
 
     def conduct(self, **changes):
-        from fnlkit.sites.tasks import conduct
+        from fnlkit.sites import flower, tasks
 
-        self.grid.config = self.config | changes
-        conduct(self.grid, self.config | changes)
-        self.grid.config = self.config
+        options = {name: value for name, value in (self.options | changes).items() if value}
+        tasks.conduct(flower.FlowerTransport(self.grid), self.project, tasks.options_of(options))
 
 
 _held = {}
@@ -180,19 +178,13 @@ def _one_message(deployed, message, lines, rng, name, loud):
     """Return "" if a site handles a message correctly, after which its ledger has this number of lines."""
     sys.modules.pop(EVIL, None)
     (deployed.place / "imported").unlink(missing_ok=True)
-    before, config = _outside(deployed), deployed.grid.config
-    if rng.random() < 0.1:
-        deployed.grid.config = config | {
-            pick(rng, list(config)): pick(rng, [v for v in ODD if isinstance(v, str | int | float)])
-        }
+    before = _outside(deployed)
     log = io.StringIO()
     try:
         with contextlib.redirect_stderr(log):
             reply, raw = _answered(deployed, message)
     except Exception as error:  # noqa: BLE001 - whatever got past the outlet
         return f"to a site: escaped: {type(error).__name__}: {str(error)[:200]}"
-    finally:
-        deployed.grid.config = config
     if loud:
         print(name, reply, log.getvalue())
     ledger = deployed.folder / "memory-1/left.jsonl"
@@ -236,24 +228,30 @@ def _outside(deployed):
 
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
-    from fnlkit.sites import leaving
-    from fnlkit.sites.flower import wire
-    from fnlkit.sites.opening import open_site
+    from fnlkit.artifacts.message import Unreadable, decode
+    from fnlkit.engines.flower.messages import bytes_of
+    from fnlkit.sites.door import CODES
+    from fnlkit.sites.site import Place, open_site
 
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
     if "secaggplus_configs" in reply.content.config_records:
         return "" if name == "secagg" else "to a site: a masked reply that nobody agreed on"
-    numbers = range(SITES) if name in TASKS else (1,)  # a model of an audit trains on some sites, which are counted from 0
-    match wire.decode(reply.content):
-        case {"client": 1, "samples": 24, "version": str(version), **more} if version.isascii() and not more:
+    numbers = range(SITES) if name in TASKS else (1,)  # a model of an estimate trains on some sites, which are counted from 0
+    try:
+        value = decode(bytes_of(reply))
+    except Unreadable:
+        return "to a site: a reply that is no message"
+    match value:
+        case {"client": 1, "samples": 60, "version": str(version), **more} if version.isascii() and not more:
             return ""
         case {"replies": [[number, ("failure", code, kind, "")]]} if (
-            number in (-1, *numbers) and code in leaving.CODES and re.fullmatch(r"\w{1,61}", kind)
+            number in (-1, *numbers) and code in CODES and re.fullmatch(r"\w{1,61}", kind)
         ):
             return ""
         case {"replies": [[number, dict(arrays)]]} if name != "secagg" and number in numbers:
-            declared = open_site(deployed.config, deployed.grid.nodes[HOSTILE])[1]
+            place = Place.of(deployed.grid.nodes[HOSTILE])
+            declared = open_site(place, deployed.project, deployed.options["task"])
             for key, value in arrays.items():
                 dtype, shape = declared.arrays.get(key, ("", ()))
                 sides = [side if isinstance(side, int) else value.shape[i] for i, side in enumerate(shape[: value.ndim])]

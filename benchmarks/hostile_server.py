@@ -8,7 +8,6 @@ refused.  Rows count as recovered if every value is within a thousandth of the s
 import contextlib
 import io
 import tempfile
-import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,13 +16,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fnlkit.audits import steps
+from fnlkit.artifacts import message
+from fnlkit.audits import summaries
 from fnlkit.client import scaling, testing
 from fnlkit.client.training import Fit
 from fnlkit.engines import travel
+from fnlkit.engines.flower import visits
 from fnlkit.estimators import em, federated
 from fnlkit.methods import energy_levels, fedcorr, feddpcont
-from fnlkit.sites.flower import visits, wire
+from fnlkit.sites import audit
 
 # Samples of each site. The last class has few samples at each site.
 SIZES = (1, 4, 20, 60, 200)
@@ -67,11 +68,12 @@ class Federation:
     def __init__(self, folder, seed, *, method="fedavg", per_sample=False, open_tasks=False, scaling="project", **settings):
         from fnlkit import datasets
         from fnlkit.experiment.settings import Settings
-        from fnlkit.sites import apps, opening, project, terms
-        from tests.engines.here import Grid
+        from fnlkit.sites import flower_app, project
+        from fnlkit.sites.door import Door
+        from fnlkit.sites.site import Place, network_of
 
         self.folder, rng = Path(folder), np.random.default_rng(seed)
-        self.samples, self.answers = [], Counter()
+        self.samples, self.answers, self.doors = [], Counter(), []
         for k, size in enumerate(SIZES):
             y = rng.choice(CLASSES, size, p=[0.6, 0.35, 0.05])
             x = (rng.standard_normal((size, COLUMNS)) + y[:, None]).astype(np.float32)
@@ -89,22 +91,17 @@ class Federation:
             "model": f"mlp(hidden={HIDDEN})",
             "precision": "fp64",
         }
-        tasks = (*terms.TASKS, "scale") if scaling == "sites" else terms.TASKS
-        judging = terms.Judging(tasks=tasks, per_sample=per_sample, open_tasks=open_tasks, folds=2, audit_rounds=2)
-        about = {"sites": len(SIZES), "wait": 0, "max_samples": 500, "judging": judging, "scaling": scaling}
+        fields = {"names": [f"site-{k}" for k in range(len(SIZES))], "keys": [], "wait": 0.0, "max_samples": 500}
+        fields |= {"tasks": list(project.TASKS), "per_sample": per_sample, "open_tasks": open_tasks, "warm_up_rounds": 2}
         data = datasets.load(str(self.folder / "server.npz"))
-        project.write_project(self.folder / "project", data, Settings(method=method, **common | settings), **about)
-        agreed = self.folder / "project/pyproject.toml"
-        self.config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-        nodes = {
-            100 + k: {"client": k, "data": str(self.folder / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}"),
-                      "agreed": str(agreed)}
-            for k in range(len(SIZES))
-        }  # fmt: skip
-        self.grid = Grid(apps.client_app(opening.open_site), self.config, nodes)
-        settings, task = terms.read_config(self.config)
-        self.mean, self.std = (np.array(values) for values in (task.mean, task.std))
-        self.network = opening.network_of(_plan(settings), task, (COLUMNS,))
+        self.project = flower_app.describe(data, Settings(method=method, **common | settings), scaling=scaling, **fields)
+        flower_app.write_project(self.folder / "project", self.project)
+        agreed = str(self.folder / "project/project.json")
+        for k in range(len(SIZES)):
+            self.doors.append(Door(Place(k, str(self.folder / f"site-{k}.npz"), str(self.folder / f"memory-{k}"), agreed)))
+        self.mean, self.std = np.array(self.project.mean), np.array(self.project.std)
+        task = project.task_of(self.project, "scale" if scaling == "sites" else "train")
+        self.network = network_of(task, (COLUMNS,))
 
     def scaled(self, x):
         """Return samples (..., COLUMNS) as the sites' models receive them."""
@@ -116,25 +113,17 @@ class Federation:
 
     def ask(self, k, task, *steps, received=None, scattered=None, weights=None, round=0, base=-1, run="0" * 16):
         """Return the arrays that site k replies to steps, or None if it refuses or fails."""
-        from flwr.app import Message
-
-        weights = self.network.flat.clone() if weights is None else weights
+        empty = task in ("audit", "scale")
+        weights = torch.zeros(0) if empty else self.network.flat.clone() if weights is None else weights
         packed = [travel.pack(step) for step in steps]
         value = visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast=received or {},
                                visits=[(k, base, -1, scattered or {})])  # fmt: skip
-        self.grid.config = self.config | {"task": task}
+        about = {"agreement": self.project.digest, "task": task, "scale": ""}
         with contextlib.redirect_stderr(io.StringIO()):
-            (reply,) = self.grid.send_and_receive([Message(wire.encode(value), 100 + k, "train")])
-        found = ("failure", reply.error.reason.split()[0]) if reply.has_error() else wire.decode(reply.content)["replies"][0][1]
-        code = found[1] if isinstance(found, tuple) else "answered"
-        self.answers[code] += 1
+            reply = self.doors[k].answer(message.encode(value, about))
+        ((_, found),) = message.decode(reply)["replies"]
+        self.answers[found[1] if isinstance(found, tuple) else "answered"] += 1
         return None if isinstance(found, tuple) else {name: values.double().numpy() for name, values in found.items()}
-
-
-def _plan(settings):
-    from fnlkit.experiment.plan import Plan
-
-    return Plan.of(settings)
 
 
 def weights_of(federation, first, bias, second):
@@ -221,7 +210,7 @@ def search(count):
         if reply is None:
             break
         low, high = (low, (low + high) / 2) if np.array_equal(reply, none) else ((low + high) / 2, high)
-    return (low + high) / 2
+    return (low + high) / 2 if high - low < 0.1 else None  # a first guess near a value is chance
 
 
 def evaluate_thresholds(federation, k):
@@ -236,6 +225,94 @@ def evaluate_thresholds(federation, k):
     return Outcome(values=[] if found is None else [(0, found)])
 
 
+def head_of(federation, k, column, cut):
+    """Return a message of an audit whose classifier predicts class 1 for samples whose column exceeds `cut`, else class 0."""
+    width, (mean, std) = COLUMNS, audit.scale_of(federation.project)
+    # The features are a rotation of the standardized columns, which is the same at all sites.
+    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((width, width)))[0]
+    coefficients, offsets = np.zeros((CLASSES, width)), np.array([0.0, 0.0, -1e3])
+    coefficients[1] = 1e3 * rotation[column]
+    offsets[1] = -1e3 * (cut - mean[column]) / std[column]
+    head = {
+        "coefficients": coefficients, "offsets": offsets, "sizes": np.array(width), "known": np.ones(CLASSES, bool),
+        "shares": np.full(CLASSES, 1 / CLASSES), "differ": np.array(False),
+        "center": summaries.widen(np.stack([mean, std]), (mean, std)),
+        "tone": np.array([0.0, 1.0]), "fits": np.stack([np.ones(width), np.zeros(width)]), "suspects": np.full(8, -1),
+        "compared": np.array(16),
+    }  # fmt: skip
+    return {name: torch.from_numpy(np.asarray(values)) for name, values in head.items()}
+
+
+def audit_thresholds(federation, k):
+    """Locate a value by the counts of an audit, with a classifier of the server's choice."""
+    if federation.ask(k, "audit", audit.summarize) is None:
+        return Outcome()
+
+    def count(number, cut):
+        reply = federation.ask(k, "audit", audit.judge, received=head_of(federation, k, 0, cut), run=f"{number:016x}")
+        return None if reply is None else reply["predicted"]
+
+    found = search(count)
+    return Outcome(values=[] if found is None else [(0, found)])
+
+
+def subtract_statistics(federation, k):
+    """Subtract the described classes from the totals; the rest is a sample if it is one.  Class means are guesses, too."""
+    reply = federation.ask(k, "audit", audit.summarize)
+    if reply is None:
+        return Outcome()
+    counts, rows = reply["counts"], [reply["columns"][0], *reply["columns"][2:], *reply["class_columns"][0]]
+    described = counts @ reply["class_columns"][0]
+    for rest in (1, counts.sum()):
+        rows.append((counts.sum() * reply["columns"][0] - described) / rest)
+    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
+    mean, std = audit.scale_of(federation.project)
+    if reply["sums"].shape[1] == COLUMNS:
+        rows += [row @ rotation.T * std + mean for row in (*reply["sums"], *np.linalg.eigh(reply["moments"])[1].T)]
+    return Outcome(rows, [-1] * len(rows))
+
+
+def move_centers(federation, k):
+    """Locate the largest value of each column and class by means of values clipped at moving ends."""
+    first, sums, out = federation.ask(k, "audit", audit.summarize), {}, Outcome()
+    if first is None:
+        return out
+    for number, end in enumerate((50.0, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.4)):
+        center = np.full(COLUMNS, end - 250.0 if number == 0 else end - 50.0)
+        spread = np.full(COLUMNS, 50.0 if number == 0 else 10.0)
+        told = head_of(federation, k, 0, 0.0) | {"center": torch.from_numpy(np.stack([center, spread]))}
+        reply = federation.ask(k, "audit", audit.judge, received=told, run=f"{number:016x}")
+        if reply is not None:
+            sums[end] = (reply["class_means"][0][:, :COLUMNS] * spread + center) * first["counts"][:, None]
+    ends = sorted(end for end in sums if end < 50)
+    for a, b in zip(ends, ends[1:], strict=False):
+        slope = (sums[b] - sums[a]) / (b - a)
+        for c, j in zip(*np.nonzero(np.abs(slope - 1) < 1e-6), strict=True):
+            out.values.append((j, sums[50.0][c, j] - (sums[a][c, j] - a)))
+    return out
+
+
+def change_a_label(federation, k):
+    """Ask for sums before and after the site changes its data: the difference is the changed sample."""
+    first = federation.ask(k, "audit", audit.summarize)
+    if first is None:
+        return Outcome()
+    path = federation.folder / f"site-{k}.npz"
+    data = dict(np.load(path))
+    data["x"], data["y"] = data["x"][1:], data["y"][1:]
+    if not len(data["y"]):
+        return Outcome()
+    np.savez(path, **data)
+    federation.doors[k] = type(federation.doors[k])(federation.doors[k].place)  # each message has a process of its own
+    second = federation.ask(k, "audit", audit.summarize, run="1" * 16)
+    if second is None or second["sums"].shape != first["sums"].shape:
+        return Outcome()
+    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
+    mean, std = audit.scale_of(federation.project)
+    row = (first["sums"] - second["sums"]).sum(0) @ rotation.T * std + mean
+    return Outcome([row], [int(np.abs(first["counts"] - second["counts"]).argmax())])
+
+
 def divide_moments(federation, k):
     """Divide the sums of the task scale by their counts: one known value is the value."""
     reply = federation.ask(k, "scale", scaling.reply_moments)
@@ -247,20 +324,26 @@ def divide_moments(federation, k):
 
 def leave_the_table(federation, k):
     """Request all that no table contains: scores of samples, steps of other tasks, changed limits, state for later rounds."""
-    hidden = partial(fedcorr.relabel_confident, confidence=0.0, strict=False)
+    head = head_of(federation, k, 0, 0.0) if len(federation.mean) else {}
     requests = [
-        ("audit", partial(energy_levels.score_samples, name="columns", score="energy"), {}),
+        ("audit", partial(energy_levels.score_samples, name="sums", score="energy"), {}),
         ("audit", partial(em.judge_at_home, prior=1.0, seed=0), {}),
+        ("audit", partial(audit.summarize, scale=(np.zeros(COLUMNS), np.ones(COLUMNS))), {}),
+        ("audit", audit.summarize, {"x": torch.zeros(1)}),
+        ("audit", partial(audit.judge, seed=1), head),
+        ("audit", audit.judge, {name: head[name] for name in head if name != "fits"}),
+        ("audit", audit.judge, {"coefficients": torch.zeros(CLASSES, 10**5)}),
         ("audit", feddpcont.release_labels, {}),
-        ("evaluate", steps.send_sums, {}),
+        ("audit", Fit(epochs=1), {}),
+        ("evaluate", audit.summarize, {}),
         ("evaluate", federated.reply_predicted, {}),
         ("evaluate", Fit(epochs=1), {}),
-        ("estimate", steps.send_sums, {}),
-        ("train", steps.send_sums, {}),
-        ("train", hidden, {}),
+        ("estimate", audit.summarize, {}),
+        ("train", audit.summarize, {}),
+        ("train", partial(fedcorr.relabel_confident, confidence=0.0, strict=False), {}),
         ("train", federated.keep_predictions, {}),
         ("train", Fit(epochs=50), {}),
-        ("scale", steps.send_sums, {}),
+        ("scale", audit.summarize, {}),
     ]
     for number, (task, step, received) in enumerate(requests):
         federation.ask(k, task, step, received=received, run=f"{number:016x}")
@@ -296,10 +379,15 @@ ATTACKS = [
         partial(train_on_traps, task="estimate"),
         "open weights of the estimate's models",
     ),
+    Attack("training on traps, task audit", {}, partial(train_on_traps, task="audit"), ""),
     Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
     Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),
     Attack("energy of each sample, fedavg", {}, read_scores, ""),
     Attack("evaluate with changed weights", {}, evaluate_thresholds, "ranges of wrong predictions"),
+    Attack("classifiers of an audit", {}, audit_thresholds, "sums of 5 samples, one table of counts"),
+    Attack("sums and moments of an audit", {}, subtract_statistics, "sums of 5 samples"),
+    Attack("moving centers of an audit", {}, move_centers, "sums of 5 samples, one description"),
+    Attack("sums of changed data", {}, change_a_label, "sums of 5 samples, once"),
     Attack("sums of the task scale", {"scaling": "sites"}, divide_moments, "sums of 5 values"),
     Attack("requests outside the table", {}, leave_the_table, ""),
     Attack("requests outside the table, secagg", {"protect": "secagg"}, leave_the_table, ""),

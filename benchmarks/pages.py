@@ -225,15 +225,15 @@ def gate_table():
     """Yield the requests that a site answers in a project with the default settings: images, fedavg, estimator em."""
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
-    from fnlkit.sites import gate_table as rows_of_sites
-    from fnlkit.sites import scale, terms
+    from fnlkit.sites import project, scale, steps
 
-    yield f"| {' | '.join(rows_of_sites.TITLES)} |"
-    yield "|---" * len(rows_of_sites.TITLES) + "|"
-    for name in (*terms.TASKS, scale.TASK):
-        for row in rows_of_sites.table(
-            Plan.of(Settings()), terms.Task(sites=5, kind="image", shape=(8, 8, 1), classes=("a", "b"), name=name)
-        ):
+    yield f"| {' | '.join(steps.TITLES)} |"
+    yield "|---" * len(steps.TITLES) + "|"
+    tasks = [*project.TASKS, scale.TASK]
+    about = project.Project(names=list("abcde"), kind="image", shape=[8, 8, 1], classes=["a", "b"], mean=[], std=[],
+                            settings={}, tasks=tasks, keys=[])  # fmt: skip
+    for name in tasks:
+        for row in steps.table(project.Task(name, about, Settings(), Plan.of(Settings()))):
             yield f"| {' | '.join(row.cells)} |"
 
 

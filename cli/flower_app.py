@@ -10,7 +10,17 @@ from click.core import ParameterSource
 from fnlkit.cli.plumbing import console, printable, setting_options
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.errors import InputError
-from fnlkit.sites.identity import parse_address
+from fnlkit.sites.identity import check_names, parse_address
+
+
+def _replaced(ctx, param, value):
+    """Raise InputError if an option of fnlkit 0.2 is given."""
+    instead = {
+        "only_task": "name the agreed tasks with --task",
+        "folds": "audits train no model; --warm-up-rounds sets the rounds of an estimate",
+    }
+    if value:
+        raise InputError(f"{param.opts[0]}: {instead[param.name]}")
 
 
 @click.command()
@@ -45,34 +55,17 @@ from fnlkit.sites.identity import parse_address
 @click.option("--demo", is_flag=True,
               help="Also give each site a part of the data with wrong labels, and write DIR/demo.sh, which starts the server "
               "and all sites on this machine.")  # fmt: skip
-@click.option(
-    "--task",
-    "task",
-    type=click.Choice(["train", "audit", "estimate", "evaluate"]),
-    default="train",
-    show_default=True,
-    help="Task of a run, unless `fnlkit sites run --task` selects another one.",
-)
-@click.option("--only-task", is_flag=True, help="Sites agree to this task only. Default: to all four tasks.")
+@click.option("--task", "tasks", type=click.Choice(["train", "audit", "estimate", "evaluate"]), multiple=True,
+              help="Sites agree to this task; repeat it for more. Default: to all four tasks.")  # fmt: skip
 @click.option(
     "--open-tasks",
     is_flag=True,
     help="Agree to audit, estimate and evaluate although the training masks updates or randomizes label counts.",
 )
 @click.option("--estimator", metavar="SPEC", default="em", show_default=True, help="Estimator of the task estimate.")
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of models of an audit.")
-@click.option(
-    "--audit-rounds",
-    type=click.IntRange(min=1),
-    default=25,
-    show_default=True,
-    help="Training rounds of each model of an audit or estimate.",
-)
-@click.option(
-    "--per-sample",
-    is_flag=True,
-    help="Sites agree to reply with a number for each sample: hashes that find copies between sites, losses.",
-)
+@click.option("--warm-up-rounds", type=click.IntRange(min=1), default=25, show_default=True,
+              help="Training rounds of the models of an estimate.")  # fmt: skip
+@click.option("--per-sample", is_flag=True, help="Sites agree to reply with a number for each sample in an estimate.")
 @click.option("--backbone", metavar="SPEC", default="",
               help="Each site computes features of its images with this backbone (as for `fnlkit train`); models learn from "
               "these features.")  # fmt: skip
@@ -85,9 +78,13 @@ from fnlkit.sites.identity import parse_address
     help="Scale of vectors and tables: that of --dataset, or from sums of the sites (`fnlkit sites run --task scale`).",
 )
 @click.option("--sums-epsilon", type=float, default=None, metavar="EPSILON",
-              help="Sites agree to an audit by mail only with noise (`site summarize --epsilon`), and to at most this epsilon "
-              "for all files of a site. DATASET must then hold no sample of a site.")  # fmt: skip
+              help="Sites agree to an audit only with noise: both replies are (epsilon, delta)-differentially private. DATASET "
+              "must then hold no sample of a site.")  # fmt: skip
 @click.option("--sums-delta", type=float, default=1e-5, show_default=True, metavar="DELTA", help="Delta of --sums-epsilon.")
+@click.option("--sums-budget", type=float, default=None, metavar="EPSILON",
+              help="Largest epsilon of all audits of a site together. Default: --sums-epsilon.")  # fmt: skip
+@click.option("--only-task", is_flag=True, hidden=True, expose_value=False, callback=_replaced)
+@click.option("--folds", "--audit-rounds", hidden=True, expose_value=False, callback=_replaced)
 @click.option("--publisher", metavar="NAME", default="fnlkit", show_default=True,
               help="Account at Flower's hub that publishes the project with `flwr app publish`.")  # fmt: skip
 @setting_options()
@@ -104,17 +101,11 @@ def command(
     names: tuple[str, ...],
     address: str | None,
     demo: bool,
-    task: str,
-    only_task: bool,
-    open_tasks: bool,
-    estimator: str,
-    folds: int,
-    audit_rounds: int,
-    per_sample: bool,
-    backbone: str,
+    tasks: tuple[str, ...],
     scaling: str,
     sums_epsilon: float | None,
     sums_delta: float,
+    sums_budget: float | None,
     publisher: str,
     **options: Any,
 ) -> None:
@@ -129,30 +120,36 @@ def command(
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
     from fnlkit.experiment.settings import Settings
-    from fnlkit.sites import handover
-    from fnlkit.sites.project import write_project
-    from fnlkit.sites.terms import TASKS, Judging
+    from fnlkit.sites import flower_app, folders
+    from fnlkit.sites.project import TASKS
 
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")
+    if sums_budget is not None and sums_epsilon is None:
+        raise InputError("--sums-budget: is the limit of --sums-epsilon; add it")
+    of_project = {name: options.pop(name) for name in ("open_tasks", "estimator", "warm_up_rounds", "per_sample", "backbone")}
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample, open_tasks)
-    about: dict[str, Any] = {
-        "sites": sites,
-        "wait": wait,
-        "timeout": timeout,
-        "max_samples": max_samples,
-        "keys": keys,
-        "names": names,
-    }
-    about |= {"backbone": backbone, "scaling": scaling, "sums": None if sums_epsilon is None else (sums_epsilon, sums_delta)}
-    about |= {"publisher": publisher}
     data, place = to_dataset(dataset), address and parse_address(address)
-    known = names or [f"site-{k}" for k in range(sites)]
-    more = (lambda agreed: handover.parts(place, known, agreed)) if place else None
-    files = write_project(folder, data, Settings(**given), **about, name=task, judging=judging, more=more)
+    known = list(names or (f"site-{k}" for k in range(sites)))
+    check_names(known, sites)
+    if sums_epsilon is not None:
+        of_project |= {"sums_epsilon": sums_epsilon, "sums_delta": sums_delta, "sums_budget": sums_budget}
+    project = flower_app.describe(
+        data,
+        Settings(**given),
+        scaling=scaling,
+        names=known,
+        keys=list(map(flower_app.fingerprint_of, keys)),
+        tasks=list(tasks or TASKS),
+        wait=wait,
+        timeout=timeout,
+        max_samples=max_samples,
+        **of_project,
+    )
+    more = (lambda agreed: folders.parts(place, known, agreed)) if place else None
+    files = flower_app.write_project(folder, project, publisher=publisher, more=more)
     if demo:
-        handover.make_demo(folder, data, known, given.get("seed", 0))
+        folders.make_demo(folder, data, known, given.get("seed", 0))
     for note in data.notes:
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
     for text in _describe_files(files, folder, known if place else (), demo):

@@ -24,7 +24,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 from fnlkit.errors import InputError
-from fnlkit.sites import answers
+from fnlkit.sites import processes
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -38,15 +38,13 @@ leave_out_option = click.option(
     default="",
     help="Classes of this site that the project does not have; their samples are not used.",
 )
-scale_option = click.option("--scale", "scaled", metavar="SCALE.json", default=None,
-                            help="Result of the task scale, if the project takes the scale from the sites.")  # fmt: skip
 
 
 def place_options(f: Callable[..., Any]) -> Callable[..., Any]:
     """Add --project and --site, which name a site's folder or the project's file."""
     f = click.option("--site", "name", metavar="NAME", default="", help="Name of this site, if --project is a file.")(f)
     return click.option("--project", "folder", metavar="PATH", default=".", show_default=True,
-                        help="Folder that the coordinator sent, or the project's pyproject.toml.")(f)  # fmt: skip
+                        help="Folder that the coordinator sent, or the project's project.json.")(f)  # fmt: skip
 
 
 @click.group()
@@ -72,18 +70,19 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     Example:
       fnlkit site check ours.csv --project from-coordinator
     """
-    from fnlkit.sites import checking, gate_table, handover
+    from fnlkit.sites import folders, preview, steps
 
-    site = handover.read_site(folder)
-    found = checking.describe_data(data, site["agreed"])
+    site = folders.read_site(folder)
+    found = preview.describe_data(data, site["agreed"])
     if not as_json:
         for line in _describe(found):
             console().print(line)
-    rows = checking.leaving_of(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
-    requests = checking.requests_of(site["agreed"])
+    rows = preview.list_replies(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
+    requests = preview.list_rows(site["agreed"])
     if as_json:
         answered = [{"task": row.task, "step": row.step, "replies": row.replies, "requests": row.requests,
-                     "fewest": row.fewest, "limits": row.limits, "noise": row.noise} for row in requests]  # fmt: skip
+                     "fewest": row.fewest, "limits": row.limits, "noise": row.noise, "once": row.once}
+                    for row in requests]  # fmt: skip
         click.echo(json.dumps({**found, "leaves": rows, "requests": answered}))
         return
     table = Table("task", "reply", "bytes at most", "when", "content")
@@ -93,7 +92,7 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
     console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
     console().print(table)
-    table = Table(*gate_table.TITLES)
+    table = Table(*steps.TITLES)
     for row in requests:
         table.add_row(*row.cells)
     console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
@@ -125,20 +124,20 @@ def join(folder: str, data: str, leave_out: str) -> None:
     Example:
       fnlkit site join from-coordinator --data ours.csv
     """
-    from fnlkit.sites import checking, handover, project
+    from fnlkit.sites import flower_app, folders, preview
 
-    site = handover.read_site(folder)
-    checking.leaving_of(data, site["agreed"], leave_out, site["memory"])
-    if site["data"] and site["data"] != os.path.abspath(data) and (kept := handover.list_private_files(site)):
+    site = folders.read_site(folder)
+    preview.list_replies(data, site["agreed"], leave_out, site["memory"])
+    if site["data"] and site["data"] != os.path.abspath(data) and (kept := folders.list_private_files(site)):
         names = ", ".join(os.path.relpath(path, site["folder"]) for path in kept)
         caution(
             f"{names}: kept from an earlier `fnlkit site join` with {site['data']}; if you did not join before, remove them"
         )
-    for path in handover.join(folder, data, leave_out):
+    for path in folders.join(folder, data, leave_out):
         console().print(f"wrote {path}", style="dim", soft_wrap=True)
     public = os.path.join(site["folder"], f"{site['name']}.key.pub")
     click.echo(f"send to the coordinator: {public}")
-    click.echo(f"its fingerprint, to compare by telephone: {project.fingerprint_of(public)}")
+    click.echo(f"its fingerprint, to compare by telephone: {flower_app.fingerprint_of(public)}")
     click.echo(f"start this site: {os.path.join(site['folder'], 'start.sh')}")
 
 
@@ -175,8 +174,7 @@ def review(
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
     folder. The second call imports the decisions: the next run uses the reviewed labels. The received labels and all imported
-    tables are kept in the folder `memory`, and a further review adds to the decisions. Nothing leaves this machine. After a
-    review with --guarantee, the next audit sends the numbers of right, wrong and listed labels by group of ranks.
+    tables are kept in the folder `memory`, and a further review adds to the decisions. Nothing leaves this machine.
 
     With --test, the test samples are reviewed: the next evaluation uses the reviewed labels, and so does the next training
     that selects a round by held-out samples.
@@ -186,9 +184,9 @@ def review(
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit.audits.reviews import read_reviews
-    from fnlkit.sites import handover, labels
+    from fnlkit.sites import folders, labels
 
-    site = handover.locate_site(folder, name)
+    site = folders.locate_site(folder, name)
     source = os.path.abspath(data) if data else site["data"]
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
@@ -236,96 +234,71 @@ def _to_review(site, source, run, *, judge):
 
     With `judge`, the run's model judges the test samples first.
     """
-    from fnlkit.sites import checking, held_out_labels, predicting
-    from fnlkit.sites.agreement import load_for_display
+    from fnlkit.sites import held_out_labels, predictions, project
+    from fnlkit.sites.samples import load_for_display
 
-    _, task = checking.read_agreed_task(site["agreed"])
-    samples = load_for_display(source, task, leave_out=site["leave_out"], memory=site["memory"])
+    samples = load_for_display(source, project.read(site["agreed"]), leave_out=site["leave_out"], memory=site["memory"])
     if run is None:
         return site["memory"], samples
     samples = held_out_labels.held_out_part(samples)
     if judge:
-        found = predicting.predict_site(run, source, site)
+        found = predictions.predict_site(run, source, site)
         held_out_labels.judge_held_out(site["memory"], samples, site["name"], found.probabilities)
     return held_out_labels.folder_of(site["memory"]), samples
 
 
-@command.command()
-@click.argument("data", metavar="DATA")
+@command.command("answer")
+@click.argument("requests", metavar="FOLDER|FILE.request...", nargs=-1, required=True)
+@click.option("--data", metavar="DATA", default=None, help="Data of this site. Default: those of `fnlkit site join`.")
 @place_options
 @leave_out_option
-@scale_option
-@click.option("--epsilon", type=float, default=None, metavar="EPSILON",
-              help="Add noise, so that both files together are (epsilon, delta)-differentially private. The project has to "
-              "agree on it (`flower-app --sums-epsilon`).")  # fmt: skip
-@click.option("--delta", type=float, default=None, metavar="DELTA", help="Delta of --epsilon. Default: that of the project.")
-@click.option(
-    "-o", "--output", required=True, metavar="FIRST.npz", callback=takes_file, help="File to send to the coordinator."
-)
-def summarize(
-    data: str,
-    folder: str,
-    name: str,
-    leave_out: str,
-    scaled: str | None,
-    epsilon: float | None,
-    delta: float | None,
-    output: str,
-) -> None:
-    """Write the first file of an audit by mail: class sums and second moments of DATA. Nothing is sent.
+def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, name: str, leave_out: str) -> None:
+    """Answer requests of the coordinator in files: FILE.reply is written next to FILE.request. Nothing is sent.
 
-    The contents are printed and written to a text file next to FIRST.npz: read this text before you send the file.
+    Of a FOLDER, all open requests of this site are answered.
+
+    The contents of each reply are printed: read them before you send the file. Everything is entered in the ledger
+    (`fnlkit site log`). The suspicious samples of an audit stay here, for `fnlkit site review`.
 
     \b
     Example:
-      fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn -o bonn-1.npz
-      fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn --epsilon 1 -o bonn-1.npz
+      fnlkit site answer mail --data bonn.csv --project project/project.json --site bonn
     """
-    from fnlkit.sites import mail, mail_files
+    from fnlkit.sites import folder as files_of
+    from fnlkit.sites import folders, ledger, preview
+    from fnlkit.sites.door import LEDGER, Door
+    from fnlkit.sites.site import Place
 
-    if delta is not None and epsilon is None:
-        raise InputError("--delta: is part of --epsilon; add --epsilon")
-    site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    artifact, lines = mail.summarize(site, epsilon, delta)
-    _write_to_send(artifact, lines, output)
+    site = folders.locate_site(folder, name)
+    source = os.path.abspath(data) if data else site["data"]
+    if not source:
+        raise InputError("--data: this site has not joined; name the data, or run `fnlkit site join` first")
+    place = Place(site["client"], source, site["memory"], site["agreed"], leave_out or site["leave_out"])
+    path, door, failed = os.path.join(site["memory"], LEDGER), Door(place), 0
+    found = files_of.list_requests(requests, site["name"])
+    for request in found:
+        reply = files_of.answer_file(door, request)
+        line = ledger.read_ledger(path)[-1]
+        failed += "failure" in line
+        click.echo(printable(f"{reply}: {_content(line) if 'arrays' not in line else 'contains only'}"))
+        for text in preview.describe_reply(site["agreed"], str(request), line):
+            click.echo(printable(f"- {text}"))
+    if failed:
+        raise InputError(f"{failed} of {len(found)} requests were refused or failed; the reply contains only a code")
+    console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
 
 
-def _write_to_send(artifact, lines, output):
-    """Write a file for the coordinator, and a description of the contents to a text file and to stdout."""
-    files.write(artifact, output)
-    text = f"{output.removesuffix('.npz')}.txt"
-    saving.write_bytes(["".join(f"{line}\n" for line in lines).encode()], text)
-    for line in lines:
-        click.echo(printable(line))
-    console().print(f"wrote {output} and {text}; if you agree, send {output} to the coordinator", soft_wrap=True)
+def _replaced(old):
+    @command.command(old, hidden=True, context_settings={"ignore_unknown_options": True})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def replaced(words: tuple[str, ...]) -> None:
+        """End with a line that names the command to use instead."""
+        raise InputError(f"site {old}: the coordinator sends .request files; answer them with `fnlkit site answer`")
+
+    return replaced
 
 
-@command.command()
-@click.argument("data", metavar="DATA")
-@click.argument("heads", metavar="HEADS.npz")
-@place_options
-@leave_out_option
-@scale_option
-@click.option(
-    "-o", "--output", required=True, metavar="SECOND.npz", callback=takes_file, help="File to send to the coordinator."
-)
-def judge(data: str, heads: str, folder: str, name: str, leave_out: str, scaled: str | None, output: str) -> None:
-    """Write the second file of an audit by mail: counts of given by predicted class of DATA. Nothing is sent.
-
-    The contents are printed and written to a text file next to SECOND.npz: read this text before you send the file.
-
-    HEADS.npz is the coordinator's answer to the first files; a site answers one per project. The suspicious samples stay here,
-    for `fnlkit site review`.
-
-    \b
-    Example:
-      fnlkit site judge ours.csv heads.npz --project project/pyproject.toml --site bonn -o bonn-2.npz
-    """
-    from fnlkit.sites import mail, mail_files
-
-    site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    artifact, lines = mail.judge(site, heads)
-    _write_to_send(artifact, lines, output)
+summarize, judge = _replaced("summarize"), _replaced("judge")
 
 
 @command.command()
@@ -345,13 +318,13 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     Example:
       fnlkit site predict run.pt ours.csv --project from-coordinator -o predictions.csv
     """
-    from fnlkit.sites import handover, predicting
+    from fnlkit.sites import folders, predictions
 
-    site = handover.read_site(folder)
+    site = folders.read_site(folder)
     source = os.path.abspath(data) if data else site["data"]
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    found = predicting.predict_site(run, source, site)
+    found = predictions.predict_site(run, source, site)
     if output:
         found.sheet.write(output)
     if as_json:
@@ -374,9 +347,9 @@ def connect(folder: str) -> None:
     Example:
       fnlkit site connect --project from-coordinator
     """
-    from fnlkit.sites import connection, handover
+    from fnlkit.sites import connection, folders
 
-    site = handover.read_site(folder)
+    site = folders.read_site(folder)
     connection.test(site["superlink"], os.path.join(site["folder"], "ca.crt"))
     click.echo(f"{site['superlink']} answers, its certificate is accepted, and the clocks agree")
 
@@ -390,7 +363,7 @@ def superexec(arguments: tuple[str, ...]) -> None:
     Example:
       fnlkit site superexec --runtime-api-address 127.0.0.1:8001 --insecure
     """
-    answers.superexec(arguments)
+    processes.superexec(arguments)
 
 
 @command.command()
@@ -403,10 +376,10 @@ def log(folder: str, name: str, as_json: bool) -> None:
     Example:
       fnlkit site log --project from-coordinator
     """
-    from fnlkit.sites import handover, leaving
+    from fnlkit.sites import folders, ledger
 
-    path = os.path.join(handover.locate_site(folder, name)["memory"], "left.jsonl")
-    lines = leaving.read_ledger(path)
+    path = os.path.join(folders.locate_site(folder, name)["memory"], "left.jsonl")
+    lines = ledger.read_ledger(path)
     if as_json:
         click.echo(json.dumps(lines))
         return

@@ -96,11 +96,11 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
     Example:
       fnlkit sites admit project site-0.key.pub site-1.key.pub
     """
-    from fnlkit.sites import checking, project
+    from fnlkit.sites import flower_app, project
 
     folder = _folder(folder)
-    found = {os.path.basename(key).removesuffix(".key.pub"): project.fingerprint_of(key) for key in keys}
-    checking.set_keys(folder, found)
+    found = {os.path.basename(key).removesuffix(".key.pub"): flower_app.fingerprint_of(key) for key in keys}
+    flower_app.set_keys(folder, project.read(folder), found)
     path = folder / "coordinator" / "nodes.json"
     nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for key, (name, fingerprint) in zip(keys, found.items(), strict=True):
@@ -134,6 +134,10 @@ def _register(folder, key, known=None, seconds=60):
 @click.option("--server-data", metavar="DATA", default=None, help="Test samples of the server, for the task train.")
 @click.option("--min-replies", type=click.FloatRange(0, 1), default=None,
               help="Share of the sites that must remain. Default: that of the project.")  # fmt: skip
+@click.option("--folder", "mail", metavar="MAIL", default=None,
+              help="Exchange files in this folder instead of messages: FILE.request and FILE.reply of each site.")  # fmt: skip
+@click.option("--without", metavar="SITE", multiple=True, help="With --folder: a site that takes no part.")
+@click.option("--html", metavar="FILE.html", default=None, callback=takes_file, help="Of an audit: also write the page.")
 @click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
               help="Result: a run of the task train, JSON of the other tasks.")  # fmt: skip
 def run(
@@ -143,29 +147,73 @@ def run(
     model: str | None,
     server_data: str | None,
     min_replies: float | None,
+    mail: str | None,
+    without: tuple[str, ...],
+    html: str | None,
     output: str,
 ) -> None:
-    """Run a task over the connected sites and follow it to the end; the same command continues a stopped task.
+    """Run a task over the sites and follow it to the end; the same command continues a stopped task.
 
     The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on: the same command
     follows it again, and `fnlkit sites stop` ends it.
 
+    With --folder, no server runs: the command writes requests into the folder and ends with 1 while replies are missing. Sites
+    answer with `fnlkit site answer`. Repeat the command when their files are in the folder.
+
     \b
     Example:
       fnlkit sites run project --task audit -o audit.json
+      fnlkit sites run project --task audit --folder mail -o audit.json
     """
-    folder, output = _folder(folder), os.path.abspath(output)
     if task == "evaluate" and model is None:
         raise InputError("--run: names no run; give the output of the task train")
-    if task != "train" and os.path.exists(output):
-        raise InputError(f"-o {output}: there is a finished result already; choose another name")
-    config: dict[str, Any] = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
-    config |= {"server_data": os.path.abspath(server_data)} if server_data else {}
-    config |= {"scale": _result(scaled, "--scale", "scale")["scale"]} if scaled else {}
-    config |= {"min_replies": min_replies} if min_replies is not None else {}
+    if html and task != "audit":
+        raise InputError("--html: only an audit has a page; leave the option out")
+    if without and not mail:
+        raise InputError("--without: is for tasks over files; add --folder")
+    output = os.path.abspath(output)
+    values: dict[str, Any] = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
+    values |= {"server_data": os.path.abspath(server_data)} if server_data else {}
+    values |= {"scale": _result(scaled, "--scale", "scale")["scale"]} if scaled else {}
+    values |= {"min_replies": min_replies} if min_replies is not None else {}
+    if mail:
+        _run_by_files(folder, values, mail, without)
+    else:
+        _run_at_server(_folder(folder), values)
+    if task == "train":
+        return
+    if html:
+        from fnlkit.audits import report
+
+        saving.write_bytes([report.page(_result(output), "").encode()], html)
+    _print(output)
+
+
+def _run_by_files(where, values, mail, without):
+    """Run a task over the files of a folder; the project needs no server."""
+    from fnlkit.sites import project, tasks
+    from fnlkit.sites.folder import Folder
+
+    agreed = project.read(where)
+    if unknown := [name for name in without if name not in agreed.names]:
+        raise InputError(f"--without {unknown[0]}: is no site of the project ({', '.join(agreed.names)})")
+    share = 1 - len(set(without)) / agreed.sites
+    options = tasks.options_of({"min_replies": share} | values | {"wait": 0.0})
+    names = [name for name in agreed.names if name not in without]
+    tasks.conduct(Folder(mail, names, awaits_hello=options.task != "audit"), agreed, options, folder=mail)
+
+
+def _run_at_server(folder, config):
+    """Submit a task to the running server, or follow it."""
+    from fnlkit.sites import project, tasks
+
+    output, task = config["output"], config["task"]
     number = _running(folder)
     if number is None:
-        _valid(folder, config)
+        try:
+            tasks.prepare(project.read(folder), tasks.options_of(config))
+        except InputError as error:
+            raise InputError(f"{folder}: {error}; nothing was sent") from None
         Path(f"{output}.status.json").unlink(missing_ok=True)
         text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         number = str(_flwr(folder, "run", str(folder), _HERE, "--run-config", text, "--format", "json")["run-id"])
@@ -188,8 +236,6 @@ def run(
         raise WorkStopped(found.get("reason") or _unwritten_reason(folder, listed["status"]))
     for line in _describe_state(found):
         click.echo(printable(line))
-    if task != "train":
-        _print(output)
 
 
 def _unwritten_reason(folder, status):
@@ -200,20 +246,6 @@ def _unwritten_reason(folder, status):
         f"the server process ended ({status}); its log is that of {folder}/coordinator/start.sh; the same command continues "
         "the task"
     )
-
-
-def _valid(folder, config):
-    """Raise InputError if the project file with the configuration of a task cannot be run."""
-    from fnlkit.sites import scale, terms
-    from fnlkit.sites.agreement import config_of
-
-    path = folder / "pyproject.toml"
-    try:
-        settings, task = terms.read_config(config_of(str(path)) | config)
-        terms.deployable(settings, task)
-        scale.must_have_scale(task)
-    except InputError as error:
-        raise InputError(f"{path}: {error}; nothing was sent") from None
 
 
 def _status_of(folder, number):
@@ -314,13 +346,12 @@ def remove(folder: str, names: tuple[str, ...]) -> None:
     Example:
       fnlkit sites remove project site-1
     """
-    from fnlkit.sites import checking
-    from fnlkit.sites.agreement import config_of
+    from fnlkit.sites import flower_app, project
 
     folder = _folder(folder)
-    config, path = config_of(str(folder / "pyproject.toml")), folder / "coordinator" / "nodes.json"
-    known = json.loads(config["names"])
-    keys = dict(zip(known, json.loads(config["keys"]) or [""] * len(known), strict=True))
+    agreed, path = project.read(folder), folder / "coordinator" / "nodes.json"
+    known = agreed.names
+    keys = dict(zip(known, agreed.keys or [""] * len(known), strict=True))
     nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in names:
         if not keys.get(name):
@@ -334,7 +365,7 @@ def remove(folder: str, names: tuple[str, ...]) -> None:
             except WorkStopped as error:
                 if "not found" not in str(error).lower():  # the server has lost its database
                     raise
-        checking.set_keys(folder, {name: ""})
+        agreed = flower_app.set_keys(folder, agreed, {name: ""})
         saving.write_bytes([json.dumps(nodes).encode()], str(path))
         click.echo(f"removed {name}; it cannot connect until `fnlkit sites admit` registers a new key")
 
@@ -350,13 +381,13 @@ def renew(folder: str) -> None:
     Example:
       fnlkit sites renew project
     """
-    from fnlkit.sites import credentials, handover
+    from fnlkit.sites import credentials, folders
 
     folder = _folder(folder)
     place = folder / "coordinator"
     made = credentials.renew((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
     for name, content in made.items():
-        saving.write_bytes([content], str(place / name), mode=handover.mode_of(name))
+        saving.write_bytes([content], str(place / name), mode=folders.mode_of(name))
     for site in sorted((folder / "sites").glob("*/site.toml")):
         saving.write_bytes([made["ca.crt"]], str(site.parent / "ca.crt"))
     click.echo(f"new certificates, valid for {credentials.DAYS} days: restart {place}/start.sh")
@@ -364,36 +395,11 @@ def renew(folder: str) -> None:
                "FOLDER/start.sh")  # fmt: skip
 
 
-@command.command()
-@click.argument("paths", metavar="FILE.npz...", nargs=-1, required=True)
-@click.option("--html", metavar="FILE.html", default=None, callback=takes_file, help="Also write the results as a page.")
-@click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
-              help="File heads.npz, which the sites answer; with the second files, the results as JSON.")  # fmt: skip
-def audit(paths: tuple[str, ...], html: str | None, output: str) -> None:
-    """Audit sites by mail: from the first files compute the heads to send, and from all files the result.
-
-    \b
-    Example:
-      fnlkit sites audit *-1.npz -o heads.npz
-      fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
-    """
-    from fnlkit.audits import report
-    from fnlkit.sites import mail, mail_files
-
-    firsts, seconds, about = mail_files.read_all(paths)
-    if not seconds:
-        if html or not output.endswith(".npz"):
-            raise InputError(
-                f"-o {output}: only first files are named, which give heads.npz; add the second files for a result"
-            )
-        files.write(mail.heads(firsts, about), output)
-        console().print(f"wrote {output} from {len(firsts)} sites; send it to them", soft_wrap=True)
-        return
-    found = mail.result(firsts, seconds, about)
-    if html:
-        saving.write_bytes([report.page(found, "").encode()], html)
-    saving.write_bytes([json.dumps(found, indent=1).encode()], output)
-    _print(output)
+@command.command("audit", hidden=True, context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def audit(words: tuple[str, ...]) -> None:
+    """End with a line that names the command to use instead."""
+    raise InputError("sites audit: run `fnlkit sites run PROJECT --task audit --folder MAIL -o audit.json` instead")
 
 
 @command.command()
@@ -451,8 +457,7 @@ def _print(file):
         return
     steps = Table("step", "seconds", "bytes from sites", "bytes to sites")
     for step in found["steps"]:
-        seconds = "-" if step["seconds"] is None else f"{step['seconds']:,.1f}"
-        steps.add_row(step["step"], seconds, f"{step['bytes_up']:,}", f"{step['bytes_down']:,}")
+        steps.add_row(step["step"], f"{step['seconds']:,.1f}", f"{step['bytes_up']:,}", f"{step['bytes_down']:,}")
     console().print(steps)
 
 
@@ -507,10 +512,10 @@ def _display(value):
 
 def _sites(folder):
     """Return a row per site of the project, from the SuperLink's list and the files of the last task."""
-    from fnlkit.sites.agreement import config_of
+    from fnlkit.sites import project
 
-    config = config_of(str(folder / "pyproject.toml"))
-    names, keys = json.loads(config["names"]), json.loads(config["keys"])
+    agreed = project.read(folder)
+    names, keys = agreed.names, agreed.keys
     nodes, last = _nodes(folder), _last(folder) or {}
     word, refused = "refused" if last.get("state") in _ENDED else "refuses", last.get("refused", {})
     silent = last.get("silent", {})

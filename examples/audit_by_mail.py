@@ -1,4 +1,4 @@
-"""Write the tables of five made-up hospitals for docs/audit-by-mail.md.
+"""Write the tables of five made-up hospitals for docs/deployment.md.
 
     python examples/audit_by_mail.py FOLDER
     python examples/audit_by_mail.py FOLDER 1000

@@ -155,7 +155,7 @@ class Federation:
         return self
 
     def start_site(self, k):
-        paths = {"data": f"site-{k}.npz", "memory": f"memory-{k}", "agreed": f"agreed-{k}.toml"}
+        paths = {"data": f"site-{k}.npz", "memory": f"memory-{k}", "agreed": f"agreed-{k}.json"}
         config = {"client": k} | {name: str(self.folder / path) for name, path in paths.items()} | self.node_config(k)
         told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         own = ["--port", str(free_port()), "--node-config", told]
@@ -241,7 +241,7 @@ def prepare(folder, settings=SETTINGS):
         line = [BIN / "fnlkit", "flower-app", "project", "--dataset", "server.npz", "--sites", str(SITES), *keys, *settings]
         subprocess.run(line, cwd=folder, check=True)
         for k in range(SITES):  # each site reads the project's settings, agrees, and keeps a copy
-            shutil.copy(folder / "project/pyproject.toml", folder / f"agreed-{k}.toml")
+            shutil.copy(folder / "project/project.json", folder / f"agreed-{k}.json")
 
 
 def main():

@@ -121,13 +121,16 @@ _DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", 
 _MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 
 
-def _column(value, where):
+def check_column(value, where):
     """Check the encoding of a table column."""
     _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text", "date"))(value, where)
     if value["kind"] == "text":
         return _fields(size=partial(_whole, high=2**20))(value, where)
     if value["kind"] == "date":
-        return _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
+        _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
+        if len(value["fill"]) != 3:
+            raise InputError(f"{where}: fill has {len(value['fill'])} numbers; expected three")
+        return
     if "notation" in value:
         notation, place = value["notation"], f"{where}: notation"
         _fields(**dict.fromkeys(("thousands", "decimal", "unit"), partial(_kind, kind=str)))(notation, place)
@@ -143,7 +146,7 @@ _SUMS = _fields(sampling=_choice("fixed", "poisson"), **dict.fromkeys(("clients"
                 **dict.fromkeys(("cohort", "clip", "noise"), _number))  # fmt: skip
 _SAMPLES = _fields(
     kind=_choice("image", "wave", "vector"), shape=_shape, mean=_each(_number), std=_each(_number), sample_rate=_whole,
-    optional={"columns": _each(_column)},
+    optional={"columns": _each(check_column)},
 )  # fmt: skip
 _SELECTION = _fields(
     criterion=_text,

@@ -104,13 +104,6 @@ def read_numbers(texts: Sequence[str], notation: Mapping[str, str]) -> tuple[np.
     return out, odd + np.flatnonzero(np.isinf(out)).tolist()
 
 
-def is_notation(value: object) -> bool:
-    """Return whether a value is a notation as returned by `find_notation`."""
-    if not isinstance(value, dict) or value.keys() != {"thousands", "decimal", "unit"}:
-        return False
-    return (value["thousands"], value["decimal"]) in MARKS and isinstance(value["unit"], str) and len(value["unit"]) <= 50
-
-
 def describe_forms(texts: Sequence[str]) -> str:
     """Return what a column of numbers looks like, such as "percentages ('12 %')", with an example of each form."""
     forms: dict[str, str] = {}

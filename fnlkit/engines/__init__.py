@@ -25,7 +25,7 @@ ENGINES = {
     "stacked": "fnlkit.engines.devices:make_stacked",
     "workers": "fnlkit.engines.workers:Workers",
     "fused": "fnlkit.engines.fused:Fused",
-    "flower": "fnlkit.sites.flower.engine:Flower",
+    "flower": "fnlkit.engines.flower.engine:Flower",
 }
 
 

@@ -159,24 +159,6 @@ def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> d
     return out
 
 
-def of_one_shape(replies: "dict[Any, dict[str, torch.Tensor]]") -> dict[Any, str]:
-    """Return {key: reason} of replies with an array whose shape differs from that of most replies.
-
-    For a step whose declared shape is open, but equal at all clients: `compare` of fnlkit.server.clients.Clients.round.
-
-    Parameters
-    ----------
-    replies : dict of {name: Tensor}
-        By any key.
-    """
-    reasons: dict[Any, str] = {}
-    for name in sorted({name for reply in replies.values() for name in reply} - {"weights"}):
-        values = {key: reply[name] for key, reply in replies.items()}
-        found = disagreeing(values, dict.fromkeys(values, -1))
-        reasons |= {key: f"{quote(name)} {reason}" for key, reason in found.items()}
-    return reasons
-
-
 def quote(name: str) -> str:
     """Return a name sent by a client in quotes, cut if it is long."""
     text = str(name) if isinstance(name, (str, int, float)) else type(name).__name__

@@ -1,4 +1,4 @@
-"""Functions that a server's message can name: steps of methods, estimators and audits, losses, gradient terms and penalties.
+"""Functions that a server's message can name: steps of methods and estimators, losses, gradient terms and penalties.
 
 A site resolves the names in a message only with the table of `functions` and never imports anything else.  The table has the
 public functions at the top of a module of `PACKAGES`, defined in this module, whose positional parameters are exactly those
@@ -21,7 +21,6 @@ PACKAGES = (
     "fnlkit.client.testing",
     "fnlkit.estimators",
     "fnlkit.methods",
-    "fnlkit.audits",
     "fnlkit.server.optimizers",
     "fnlkit.server.selection",
 )

@@ -73,14 +73,14 @@ def version_of(spec: str | Spec) -> str:
         return f"{package} of unknown version"
 
 
-def encode_samples(data: "Dataset", task: Any, source: str) -> "Dataset":
+def encode_samples(data: "Dataset", project: Any, source: str) -> "Dataset":
     """Return the data set of a site with features of the project's backbone, computed once and kept in the cache folder.
 
     Parameters
     ----------
     data : fnlkit.datasets.Dataset
         Images.
-    task : fnlkit.sites.terms.Task
+    project : fnlkit.sites.project.Project
     source : str
         The data, as named by the site.
 
@@ -92,11 +92,11 @@ def encode_samples(data: "Dataset", task: Any, source: str) -> "Dataset":
     if data.kind != "image":
         raise InputError(
             f"{display_path(source)}: the samples are {data.kind} {tuple(data.x_train.shape[1:])}, and the partners agreed on "
-            f"features of images by {task.backbone}; give images"
+            f"features of images by {project.backbone}; give images"
         )
-    if (found := weights_of(task.backbone)) != task.backbone_checksum:
+    if (found := weights_of(project.backbone)) != project.backbone_checksum:
         raise InputError(
-            f"backbone {task.backbone}: the weights here (SHA-256 {found[:12]}, {version_of(task.backbone)}) are not the "
-            f"agreed ones ({task.backbone_checksum[:12]}, {task.backbone_version}); install the agreed version"
+            f"backbone {project.backbone}: the weights here (SHA-256 {found[:12]}, {version_of(project.backbone)}) are not the "
+            f"agreed ones ({project.backbone_checksum[:12]}, {project.backbone_version}); install the agreed version"
         )
-    return with_backbone(data, task.backbone, device="cpu")
+    return with_backbone(data, project.backbone, device="cpu")

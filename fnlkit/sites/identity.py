@@ -1,5 +1,7 @@
 """Names and addresses of a project: both become file names, arguments of commands and lines of shell scripts."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -56,3 +58,26 @@ def parse_address(text: str, option: str = "`address`", *, default: int | None =
     if not valid or not (port or default):
         raise InputError(f"{option} {text!r}: expected a host and a port, such as server.example.org:{PORT}")
     return host, int(port or default or 0)
+
+
+def fingerprint(key: bytes) -> str:
+    """Return the fingerprint of a public key as `ssh-keygen -l` prints it, ``SHA256:...``.
+
+    Parameters
+    ----------
+    key : bytes
+        PEM, the format in which Flower stores the keys of SuperNodes. A node without a key has the fingerprint ``none``.
+    """
+    from cryptography.hazmat.primitives import serialization
+
+    if not key:
+        return "none"
+    found = serialization.load_pem_public_key(key)
+    line = found.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return digest_of(line.split()[1])
+
+
+def digest_of(encoded: str | bytes) -> str:
+    """Return ``SHA256:...`` of the Base64 part of a public key's line in OpenSSH format."""
+    digest = hashlib.sha256(base64.b64decode(encoded, validate=True)).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"

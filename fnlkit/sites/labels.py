@@ -38,7 +38,7 @@ def labels_of(folder: str, data: Dataset, name: str) -> Federation:
     folder : str
         The site's folder `memory`.
     data : fnlkit.datasets.Dataset
-        Samples in the order of the task's classes (`fnlkit.sites.agreement.load_for_task`).
+        Samples in the order of the task's classes (`fnlkit.sites.samples.load_for_task`).
     name : str
         Name of the site.
 

@@ -1,276 +1,380 @@
-"""Write the Flower project of a deployment: configuration, server, client."""
+"""The project of a deployment: settings of all tasks and a description of the samples, agreed between the sites.
 
+A project is one JSON file.  The server has this file, the number of samples of each site and, optionally, a separate test set.
+It never has a training sample or a training label.  Each site keeps a copy, the agreement: limits of requests and replies come
+from this copy, and a request made under other settings is refused.
+"""
+
+import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
-from fnlkit.artifacts import files, saving
-from fnlkit.artifacts.paths import display_path
+from fnlkit.artifacts import files, run_schema
+from fnlkit.artifacts.paths import display_path, from_home
+from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits.private import sigma_of
-from fnlkit.client.scaling import moments, pool_moments
-from fnlkit.errors import InputError
+from fnlkit.client.losses.correction import names_a_file
+from fnlkit.components.declarations import declaration, resolve
+from fnlkit.components.parameters import arguments_of
+from fnlkit.components.spec import MessageText, bind, find, from_file, own_names, parse
+from fnlkit.errors import InputError, nearest
+from fnlkit.estimators import ESTIMATORS
+from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
+from fnlkit.models import NETWORKS
+from fnlkit.server.protection import Secret
 from fnlkit.sites import scale
-from fnlkit.sites.agreement import FREE
-from fnlkit.sites.backbone import definition
-from fnlkit.sites.handover import mode_of
+from fnlkit.sites.backbone import common
 from fnlkit.sites.identity import check_names
-from fnlkit.sites.sites import digest_of
-from fnlkit.sites.terms import (
-    MOST_SAMPLES,
-    STANDARD,
-    Judging,
-    Task,
-    deployable,
-    must_be_judging,
-    must_be_of_sites,
-    with_agreed_tasks,
-)
 
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
+FILE = "project.json"
+MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
+TASKS = ("train", "audit", "estimate", "evaluate")
+_HIDING = ("train", scale.TASK)  # tasks of a project that hides updates or label counts
+_MAX_BYTES = 2**24
+# Settings that only the server uses: a site does not compare them.
+_OF_SERVER = ("rounds", "seed", "min_replies", "max_update_ratio", "eval_every")
 
 
-PACKAGE = "fnlkit_sites"
-FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the extra `flower` of pyproject.toml
-PUBLISHER = "fnlkit"
-PRIVATE = ("server_data", "output", "run")  # used by the server only: passed to `flwr run`, never written to a file
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """Settings of all tasks, and the description of the samples that all sites share.
 
-
-def write_project(
-    folder: str | os.PathLike[str],
-    dataset: "Dataset",
-    settings: Settings,
-    *,
-    sites: int,
-    wait: float = 600,
-    timeout: float = 600,
-    max_samples: int = MOST_SAMPLES,
-    keys: Sequence[Path] = (),
-    names: Sequence[str] = (),
-    name: str = "train",
-    judging: Judging = STANDARD,
-    backbone: str = "",
-    scaling: str = "project",
-    sums: tuple[float, float] | None = None,
-    publisher: str = PUBLISHER,
-    more: Callable[..., Any] | None = None,
-) -> list[Path]:
-    """Write a Flower project to a new or empty folder and return the paths of its files.
-
-    Parameters
+    Attributes
     ----------
-    folder : path
-    dataset : fnlkit.datasets.Dataset
-        Samples in the format of the sites. The project describes these samples but does not contain them.
-    settings : Settings
-    sites : int
-    wait, timeout : float
-        Seconds to wait until all sites are connected, and seconds to wait for a single visit.
+    names : list of str
+        Name of each site, in the order of the clients.
+    kind : {"image", "vector"}
+    shape : list of int
+        Shape of a stored sample.
+    classes : list of str
+        Class names, in the order of the labels.
+    columns : list of dict or None
+        Conversion of the columns of a table to features (fnlkit.datasets.columns.learn). None if the samples are not a table.
+    mean, std : list of float
+        Scale of the samples: a number per channel of images or per feature of vectors; empty for no scaling.
+    scaling : {"project", "sites"}
+        Source of `mean`, `std` and the values of missing cells: the project, or sums of the sites.
+    settings : dict
+        Fields of fnlkit.experiment.settings.Settings that differ from the defaults.
     max_samples : int
         Largest number of samples that a site can count for.
-    keys : sequence of path
-        Public key of each site in OpenSSH format, in the order of the clients. Can be empty.
-    names : sequence of str
-        Name of each site. Default: ``site-0``, ``site-1``, ...
-    name : str
-        Task of a run unless `flwr run` selects another one.
-    judging : Judging
-    backbone : str
-        Spec of a backbone with which each site computes features from images.
-    scaling : {"project", "sites"}
-        Take the scale of vectors from `dataset`, or from sums of the sites (task `scale`).
-    sums : (float, float), optional
-        Epsilon and delta of the sums of a site in audits by mail. Default: sums without noise.
-    publisher : str
-        Account at Flower's hub that publishes the project.
-    more : callable (text of pyproject.toml) -> dict of str to bytes, optional
-        Further files of the folder, by their paths in the folder.
+    backbone, backbone_checksum, backbone_version : str
+        Backbone whose features the sites hold; SHA-256 of the weights, and package with version, if sites compute the features
+        from their images.
+    tasks : list of str
+        Tasks that the sites agree to.
+    estimator : str
+        Estimator of the task estimate, with parameters.
+    warm_up_rounds : int >= 1
+        Training rounds of the models of an estimate.
+    per_sample : bool
+        Whether sites reply with a number for each sample, for example losses, in an estimate.
+    open_tasks : bool
+        Whether sites agree to audit, estimate and evaluate although the training hides updates or label counts: the replies of
+        these tasks are neither masked nor randomized.
+    sums_epsilon, sums_delta : float or None
+        Epsilon and delta of both replies of a site in an audit. None: sums without noise.
+    sums_budget : float or None
+        Largest epsilon of all audits of a site together. None: that of a single audit.
+    timeout : float
+        Seconds to wait for a reply.
+    wait : float
+        Seconds to wait until all sites are connected.
+    keys : list of str
+        Fingerprint of each site's public key as `ssh-keygen -l` prints it, "" for a site that is not admitted; or [].
+    """
+
+    names: list[str]
+    kind: Literal["image", "vector"]
+    shape: list[int]
+    classes: list[str]
+    columns: list[dict[str, Any]] | None = None
+    mean: list[float]
+    std: list[float]
+    scaling: Literal["project", "sites"] = "project"
+    settings: dict[str, Any]
+    max_samples: int = MOST_SAMPLES
+    backbone: str = ""
+    backbone_checksum: str = ""
+    backbone_version: str = ""
+    tasks: list[str]
+    estimator: str = "em"
+    warm_up_rounds: int = 25
+    per_sample: bool = False
+    open_tasks: bool = False
+    sums_epsilon: float | None = None
+    sums_delta: float | None = None
+    sums_budget: float | None = None
+    timeout: float = 600.0
+    wait: float = 600.0
+    keys: list[str]
+    format: Literal["fnlkit.project/1"] = "fnlkit.project/1"
+
+    def check(self) -> None:
+        """Raise InputError for values that no project has."""
+        check_names(self.names, len(self.names))
+        limits = {
+            "names": self.names,
+            "shape": 0 < len(self.shape) <= 4 and all(0 < side < 2**31 for side in self.shape),
+            "classes": len(set(self.classes)) == len(self.classes) > 0,
+            "std": len(self.std) == len(self.mean) and min(self.std, default=1) > 0,
+            "max_samples": self.max_samples > 0,
+            "tasks": self.tasks and set(self.tasks) <= {*TASKS, scale.TASK},
+            "warm_up_rounds": self.warm_up_rounds > 0,
+            "keys": all(re.fullmatch("SHA256:[A-Za-z0-9+/]{43}|", key) for key in self.keys),
+            "columns": self.columns is None
+            or 0 < len({str(one.get("name")) for one in self.columns}) == len(self.columns) <= 10_000,
+        }
+        if wrong := [name for name, fine in limits.items() if not fine]:
+            raise InputError(f"the project has no usable {wrong[0]}; write it again with `fnlkit flower-app`")
+        for number, column in enumerate(self.columns or ()):
+            run_schema.check_column(column, f"column {number} of the project")
+        must_be_of_sites(self.keys, len(self.names))
+        if self.sums_epsilon is not None or self.sums_delta is not None:
+            sigma_of(self.sums_epsilon or 0.0, self.sums_delta or 0.0)
+            if self.scaling == "sites":
+                raise InputError("`sums_epsilon`: a scale from the sites has no noise; leave out `scale='sites'`")
+        if self.backbone_checksum:
+            common(from_file(self.backbone, MessageText))
+
+    @property
+    def sites(self) -> int:
+        """Number of sites."""
+        return len(self.names)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of a network's input."""
+        return (self.shape[2], *self.shape[:2]) if self.kind == "image" else tuple(self.shape)
+
+    def agreement(self) -> dict[str, Any]:
+        """Return the entries that bind the sites, as JSON values; those that only the server uses are missing."""
+        entries = to_json(self)
+        for name in ("keys", "wait", "timeout"):
+            del entries[name]
+        entries["settings"] = {name: value for name, value in self.settings.items() if name not in _OF_SERVER}
+        return entries
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the agreement."""
+        return hashlib.sha256(json.dumps(self.agreement(), sort_keys=True).encode()).hexdigest()
+
+    def difference(self, other: object) -> str:
+        """Return the name of the first setting in which another agreement (JSON values) differs; "" if there is none.
+
+        A name that only this agreement contains is ``UnknownEntry``: it stays at the site.
+        """
+        flat = [_flatten(self.agreement()), _flatten(other if isinstance(other, dict) else {})]
+        known = {*flat[1], *(field.name for field in (*fields(Settings), *fields(Project)))}
+        for name in sorted({*flat[0], *flat[1]}):
+            values = [each.get(name) for each in flat]
+            if json.dumps(values[0]) != json.dumps(values[1]):
+                return name if name in known else "UnknownEntry"
+        return ""
+
+
+def _flatten(agreement):
+    settings = agreement.get("settings")
+    return {name: value for name, value in agreement.items() if name != "settings"} | (
+        settings if isinstance(settings, dict) else {}
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a project.
+
+    Attributes
+    ----------
+    name : {"train", "audit", "estimate", "evaluate", "scale"}
+    project : Project
+        With the scale of the sites, if the task has one.
+    settings : Settings
+    plan : fnlkit.experiment.plan.Plan
+    """
+
+    name: str
+    project: Project
+    settings: Settings
+    plan: Plan
+
+
+def read(path: str | os.PathLike[str]) -> Project:
+    """Return the Project in a file, or in the folder of a project.
 
     Raises
     ------
     InputError
-        If the folder is not empty, or if a run with these settings cannot be deployed.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", publisher):
-        raise InputError(f"`publisher` {publisher!r}: must be an account of Flower's hub, of letters, digits, - and _")
-    about = _features_of(dataset, settings, backbone, scaling)
-    if scaling == "sites":
-        judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
-    if sums:
-        sigma_of(*sums)
-        if scaling == "sites":
-            raise InputError("`sums_epsilon`: a scale from the sites has no noise; leave out `scale='sites'`")
-    fingerprints = tuple(map(fingerprint_of, keys))
-    names = tuple(names) or tuple(f"site-{k}" for k in range(sites))
-    check_names(names, sites)
-    about |= {"most": max_samples, "columns": dataset.table, "keys": fingerprints, "names": names, "name": name}
-    task = Task(sites, classes=tuple(dataset.class_names), judging=judging, **about)
-    must_be_of_sites(fingerprints, sites)
-    must_be_judging(judging, task)
-    settings = deployable(settings, task)
-    with_agreed_tasks(judging, settings, task)
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: there is something already; name a new folder")
-    defaults = asdict(Settings())
-    # Flower lets a run set only entries that the project has.
-    always = {"method", "fraction", *FREE}
-    chosen = {k: v for k, v in asdict(settings).items() if v != defaults[k] or k in always}
-    chosen.pop("standardize", None)  # mean and std below are the scale
-    about = {
-        "sites": task.sites,
-        "kind": task.kind,
-        "shape": json.dumps(list(map(int, task.shape))),
-        "classes": json.dumps(list(task.classes)),
-        "mean": json.dumps([float(v) for v in task.mean]),
-        "std": json.dumps([float(v) for v in task.std]),
-        "max_samples": int(max_samples),
-        "keys": json.dumps(fingerprints),
-        "columns": json.dumps(task.columns),
-        "names": json.dumps(names),
-        "backbone": task.backbone,
-        "backbone_checksum": task.backbone_checksum,
-        "backbone_version": task.backbone_version,
-        "scaling": scaling,
-        "scale": "",
-        "task": name,
-        **asdict(judging),
-        "tasks": json.dumps(judging.tasks),
-        "wait": float(wait),
-        "timeout": float(timeout),
-        **(dict(zip(("sums_epsilon", "sums_delta"), map(float, sums), strict=True)) if sums else {}),
-        **dict.fromkeys(PRIVATE, ""),
-    }
-    config = "".join(f"{name} = {json.dumps(value)}\n" for name, value in (chosen | about).items())
-    parts = {
-        "pyproject.toml": _PROJECT.format(package=PACKAGE, config=config, publisher=publisher, **FLOWER),
-        "LICENSE": _LICENSE,
-    }
-    parts |= {f"{PACKAGE}/__init__.py": "", f"{PACKAGE}/server.py": _SERVER, f"{PACKAGE}/client.py": _CLIENT}
-    parts = {name: text.encode() for name, text in parts.items()}
-    _write_whole(folder, parts | (more(parts["pyproject.toml"]) if more else {}))
-    return [folder / name for name in parts]
-
-
-def _features_of(dataset, settings, backbone, scaling):
-    """Return kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Task."""
-    about = {"kind": dataset.kind, "shape": tuple(dataset.x_train.shape[1:]), "backbone": backbone_of(dataset)}
-    if scaling == "sites" and (dataset.kind != "vector" or settings.standardize == "none"):
-        raise InputError("`scale='sites'`: only vectors and tables are scaled by sums of the sites; leave out the option")
-    if backbone:
-        spec, width, checksum, version = definition(dataset, backbone)
-        found = {"backbone": spec, "backbone_checksum": checksum, "backbone_version": version}
-        return {"kind": "vector", "shape": (width,)} | found
-    mean, std = _scale(dataset, settings) if scaling == "project" else ((), ())
-    return about | {"mean": mean, "std": std, "scaling": scaling}
-
-
-def _scale(dataset, settings):
-    """Return the published (mean, std), or (mean, std) per image channel or vector feature."""
-    if dataset.kind != "vector" or settings.standardize == "none":
-        return dataset.mean, dataset.std
-    if settings.standardize == "auto" and dataset.features is not None:
-        return (), ()
-    return tuple(tuple(values.tolist()) for values in pool_moments([moments(dataset.x_train)]))
-
-
-def backbone_of(dataset: "Dataset") -> str:
-    """Return the spec of the backbone of a data set of features; empty if the samples are no features."""
-    return "" if dataset.features is None else str(dataset.features["backbone"])
-
-
-def fingerprint_of(path: str | os.PathLike[str]) -> str:
-    """Return the fingerprint of a public key in a file written by `ssh-keygen`."""
-    words = files.read_text(path).split()
+    path = os.path.join(path, FILE) if os.path.isdir(path) else path
+    where, text = display_path(path), files.read_text(from_home(path), max_bytes=_MAX_BYTES)
     try:
-        if not words[0].startswith("ecdsa-sha2-nistp"):
-            raise ValueError
-        return digest_of(words[1])
-    except (IndexError, ValueError):
-        made = 'ssh-keygen -t ecdsa -b 384 -N "" -f site.key'
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        old = "[tool.flwr.app.config]" in text
         raise InputError(
-            f"`key` {display_path(path)}: is no public key that Flower takes; give the .pub file of `{made}`"
+            f"{where}: is {'a project of fnlkit 0.2' if old else 'no project of fnlkit'}; write it again with "
+            f"`fnlkit flower-app`, and name its {FILE}"
         ) from None
+    known = [field.name for field in fields(Project)]
+    if unknown := sorted(set(value) - set(known)) if isinstance(value, dict) else []:
+        raise InputError(f"{where}: {unknown[0]} is no entry{nearest(unknown[0], known)}; correct the name")
+    project = from_json(Project, value, where)
+    project.check()
+    return project
 
 
-def _write_whole(folder, parts):
-    """Write files {name: bytes} of a folder that is new or empty under temporary names, then rename them."""
-    there = folder.exists()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".fnlkit-", dir=folder if there else folder.parent))
-    project = temporary / "project"
-    try:
-        for name, content in parts.items():
-            (project / name).parent.mkdir(parents=True, exist_ok=True)
-            saving.write_bytes([content], project / name, mode=mode_of(name))
-        for source in project.iterdir() if there else [project]:
-            os.replace(source, folder / source.name if there else folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def text_of(project: Project) -> bytes:
+    """Return the content of a project's file."""
+    return (json.dumps(to_json(project), indent=1) + "\n").encode()
 
 
-_PROJECT = """\
-# Written by `fnlkit flower-app`.  docs/deployment.md of fnlkit says how to run it.
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
+def settings_of(project: Project) -> Settings:
+    """Return the Settings of a project, which can only name components of fnlkit."""
+    known = {field.name for field in fields(Settings)}
+    if unknown := sorted(set(project.settings) - known):
+        raise InputError(f"the project: {unknown[0]} is no setting of fnlkit{nearest(unknown[0], known)}; correct the name")
+    return Settings(**from_file(project.settings, MessageText))
 
-[project]
-name = "fnlkit-sites"
-version = "1.0.0"
-description = "Federated learning with noisy labels, by fnlkit"
-license = {{file = "LICENSE"}}
-dependencies = ["fnlkit[flower]", "flwr>={oldest},<{newer}"]
 
-[tool.hatch.build.targets.wheel]
-packages = ["."]
+def task_of(project: Project, name: str, scale_text: str = "") -> Task:
+    """Return a Task of a project.
 
-[tool.flwr.app]
-publisher = "{publisher}"
-fab-format-version = 1
-flwr-version-target = "{target}"
-fab-include = ["{package}/*.py", "LICENSE"]
+    Parameters
+    ----------
+    project : Project
+    name : str
+    scale_text : str
+        Result of the task scale, see `fnlkit.sites.scale`.
 
-[tool.flwr.app.components]
-serverapp = "{package}.server:app"
-clientapp = "{package}.client:app"
+    Raises
+    ------
+    InputError
+        If the sites did not agree to the task, or if the scale is missing or not one of these samples.
+    """
+    settings = deployable(settings_of(project), project)
+    agreed = agreed_tasks(project, settings, name)
+    if name not in agreed:
+        raise InputError(f"task {name}: the sites agreed to {', '.join(agreed)} only")
+    if scale_text and (project.scaling != "sites" or name == scale.TASK):
+        raise InputError("scale: the scale of this project is not that of the sites; leave out `scale`")
+    if project.scaling == "sites" and name == scale.TASK:
+        project = scale.remove_fills(project)
+    elif project.scaling == "sites":
+        project = scale.add_scale(project, scale_text)
+    if name == "estimate":
+        check_estimator(project)
+    return Task(name, project, settings, Plan.of(settings))
 
-# The options of `fnlkit train`, and what all sites' samples have in common.
-[tool.flwr.app.config]
-{config}"""
-_LICENSE = """\
-Copyright The fnlkit developers
 
-Licensed under the Apache License, Version 2.0 (the "License");
-you may not use these files except in compliance with the License.
-You may obtain a copy of the License at
+def deployable(settings: Settings, project: Project) -> Settings:
+    """Return the settings in a form that a deployment supports.
 
-    http://www.apache.org/licenses/LICENSE-2.0
+    Raises
+    ------
+    InputError
+    """
+    plan = Plan.of(settings)  # imports components of installed packages, which `own_names` then finds
+    if settings.model != "auto" and not own_names(settings.model):
+        find(parse(settings.model, "`model`"), NETWORKS, "model")
+    for name, value in asdict(settings).items():
+        if own := own_names(value):
+            raise InputError(f"`{name}`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+    wanted = plan.needs - {"pair", "secret"}
+    if wanted:
+        raise InputError(
+            f"`method` {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
+            "it runs in simulation only"
+        )
+    if revealed := plan.method.revealing_reply:
+        raise InputError(
+            f"`method` {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
+            "choose another method, for example flr-plus, or train in simulation (fnlkit train)"
+        )
+    if settings.memorization:
+        raise InputError("`memorization` needs the true labels, which are unknown at real sites; leave it out")
+    transition = getattr(plan.loss, "keywords", {}).get("transition")
+    if transition is not None and names_a_file(transition):
+        raise InputError(
+            f"`loss` {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
+            "example symmetric(eta=0.4)"
+        )
+    if plan.reads_held_out and "secret" in plan.needs:
+        raise InputError(
+            f"`select` {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
+            "`select='label-wave'`, which counts predictions only"
+        )
+    plan.check_protection(max(1, round(settings.fraction * project.sites)))
+    return replace(settings, standardize="none")
 
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-See the License for the specific language governing permissions and
-limitations under the License.
-"""
-_SERVER = '''"""The server: it runs the task that the run configuration selects, and writes the result."""
 
-from fnlkit.sites.apps import server_app
-from fnlkit.sites.tasks import conduct
+def agreed_tasks(project: Project, settings: Settings, name: str = "") -> list[str]:
+    """Return the tasks that sites agree to.
 
-app = server_app(conduct)
-'''
-_CLIENT = '''"""A site: it runs the steps of the task on the samples there, and sends only declared replies."""
+    If the training hides updates (secure aggregation) or label counts (randomized labels), replies of the other tasks would
+    reveal both, and sites agree to these tasks only with `open_tasks`.
 
-from fnlkit.sites.apps import client_app
-from fnlkit.sites.opening import open_site
+    Parameters
+    ----------
+    project : Project
+    settings : Settings
+    name : str
+        Task of a run.
 
-app = client_app(open_site)
-'''
+    Raises
+    ------
+    InputError
+        If this is the reason why the sites do not agree to the task of a run.
+    """
+    plan = Plan.of(settings)
+    about = [(declaration(stage).label_epsilon, arguments_of(stage)) for stage in plan.method.stages]
+    randomized = any(resolve(value, {**known, "classes": len(project.classes)}) is not None for value, known in about if value)
+    if project.open_tasks or not (randomized or isinstance(plan.protection, Secret)):
+        return project.tasks
+    if name and name not in _HIDING:
+        what = "randomizes label counts" if randomized else "masks updates"
+        raise InputError(
+            f"task {name}: the training of this project {what}, and replies of this task would not be protected; write the "
+            "project with `open_tasks` if all sites agree"
+        )
+    return [each for each in project.tasks if each in _HIDING]
+
+
+def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
+    """Raise InputError unless the number of keys is zero or the number of sites; a later key can be empty for now."""
+    known = [key for key in keys if key]
+    if keys and (len(keys) != sites or len(set(known)) < len(known)):
+        raise InputError(
+            f"`key`: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
+        )
+
+
+def estimator_of(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return (function, {name: Sent}) of an estimator's spec."""
+    spec = parse(text, "`estimator`")
+    part = find(spec, ESTIMATORS, "estimator")
+    bind(spec, part, "estimator")
+    return part, dict(declaration(part).sends or {})
+
+
+def check_estimator(project: Project) -> None:
+    """Raise InputError if the estimate of a project cannot be deployed."""
+    text = from_file(project.estimator, MessageText)
+    part, sends = estimator_of(text)  # imports a component of an installed package, which `own_names` then finds
+    if own := own_names(text):
+        raise InputError(f"`estimator`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+    arguments = arguments_of(part) | dict(parse(text).parameters)
+    if str(arguments.get("by")) == "sample":
+        raise InputError(f"`estimator` {text}: by=sample splits the samples of a site; write by=client")
+    single = [sent.what for sent in sends.values() if sent.shape and {"n", "top"} & set(sent.shape)]
+    if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
+        single = []
+    if single and not project.per_sample:
+        raise InputError(f"`estimator` {text}: sites would reply with {single[0]}; agree to it with `per_sample`")

@@ -1,34 +1,31 @@
-"""Real sites as the clients of an audit or an estimate, with a journal of finished steps.
+"""Real sites as the clients of an audit, an estimate or an evaluation.
 
-An audit consists of trainings and of steps whose replies are combined. Each training is a run that is saved after every round,
-and the replies of each step are written to a file. A stopped audit therefore repeats no finished step. Every session has a
-unique name at the sites, so that each model has a separate memory.
+Every session has a name at the sites, so that each model has a separate memory.  The same task asks the same requests again: a
+journal of messages (`fnlkit.sites.folder.Journal`) answers those that a stopped task had finished.
 """
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fnlkit import engines
-from fnlkit.artifacts import files
-from fnlkit.artifacts.exchange import Exchange, Traffic, pack_log, unpack_log
-from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.client.client_list import ClientList
+from fnlkit.client.failure import Failure
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import nothing
 from fnlkit.server.admission import TooManyLost
-from fnlkit.server.clients import Clients, Replies, gather
+from fnlkit.server.clients import Clients, CohortRequest, Replies, nbytes
+from fnlkit.sites.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
-    from fnlkit.client.client_list import ClientList
-
-
-KIND = "fnlkit.steps/1"
+    from fnlkit.sites.roster import Roster
 
 
 class View:
@@ -36,7 +33,7 @@ class View:
 
     Parameters
     ----------
-    sites : fnlkit.sites.sites.Sites
+    sites : fnlkit.sites.roster.Roster
     ids : list of int
         The site of each client of the session.
     run : str
@@ -51,7 +48,7 @@ class View:
 
     @property
     def sizes(self) -> dict[int, int]:
-        return {j: self.sites.sizes[k] for j, k in enumerate(self.ids)}
+        return {j: self.sites.sizes.get(k, 1) for j, k in enumerate(self.ids)}
 
     def report_failure(self, client: int, failure: Any) -> None:
         self.sites.report_failure(self.ids[client], failure)
@@ -64,15 +61,13 @@ class View:
 
 
 class Remote:
-    """Sites that take part in an audit or an estimate; `fnlkit.estimators` runs trainings and steps with it.
+    """Sites that take part in a task; `fnlkit.estimators` runs trainings and steps with it.
 
     Parameters
     ----------
-    sites : fnlkit.sites.sites.Sites
+    sites : fnlkit.sites.roster.Roster
     present : list of int
         Numbers of the sites that take part.
-    folder : path
-        Folder of the journal.
     timeout : float
         Seconds for a visit.
     on_step : callable (str)
@@ -81,33 +76,37 @@ class Remote:
     Attributes
     ----------
     steps : list of dict
-        step, seconds, bytes_up and bytes_down of each training and step; the seconds are None if the journal had it.
+        step, seconds, bytes_up and bytes_down of each training and step.
+    lost : dict of int to str
+        Reason by site, of `ask_all`.
     """
 
-    def __init__(self, sites, present, *, folder, timeout, on_step=lambda text: None):
+    def __init__(self, sites: "Roster", present, *, timeout, on_step=lambda text: None):
         self.sites, self.present, self.timeout, self.on_step = sites, list(present), timeout, on_step
-        # A journal belongs to the sites that took part: without a site, models are trained anew.
-        named = json.dumps([sites.run, self.present, [sites.sizes[k] for k in self.present]])
+        named = json.dumps([sites.run, self.present, [sites.sizes.get(k, 1) for k in self.present]])
         self.token = hashlib.sha256(named.encode()).hexdigest()[:16]
-        self.folder = Path(folder) / self.token
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.offsets = np.concatenate([[0], np.cumsum([sites.sizes[k] for k in self.present])])
-        self.steps, self._count, self._journals, self.view = [], 0, {}, None
+        self.steps: list[dict[str, Any]] = []
+        self.lost: dict[int, str] = {}
+        self._count = 0
+        self.view: Any = None
 
     def list_lost_sites(self, error: TooManyLost) -> dict[int, str]:
         """Return {site: reason} of a `TooManyLost` of the last session."""
         return {self.view.ids[client]: reason for client, reason in error.reasons.items()}
 
+    def describe_lost(self) -> str:
+        """Return the lost sites of `ask_all` with the reasons, as a text."""
+        return "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
+
     def _begin(self, ids):
-        """Return the path of the journal of the next session, which takes place with these sites."""
+        """Name the next session, which takes place with these sites."""
         self._count += 1
         run = hashlib.sha256(f"{self.token} {self._count}".encode()).hexdigest()[:16]
         self.view = View(self.sites, list(ids), run)
-        return self.folder / f"session-{self._count}"
 
     # ---- called by fnlkit.estimators
     def training(self, federation: "Federation", title: str) -> tuple[dict[str, Any], Any]:
-        """Return the keywords of an Experiment over a part of the sites, and the function that saves the run.
+        """Return the keywords of an Experiment over a part of the sites, and the function that receives the run.
 
         Parameters
         ----------
@@ -115,18 +114,16 @@ class Remote:
             Whole sites only.
         title : str
         """
-        places = np.searchsorted(self.offsets, [part[0] for part in federation.clients], "right") - 1
-        path = f"{self._begin([self.present[j] for j in places])}.pt"
-        run, began = Run.read(path) if os.path.exists(path) else None, time.monotonic()
-        fresh = not (run and run.finished)
+        offsets = np.concatenate([[0], np.cumsum([self.sites.sizes[k] for k in self.present])])
+        places = np.searchsorted(offsets, [part[0] for part in federation.clients], "right") - 1
+        self._begin([self.present[j] for j in places])
+        began = time.monotonic()
 
-        def save(run: Run) -> None:
-            run.write(path)
+        def done(run: Any) -> None:
             if run.finished:
-                self._step(title, time.monotonic() - began if fresh else None, run.traffic)
+                self._step(title, time.monotonic() - began, run.traffic.bytes_up, run.traffic.bytes_down)
 
-        flower = {"engine": "flower", "runtime": self.view, "client_timeout": self.timeout, "device": "cpu"}
-        return flower | {"resume": run}, save
+        return {"engine": "flower", "runtime": self.view, "client_timeout": self.timeout, "device": "cpu"}, done
 
     def session(self, members: "ClientList", network: Any, trained: Any, *, seed: int, min_replies: float) -> Clients:
         """Return a session with all sites, or with the sites that keep the state of a training.
@@ -141,19 +138,16 @@ class Remote:
         min_replies : float
         """
         if trained is not None:
-            clients, view = trained.clients, self.view
-            path = self._begin(view.ids)
-            self.view = clients.engine.runtime = view
+            clients = trained.clients
+            clients.engine.runtime = self.view
             clients.min_replies = min_replies
-        else:
-            path = self._begin(self.present)
-            options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
-            clients = engines.make("flower", members, network, members.inputs, **options)
-        self._journals[id(clients)] = _Journal(f"{path}.npz", self.view)
-        return clients
+            return clients
+        self._begin(self.present)
+        options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
+        return engines.make("flower", members, network, members.inputs, **options)
 
     def asked(self, clients: Clients, ask: Any) -> Replies:
-        """Return the Replies of a step: from the journal if the step is finished, otherwise from the sites.
+        """Return the Replies of a step.
 
         Parameters
         ----------
@@ -161,53 +155,91 @@ class Remote:
             As returned by `session`.
         ask : functools.partial of Clients.round
         """
-        journal = self._journals[id(clients)]
-        self.view = journal.view
-        title = ", ".join(getattr(step, "func", step).__name__.replace("_", " ") for step in ask.args[2:])
-        if (entry := journal.next()) is not None:
-            exchange, traffic = entry
-            clients.log.append(exchange)
-            clients.rounds += 1
-            clients.traffic.add(traffic)
-            self._step(title, None, traffic)
-            return Replies({name: gather(values) for name, values in exchange.values.items()}, exchange.kept)
         before, began = clients.traffic.copy(), time.monotonic()
         replies = ask()
         traffic = clients.traffic.since(before)
-        journal.add(clients.log[-1], traffic)
-        self._step(title, time.monotonic() - began, traffic)
+        title = ", ".join(getattr(step, "func", step).__name__.replace("_", " ") for step in ask.args[2:])
+        self._step(title, time.monotonic() - began, traffic.bytes_up, traffic.bytes_down)
         return replies
 
-    def _step(self, title, seconds, traffic):
-        row = {"step": title, "seconds": None if seconds is None else round(seconds, 1)}
-        self.steps.append(row | {"bytes_up": int(traffic.bytes_up), "bytes_down": int(traffic.bytes_down)})
-        self.on_step(f"{title}: done before" if seconds is None else f"{title}: {seconds:.1f} s")
+    def _step(self, title, seconds, up, down):
+        self.steps.append({"step": title, "seconds": round(seconds, 1), "bytes_up": int(up), "bytes_down": int(down)})
+        self.on_step(f"{title}: {seconds:.1f} s")
+
+    # ---- replies of different shapes
+    def ask_all(
+        self,
+        round: int,
+        step: Callable[..., Any],
+        ids: list[int],
+        declared: Any,
+        check: Callable[[int, dict[str, np.ndarray]], str],
+        broadcast: dict[str, torch.Tensor] | None = None,
+        scatter: dict[str, torch.Tensor] | None = None,
+    ) -> dict[int, dict[str, np.ndarray]]:
+        """Return {site: arrays} of the sites that reply to a step; the others are in `lost`.
+
+        A site that stops replying is awaited, and asked again.
+
+        Parameters
+        ----------
+        round : int
+            Number of the step in the task.
+        step : callable
+        ids : list of int
+            Sites to ask.
+        declared : dict of str to Sent
+            The replies that each site must send.
+        check : callable (site, arrays) -> str
+            Why no data can have these arrays; "" if some can.
+        broadcast, scatter : dict of Tensor
+            As for fnlkit.server.clients.Clients.round, with an entry of `scatter` for each of `ids`.
+        """
+        began = time.monotonic()
+        run = hashlib.sha256(f"{self.sites.run} steps".encode()).hexdigest()[:16]
+        self.view = View(self.sites, ids, run)
+        places, one = np.arange(len(ids)), np.zeros(len(ids), np.int64)
+        members = ClientList(np.zeros((len(ids), 1), np.float32), np.arange(len(ids) + 1), places, one, 1, Inputs(False))
+        clients = engines.make("flower", members, nothing().network, members.inputs, runtime=self.view,
+                               client_timeout=self.timeout)  # fmt: skip
+        request = CohortRequest(places, torch.zeros(0), [step], broadcast or {}, scatter or {}, round)
+        out: dict[int, dict[str, np.ndarray]] = {}
+        tries: Counter[int] = Counter()
+        missing = places.tolist()
+        while missing:
+            replies, again = clients.engine.run(request.part(missing)), []
+            for j, reply in zip(missing, replies, strict=True):
+                arrays, reason = _arrays_of(reply, declared)
+                reason = reason or check(ids[j], arrays)
+                if not reason:
+                    out[ids[j]] = arrays
+                    self.lost.pop(ids[j], None)
+                    continue
+                self.lost[ids[j]] = reason
+                self.on_step(f"{self.sites.names[ids[j]]}: {reason}")
+                tries[j] += 1
+                if isinstance(reply, Failure) and any(words in reason for words in SILENT) and tries[j] < MOST_TRIES:
+                    again.append(j)
+            back = self.sites.wait_for_return({ids[j] for j in again}) if again else set()
+            missing = [j for j in again if ids[j] in back]
+        up = sum(values.nbytes for arrays in out.values() for values in arrays.values())
+        down = sum(nbytes(value) for value in (broadcast or {}).values()) * len(ids)
+        down += sum(nbytes(value) for value in (scatter or {}).values())
+        self._step(step.__name__.replace("_", " "), time.monotonic() - began, up, down)
+        return {k: out[k] for k in ids if k in out}
 
 
-class _Journal:
-    """Finished steps of a session in a file."""
-
-    def __init__(self, path, view):
-        self.path, self.view, self.log, self.traffic, self._at = path, view, [], [], 0
-        if os.path.exists(path):
-            found = files.read(path, kinds="fnlkit.steps")
-            try:
-                self.log, _ = unpack_log(found.meta["log"], [], found.arrays["data"])
-                self.traffic = [Traffic(**each) for each in found.meta["traffic"]]
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(f"{path}: is no journal of steps ({type(error).__name__}); delete it and run again") from None
-
-    def next(self) -> tuple[Any, Any] | None:
-        """Return the next (Exchange, Traffic) of the file, or None after the last one."""
-        if self._at >= len(self.log):
-            return None
-        self._at += 1
-        return self.log[self._at - 1], self.traffic[self._at - 1]
-
-    def add(self, exchange: Exchange, traffic: Traffic) -> None:
-        self.log.append(exchange)
-        self.traffic.append(traffic)
-        self._at = len(self.log)
-        index, _, data = pack_log(self.log)
-        meta = {"log": index, "traffic": [vars(each) for each in self.traffic]}
-        files.write(files.Artifact(KIND, {"data": data.numpy()}, meta), self.path)
+def _arrays_of(reply, declared):
+    """Return ({name: array}, reason why a reply is not as declared, or "")."""
+    if isinstance(reply, Failure):
+        return {}, str(reply)
+    if set(reply) != set(declared):
+        return {}, "its reply has names or values that the step does not declare"
+    arrays = {name: np.asarray(values) for name, values in reply.items()}
+    for name, values in arrays.items():
+        sent = declared[name]
+        if values.dtype != sent.dtype or not np.isfinite(values).all():
+            return {}, f"{name!r} has entries that are not finite {sent.dtype}"
+        if values.ndim != len(sent.shape or ()):
+            return {}, f"{name!r} has {values.ndim} sides"
+    return arrays, ""

@@ -4,45 +4,35 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fnlkit.audits import audit, shifts, summaries
 from fnlkit.client import scaling, testing
-from fnlkit.sites import scale
-from fnlkit.sites.terms import Task, estimator_of
+from fnlkit.sites import audit, scale
+from fnlkit.sites.project import estimator_of
 
 if TYPE_CHECKING:
     from fnlkit.components.declarations import Sent
-    from fnlkit.experiment.plan import Plan
+    from fnlkit.sites.project import Task
 
 
-def replies_of(task: Task, plan: "Plan") -> "Mapping[str, Sent]":
-    """Return {name: Sent} of all replies of the task of a run beyond ``weights``.
+def replies_of(task: "Task") -> "Mapping[str, Sent]":
+    """Return {name: Sent} of all replies of a task beyond ``weights``.
 
     Parameters
     ----------
-    task : fnlkit.sites.terms.Task
-    plan : fnlkit.experiment.plan.Plan
-        Its components count in the task ``train`` only.
+    task : fnlkit.sites.project.Task
     """
     if task.name == "train":
-        return plan.sends
-    if task.name == scale.TASK:
-        return scaling.SENDS
-    if task.name == "audit":
-        return {name: sent for name, sent in audit.SENDS.items() if name not in scaling.SENDS}
-    if task.name == "evaluate":
-        return testing.SENDS
-    return estimator_of(task.judging.estimator)[1]
+        return task.plan.sends
+    if task.name == "estimate":
+        return estimator_of(task.project.estimator)[1]
+    return {"audit": audit.sends(task), "evaluate": testing.SENDS, scale.TASK: scaling.SENDS}[task.name]
 
 
-def open_sides(task: Task) -> dict[str, int]:
+def open_sides(task: "Task") -> dict[str, int]:
     """Return the largest number of each side of a reply that no declaration fixes."""
-    image = task.kind == "image"
-    columns = 1 if image else min(math.prod(task.shape), shifts.MOST_COLUMNS)
-    means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)
-    changes = len(shifts.possible(task.kind, task.shape))
-    means = math.prod(task.shape) if task.name == scale.TASK else 2 * means
-    out = {"columns": columns, "features": means, "changes": changes, "summed": summaries.SIZES[-1]}
-    return out | {"groups": len(task.classes) + 1}
+    about = task.project
+    values = math.prod(about.shape)
+    out = {"groups": len(about.classes) + 1, "features": values}
+    return out | audit.open_sides(about) if task.name == "audit" else out
 
 
 def declared_arrays(

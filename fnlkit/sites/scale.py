@@ -15,19 +15,18 @@ from fnlkit.client.scaling import Moments, pool_moments
 from fnlkit.datasets import columns as features
 from fnlkit.errors import InputError
 
-SOURCES = ("project", "sites")
 TASK = "scale"  # the task that computes the scale
 FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
 
 
-def of_replies(replies: Any, task) -> dict[str, Any]:
+def of_replies(replies: Any, project) -> dict[str, Any]:
     """Return the result of the task scale.
 
     Parameters
     ----------
     replies : dict of Tensor (N, d)
         As `fnlkit.client.scaling.SENDS` declares.
-    task : fnlkit.sites.terms.Task
+    project : fnlkit.sites.project.Project
 
     Returns
     -------
@@ -40,14 +39,14 @@ def of_replies(replies: Any, task) -> dict[str, Any]:
         If no site has enough values of a feature.
     """
     known, total, squares = (replies[name].numpy() for name in ("known", "total", "squares"))
-    names = features.features(task.columns) if task.columns else [f"feature {i}" for i in range(known.shape[1])]
+    names = features.features(project.columns) if project.columns else [f"feature {i}" for i in range(known.shape[1])]
     count = known.sum(0)
     if not count.all():
         raise InputError(
             f"{names[int(np.argmin(count))]}: no site has enough known values; write the project again without this column"
         )
     mean, std = pool_moments(map(Moments, known, total, squares))
-    parts = [mean[_numbers(task.columns)], mean, std]
+    parts = [mean[_numbers(project.columns)], mean, std]
     text = ";".join(",".join(map(repr, values.tolist())) for values in parts)
     rows = [
         {"name": name, "known": int(n), "mean": float(m), "std": float(s)}
@@ -95,21 +94,29 @@ def _numbers(columns):
     return out
 
 
-def add_scale(task, text: str):
-    """Return the Task with a scale of `of_replies`.
+def add_scale(project, text: str):
+    """Return the Project with a scale of `of_replies`.
 
     Raises
     ------
-    ValueError
-        If the text is no scale of these samples.
+    InputError
+        If the text is empty, or no scale of these samples.
     """
-    fills, mean, std = ([float(word) for word in part.split(",") if word] for part in text.split(";"))
-    width, places = math.prod(task.shape), _numbers(task.columns)
-    if (len(fills), len(mean), len(std)) != (len(places), width, width) or not all(map(math.isfinite, fills + mean + std)):
-        raise ValueError
-    if min(std) <= 0:
-        raise ValueError
-    return replace(task, mean=tuple(mean), std=tuple(std), columns=fill_columns(task.columns, fills), has_scale=True)
+    if not text:
+        raise InputError(
+            "scale: this project takes the scale from the sites; run `fnlkit sites run DIR --task scale -o scale.json` first, "
+            "and give `scale='scale.json'`"
+        )
+    try:
+        fills, mean, std = ([float(word) for word in part.split(",") if word] for part in text.split(";"))
+        width, places = math.prod(project.shape), _numbers(project.columns)
+        if (len(fills), len(mean), len(std)) != (len(places), width, width) or min(std) <= 0:
+            raise ValueError
+        if not all(map(math.isfinite, fills + mean + std)):
+            raise ValueError
+    except ValueError:
+        raise InputError("scale: is no scale of these samples; give the file of `fnlkit sites run DIR --task scale`") from None
+    return replace(project, mean=mean, std=std, columns=fill_columns(project.columns, fills))
 
 
 def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
@@ -118,15 +125,7 @@ def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
     return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
 
 
-def remove_fills(task):
-    """Return the Task whose missing numbers stay NaN, for `fnlkit.client.scaling.reply_moments`."""
-    return replace(task, columns=fill_columns(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
-
-
-def must_have_scale(task) -> None:
-    """Raise InputError if a task requires the scale of the sites and has none."""
-    if task.scaling == "sites" and task.name != TASK and not task.has_scale:
-        raise InputError(
-            "scale: this project takes the scale from the sites; run `fnlkit sites run DIR --task scale -o scale.json` first, "
-            "and give `scale='scale.json'`"
-        )
+def remove_fills(project):
+    """Return the Project whose missing numbers stay NaN, for `fnlkit.client.scaling.reply_moments`."""
+    fills = [math.nan] * len(_numbers(project.columns))
+    return replace(project, columns=fill_columns(project.columns, fills), mean=[], std=[])

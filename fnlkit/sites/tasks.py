@@ -1,13 +1,15 @@
-"""Tasks of a deployment at the server: training, audit, estimate and evaluation over the sites of a grid."""
+"""Tasks of a deployment at the server: training, audit, estimate, evaluation and scale over real sites."""
 
 import json
 import math
 import os
+import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,78 +29,146 @@ from fnlkit.estimators import federated, run_estimator
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.output import lock_output, torch_threads
-from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
-from fnlkit.sites import opening, scale, terms, training
+from fnlkit.sites import audit, scale, training
+from fnlkit.sites.folder import Journal
+from fnlkit.sites.project import task_of
 from fnlkit.sites.remote import Remote
+from fnlkit.sites.roster import MOST_TRIES, SILENT, Roster
+from fnlkit.sites.site import network_of
 
 if TYPE_CHECKING:
     from fnlkit.client.testing import Ranges
-    from fnlkit.experiment.settings import Settings
-    from fnlkit.sites.sites import Sites
-    from fnlkit.sites.terms import Task
+    from fnlkit.sites.project import Project, Task
 
 
 KIND = "fnlkit.sites/1"
-# A site whose reply is missing this many times is lost, although it connects again.
-MOST_TRIES = 3
 # Lines of a task that its state contains.
 _MOST_EVENTS = 1000
-# Codes of failures after which a site can come back.
-_SILENT = ("did not reply", "did not answer")
 
 
-def conduct(grid: Any, config: dict[str, Any]) -> None:
-    """Run the task of a project's configuration over the sites of a grid; called by the ServerApp.
+@dataclass(frozen=True)
+class Options:
+    """Options of a run of a task, which only the server uses.
 
-    Training writes a run. The other tasks write a JSON file with the results by site, the covered sites and the lost sites. All
-    tasks can be stopped at any time; a run with the same ``output`` continues.
+    Attributes
+    ----------
+    task : str
+    output : str
+        Path of the result: a run of the task train, JSON of the other tasks.
+    run : str
+        Path of the run to evaluate.
+    scale : str
+        Result of the task scale.
+    server_data : str
+        Data set with test samples, for the task train.
+    min_replies : float or None
+        Share of the sites that must remain. None: that of the project.
+    wait, timeout : float or None
+        Seconds to wait for sites, and for a reply. None: those of the project.
+    """
+
+    task: str = "train"
+    output: str = ""
+    run: str = ""
+    scale: str = ""
+    server_data: str = ""
+    min_replies: float | None = None
+    wait: float | None = None
+    timeout: float | None = None
+
+
+def options_of(values: Mapping[str, Any]) -> Options:
+    """Return the Options in the configuration of a run.
+
+    Raises
+    ------
+    InputError
+        If an entry is unknown or has another type.
+    """
+    known = {field.name for field in fields(Options)}
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(f"{name}: is no option of a task; the options are {', '.join(sorted(known))}")
+        numbers = name in ("min_replies", "wait", "timeout")
+        if isinstance(value, bool) or not isinstance(value, int | float if numbers else str):
+            raise InputError(f"{name} is {value!r}; expected {'a number' if numbers else 'a text'}")
+    chosen: dict[str, Any] = {name: float(v) if isinstance(v, int | float) else v for name, v in values.items()}
+    options = Options(**chosen)
+    default = "run.pt" if options.task == "train" else f"{options.task}.json"
+    return replace(options, output=os.path.abspath(options.output or default))
+
+
+def prepare(project: "Project", options: Options) -> "Task":
+    """Return the Task of a run after a check of the options.
+
+    Raises
+    ------
+    InputError
+    """
+    task = task_of(project, options.task, options.scale)
+    if options.min_replies is not None:
+        settings = replace(task.settings, min_replies=options.min_replies)
+        task = replace(task, settings=settings, plan=replace(task.plan, settings=settings))
+    if task.name == "evaluate" and not options.run:
+        raise InputError("run: names no run to evaluate; give the output of the task train")
+    if task.name != "train" and os.path.exists(options.output):
+        raise InputError(f"output {options.output}: there is a finished result already; move it away or name another file")
+    return task
+
+
+def conduct(transport: Any, project: "Project", options: Options, folder: str | None = None) -> None:
+    """Run a task over real sites.
+
+    Training writes a run.  The other tasks write a JSON file with the results by site, the covered and the lost sites.  Every
+    task can be stopped at any time; a run with the same output continues.
 
     Parameters
     ----------
-    grid : flwr.serverapp.Grid
-    config : dict
-        Configuration of the project. ``task`` selects the task; ``output`` is the path of the result; ``run`` is the path of
-        the run for the task evaluate.
+    transport : object
+        See `fnlkit.sites.roster.Roster`.
+    project : fnlkit.sites.project.Project
+    options : Options
+    folder : path, optional
+        Folder of the name and the journal of the run. Default: a folder next to the output, which is removed at the end.
 
     Raises
     ------
     InputError, WorkStopped
     """
-    settings, task = terms.read_config(config)
-    scale.must_have_scale(task)
-    output = os.path.abspath(config.get("output") or ("run.pt" if task.name == "train" else f"{task.name}.json"))
-    if task.name == "train":
-        with progress(output, task) as report:
-            calls = {"on_sites": report.about, "on_round": report.row, "on_refused": report.refused, "say": report.event}
-            return training.conduct(grid, config, **calls)
-
-    if task.name == "evaluate" and not config.get("run"):
-        raise InputError('run: names no run to evaluate; set task="evaluate" and run="/path/run.pt" in the run config')
-    with lock_output(output), torch_threads(), progress(output, task) as report:
-        if os.path.exists(output):
-            raise InputError(f"output {output}: there is a finished result already; move it away or name another file")
-        folder = f"{output}.steps"
-        os.makedirs(folder, exist_ok=True)
-        run = _token(folder)
-        sites = training.sites_of(grid, task, config, run=run, say=report.event, on_refused=report.refused)
-        found = over(sites, task, settings, config, folder, report)
+    task, output = prepare(project, options), options.output
+    beside = folder or f"{output}.steps"
+    with lock_output(output), torch_threads(), Progress(output, task) as report:
+        os.makedirs(beside, exist_ok=True)
+        run = _token(os.path.join(beside, "id"), new=task.name == "train" and not os.path.exists(output))
+        # A training is resumed by its run.
+        journal = None if task.name == "train" or folder else Journal(beside)
+        wait = project.wait if options.wait is None else options.wait
+        sites = Roster(transport, task, run=run, agreed=project, scale=options.scale, wait=wait, journal=journal,
+                       say=report.event, on_refused=report.refused)  # fmt: skip
+        if not (project.keys or transport.named):
+            report.event("the project names no keys: any admitted SuperNode may claim a client's number "
+                         "(option `key` of fnlkit flower-app)")  # fmt: skip
+        if task.name == "train":
+            training.train(sites, task, options, report.event, report)
+            return
+        found = over(sites, task, options, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
-        shutil.rmtree(folder)
+        if not folder:
+            shutil.rmtree(beside)
         for line in words(found):
             print(line, flush=True)
-    return None
 
 
-def _token(folder):
-    path = os.path.join(folder, "id")
-    return training.token(path, os.path.exists(path) or None)
+def _token(path, *, new):
+    """Return the name of a run at the sites: 16 hexadecimal digits in a file."""
+    if new or not os.path.exists(path):
+        saving.write_bytes([secrets.token_hex(8).encode()], path)
+    return Path(path).read_text(encoding="ascii").strip()
 
 
-def over(
-    sites: "Sites", task: "Task", settings: "Settings", config: dict[str, Any], folder: Any, report: Any
-) -> dict[str, Any]:
-    """Return the result of a task over the sites of a grid.
+def over(sites: Roster, task: "Task", options: Options, report: "Progress") -> dict[str, Any]:
+    """Return the result of a task over real sites.
 
     A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task starts again
     without it, as long as the share `min_replies` of the sites remains.
@@ -113,108 +183,97 @@ def over(
     WorkStopped
         If too few sites remain. The message names the lost sites.
     """
-    work, fewest = {"audit": (_run_audit, 2), "estimate": (_run_estimate, 1), "evaluate": (_run_evaluate, 1),
-                    scale.TASK: (_run_scale, 1)}[task.name]  # fmt: skip
-    least = max(fewest, math.ceil(settings.min_replies * task.sites))
+    names, count = task.project.names, task.project.sites
+    least = max(1, math.ceil(task.settings.min_replies * count))
     present = sites.gather(least)
-    lost = {k: sites.cause(k) for k in range(task.sites) if k not in present}
+    lost = {k: sites.cause(k) for k in range(count) if k not in present}
     tries: Counter[int] = Counter()
+    work = {"audit": _run_audit, "estimate": _run_estimate, "evaluate": _run_evaluate, scale.TASK: _run_scale}[task.name]
     while True:
         report.about(sites, present, lost)
-        remote = Remote(sites, present, folder=folder, timeout=float(config["timeout"]), on_step=report.step)
+        remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=report.step)
+        remote.lost |= lost
         try:
-            found = work(remote, task, settings, config, report)
+            found = work(remote, task, options, report)
         except TooManyLost as error:
             gone = remote.list_lost_sites(error)
             for k, reason in gone.items():
-                report.step(f"{task.names[k]}: {reason}")
-            silent = {k for k, reason in gone.items() if any(words in reason for words in _SILENT)}
+                report.step(f"{names[k]}: {reason}")
+            silent = {k for k, reason in gone.items() if any(words in reason for words in SILENT)}
             back = sites.wait_for_return(silent) if silent else set()
             tries.update(list(gone))
             for k in sorted(gone):
                 if k in back and tries[k] < MOST_TRIES:
-                    report.step(f"{task.names[k]} is connected again")
+                    report.step(f"{names[k]} is connected again")
                 else:
                     lost[k] = gone[k]
             present = [k for k in present if k not in lost]
             if not gone or len(present) < least:
-                named = "; ".join(f"{task.names[k]}: {reason}" for k, reason in sorted(lost.items()))
+                named = "; ".join(f"{names[k]}: {reason}" for k, reason in sorted(lost.items()))
                 raise WorkStopped(
-                    f"{len(present)} of {task.sites} sites remain, and this task requires {least} (min_replies); "
+                    f"{len(present)} of {count} sites remain, and this task requires {least} (min_replies); "
                     f"lost: {named}; start these sites, then run the same command"
                 ) from None
             continue
-        about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [task.names[k] for k in present]}
-        about["lost"] = {task.names[k]: reason for k, reason in sorted(lost.items())}
+        about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
+        about["lost"] = {names[k]: reason for k, reason in sorted((lost | remote.lost).items())}
+        report.about(sites, present, lost | remote.lost)
         return about | found | {"steps": remote.steps}
 
 
-def placeholders(task: "Task", sizes: Sequence[int], names: Sequence[str]) -> tuple[Federation, Dataset]:
+def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> tuple[Federation, Dataset]:
     """Return (Federation, Dataset) with the numbers of samples of sites and no values.
 
     Parameters
     ----------
-    task : fnlkit.sites.project.Task
+    project : fnlkit.sites.project.Project
     sizes : sequence of int
     names : sequence of str
     """
-    total = int(sum(sizes))
-    given, none = np.zeros(total, np.int64), np.zeros((0, *task.shape), np.float32)
-    about = json.dumps([list(sizes), asdict(task)]).encode()
+    total, shape = int(sum(sizes)), tuple(project.shape)
+    given, none = np.zeros(total, np.int64), np.zeros((0, *shape), np.float32)
+    about = json.dumps([list(sizes), project.agreement()]).encode()
     dataset = Dataset(
         name=REAL_SITES,
-        kind=task.kind,
+        kind=project.kind,
         y_train=given,
         y_test=given[:0],
-        class_names=list(task.classes),
-        samples=lambda: (training.Elsewhere(total, task.shape), none),
-        statistics=(task.mean, task.std),
+        class_names=list(project.classes),
+        samples=lambda: (training.Elsewhere(total, shape), none),
+        statistics=(tuple(project.mean), tuple(project.std)),
         observed=True,
-        table=task.columns,
-        columns=features.features(task.columns) if task.columns else None,
+        table=project.columns,
+        columns=features.features(project.columns) if project.columns else None,
         content=lambda: [about],
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     meta = {"dataset_checksum": dataset.checksum, "client_names": list(names)}
-    return Federation(REAL_SITES, len(task.classes), offsets, np.arange(total), given, meta=meta), dataset
+    return Federation(REAL_SITES, len(project.classes), offsets, np.arange(total), given, meta=meta), dataset
 
 
 def _parts(remote, task):
     sizes = [remote.sites.sizes[k] for k in remote.present]
-    return placeholders(task, sizes, [task.names[k] for k in remote.present])
+    return placeholders(task.project, sizes, [task.project.names[k] for k in remote.present])
 
 
-def warm_up(task: "Task", settings: "Settings") -> dict[str, Any]:
+def warm_up(task: "Task") -> dict[str, Any]:
     """Return the settings of the models of an estimate, as in `fnlkit.estimators.estimate`.
 
     All sites must reply in each round. A simulation with these settings gives equal results.
     """
-    return {"rounds": task.judging.audit_rounds, "fraction": 1.0, "model": settings.model, "precision": settings.precision,
-            "standardize": "none", "min_replies": 1.0}  # fmt: skip
+    return {"rounds": task.project.warm_up_rounds, "fraction": 1.0, "model": task.settings.model,
+            "precision": task.settings.precision, "standardize": "none", "min_replies": 1.0}  # fmt: skip
 
 
-def _run_audit(remote, task, settings, config, report):
-    from fnlkit.audits import audit, steps
-    from fnlkit.audits import report as reports
-    from fnlkit.audits.results import Names
+def _run_audit(remote, task, options, report):
+    return audit.run(remote, task)
 
+
+def _run_estimate(remote, task, options, report):
     federation, dataset = _parts(remote, task)
-    evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
-    evidence.sends = audit.SENDS
-    arrays = federation.client_offsets, federation.client_indices, federation.given
-    members = ClientList(dataset.x_train, *arrays, federation.classes, Inputs(task.kind == "image"))
-    session, named = federated.ClientSession(evidence, members), Names(federation.names, list(task.classes), dataset.columns)
-    scale = (np.array(task.mean), np.array(task.std)) if task.kind == "vector" and task.mean else None
-    rows, T = steps.audit_session(session, task.kind, task.shape, named, scale, settings.seed)
-    facts = reports.facts_of(rows, federation.dataset, named.classes, evidence.traffic, audit.SENDS)
-    return facts | {"order": [row["site"] for row in facts["sites"]], "transition": T.tolist(), "digest": audit.digest(rows)}
-
-
-def _run_estimate(remote, task, settings, config, report):
-    federation, dataset = _parts(remote, task)
-    how = {"form": "federated", "seed": settings.seed, "warm_up": warm_up(task, settings)}
+    how = {"form": "federated", "seed": task.settings.seed, "warm_up": warm_up(task)}
     talk = {"say": report.step, "progress": report.progress}
-    arrays, facts = run_estimator(federation, dataset, task.judging.estimator, sites=remote, **how, **talk)
+    arrays, facts = run_estimator(federation, dataset, task.project.estimator, sites=remote, **how, **talk)
     columns = {name: arrays[f"estimate_client_{name}"].tolist() for name in ("level", "level_low", "level_high", "score")}
     rows = [
         {"site": name, "samples": int(size), "level": level, "low": low, "high": high, "score": score}
@@ -223,43 +282,36 @@ def _run_estimate(remote, task, settings, config, report):
         )
     ]
     order = np.argsort([-row["level"] for row in rows], kind="stable")
-    facts |= {"classes": list(task.classes), "sites": rows, "order": [rows[k]["site"] for k in order]}
+    facts |= {"classes": list(task.project.classes), "sites": rows, "order": [rows[k]["site"] for k in order]}
     return facts | {"transition": arrays["estimate_transition"].tolist()}
 
 
-def _run_evaluate(remote, task, settings, config, report):
-    run = Run.read(config["run"])
-    network = opening.network_of(Plan.of(settings), task, input_shape(task))
-    if run.weights.numel() != network.size or run.settings["model"] != settings.model:
-        raise InputError(f"run {config['run']}: its model is {run.settings['model']}, not {settings.model} of this project")
+def _session(remote, task, sends, inputs, model=None):
+    """Return (ask, federation) of a task with one step."""
     federation, dataset = _parts(remote, task)
-    evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
-    evidence.sends = testing.SENDS
-    inputs = Inputs(task.kind == "image", task.mean, task.std, weight_type(settings.precision), "cpu")
+    evidence = EstimatorInputs(federation, dataset, form="federated", seed=task.settings.seed, sites=remote)
+    evidence.sends = sends
     arrays = federation.client_offsets, federation.client_indices, federation.given
     members = ClientList(dataset.x_train, *arrays, federation.classes, inputs)
-    model = Model(network, run.weights)
-    session, sides = federated.ClientSession(evidence, members, model), {"groups": federation.classes + 1}
-    replies = session.ask(testing.reply_tested, sides=sides, compare=testing.implausible)
+    return federated.ClientSession(evidence, members, model).ask, federation
+
+
+def _run_evaluate(remote, task, options, report):
+    run, about = Run.read(options.run), task.project
+    network = network_of(task, about.input_shape)
+    if run.weights.numel() != network.size or run.settings["model"] != task.settings.model:
+        raise InputError(f"run {options.run}: its model is {run.settings['model']}, not {task.settings.model} of this project")
+    inputs = Inputs(about.kind == "image", tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
+    ask, federation = _session(remote, task, testing.SENDS, inputs, Model(network, run.weights))
+    replies = ask(testing.reply_tested, sides={"groups": federation.classes + 1}, compare=testing.implausible)
     found = scores(testing.ranges(*(replies[name].numpy() for name in testing.SENDS)), federation.names)
-    return {"run": os.path.abspath(config["run"]), "classes": list(task.classes), **found}
+    return {"run": os.path.abspath(options.run), "classes": list(about.classes), **found}
 
 
-def _run_scale(remote, task, settings, config, report):
-    federation, dataset = _parts(remote, task)
-    evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
-    evidence.sends = scaling.SENDS
-    arrays = federation.client_offsets, federation.client_indices, federation.given
-    members = ClientList(dataset.x_train, *arrays, federation.classes, Inputs(False))
-    session, sides = federated.ClientSession(evidence, members), {"features": math.prod(task.shape)}
-    return scale.of_replies(session.ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task)
-
-
-def input_shape(task: "Task") -> tuple[int, ...]:
-    """Return the shape of a network's input for samples of the task."""
-    if task.kind != "image":
-        return task.shape
-    return (task.shape[2], *task.shape[:2])
+def _run_scale(remote, task, options, report):
+    ask, _ = _session(remote, task, scaling.SENDS, Inputs(False))
+    sides = {"features": math.prod(task.project.shape)}
+    return scale.of_replies(ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task.project)
 
 
 def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
@@ -307,7 +359,7 @@ def _reason(error):
     return " ".join(text.split())[:1000]
 
 
-class progress:
+class Progress:
     """Context that writes the state of a task to OUTPUT.status.json, for `fnlkit sites status`.
 
     Parameters
@@ -317,7 +369,7 @@ class progress:
     """
 
     def __init__(self, output, task):
-        self.path, self.task = f"{output}.status.json", task
+        self.path, self.names = f"{output}.status.json", task.project.names
         self.state = {"kind": "fnlkit.status/1", "task": task.name, "output": output, "state": "waiting", "step": "", "done": 0}
         self.state |= {"total": 0, "sites": {}, "lost": {}, "refused": {}, "silent": {}, "reason": "", "events": []}
 
@@ -334,15 +386,15 @@ class progress:
     def about(self, sites: Any, present: Any, lost: Any = None) -> None:
         """Record the samples of each site, and the lost sites."""
         self.state["state"] = "running"
-        about = {k: {"samples": sites.sizes[k], "version": sites.versions[k]} for k in present}
-        self.state["sites"] = {self.task.names[k]: each for k, each in about.items()}
-        self.state["lost"] = {self.task.names[k]: reason for k, reason in (lost or {}).items()}
+        about = {k: {"samples": sites.sizes[k], "version": sites.versions[k]} for k in present if k in sites.versions}
+        self.state["sites"] = {self.names[k]: each for k, each in about.items()}
+        self.state["lost"] = {self.names[k]: reason for k, reason in (lost or {}).items()}
         self._write()
 
     def refused(self, refused: dict[int, str], silent: dict[int, str]) -> None:
         """Record the sites that refuse or are refused, and the sites that gave no answer in time, {client: cause} each."""
         for name, causes in (("refused", refused), ("silent", silent)):
-            self.state[name] = {self.task.names[k]: cause for k, cause in sorted(causes.items())}
+            self.state[name] = {self.names[k]: cause for k, cause in sorted(causes.items())}
         self._write()
 
     def event(self, text: str) -> None:

@@ -6,16 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fnlkit.sites.releases import Withheld
+from fnlkit.sites.errors import TooLong
 
 # Seconds of CPU time after which the limit is raised again, if the code of a step caught it.
 _AGAIN = 1.0
-
-
-class TooLong(Withheld):
-    """Error: a request needs more CPU time than the site permits."""
-
-    code = "request"
 
 
 @contextmanager

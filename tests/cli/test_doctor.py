@@ -142,7 +142,7 @@ def test_a_library_that_is_installed_but_cannot_be_imported_is_broken(monkeypatc
 
 
 def test_flower_without_a_home_uses_a_temporary_folder(monkeypatch):
-    simulation = pytest.importorskip("fnlkit.sites.flower.simulation", reason="needs flwr (extra `flower`)")
+    simulation = pytest.importorskip("fnlkit.engines.flower.simulation", reason="needs flwr (extra `flower`)")
 
     def none():
         raise RuntimeError("Could not determine home directory.")

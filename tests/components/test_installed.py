@@ -15,7 +15,7 @@ from fnlkit.components import installed, registry
 from fnlkit.components.spec import FileText, MessageText, own_names, parse
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
-from fnlkit.sites import terms
+from fnlkit.sites import project
 from tests.commands import fnlkit
 
 PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
@@ -141,4 +141,4 @@ def test_files_can_name_a_registered_component_and_messages_cannot(packages):
     with pytest.raises(InputError, match="a message or project names the loss 'focus', which is not in the installed fnlkit"):
         registry.loss(MessageText("focus"))
     with pytest.raises(InputError, match="focus:focus is a component of your own, which no site has"):
-        terms.deployable(Settings(loss="focus"), "train")
+        project.deployable(Settings(loss="focus"), "train")

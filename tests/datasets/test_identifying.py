@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
+from fnlkit.artifacts import run_schema
 from fnlkit.datasets.dates import FORMS, forms_of, parts_of, read_date
 from fnlkit.datasets.identifying import note_columns, reason_to_leave_out
 from fnlkit.errors import InputError
@@ -167,8 +168,6 @@ def test_predict_and_sites_need_no_column_that_was_left_out(tmp_path):
 
 
 def test_runs_accept_each_form_of_dates():
-    from fnlkit.artifacts import run_schema
-
     assert run_schema._DATES == FORMS
 
 
@@ -176,18 +175,18 @@ def test_agreed_columns_of_a_real_site(tmp_path):
     """A column of an older project stays a feature; agreed dates are checked."""
     from fnlkit.datasets.columns import learn
     from fnlkit.datasets.manifest import open_manifest
-    from fnlkit.sites.agreement import columns_of
 
     path = table(tmp_path)
     found = open_manifest(str(path))
     agreed = learn(found.table, ["nr", "date", "noise"], np.arange(40), None, date=["date"])
-    assert columns_of(json.loads(json.dumps(agreed))) == agreed
+    for column in json.loads(json.dumps(agreed)):
+        run_schema.check_column(column, "column")
     data = found.dataset(tmp_path, learned=agreed, of_site=True)
     assert data.x_train.shape == (40, 5) and data.x_train[:, 0].tolist() == list(range(1, 41))
     assert not any("'nr'" in note for note in data.notes if note.startswith("left out"))
     for broken in ({"form": "xyz"}, {"fill": 3.0}, {"fill": [1.0]}):
-        with pytest.raises(ValueError, match="columns"):
-            columns_of([{**agreed[1], **broken}])
+        with pytest.raises(InputError, match="column"):
+            run_schema.check_column({**agreed[1], **broken}, "column")
 
 
 def test_unseen_categories_are_counted(tmp_path):

@@ -12,7 +12,6 @@ from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
 from fnlkit.errors import InputError
-from fnlkit.sites.agreement import columns_of
 from tests.commands import fnlkit
 
 NAN = float("nan")
@@ -169,12 +168,13 @@ def test_a_real_site_reads_agreed_columns(tmp_path):
     found = open_manifest(str(write(tmp_path, CELLS)))
     agreed = learn(found.table, ["share", "age"], np.arange(60), None, numbers=["share"])
     assert agreed[0]["notation"] == {"thousands": "", "decimal": ".", "unit": "%"} and "notation" not in agreed[1]
-    assert columns_of(json.loads(json.dumps(agreed))) == agreed
+    for column in json.loads(json.dumps(agreed)):
+        run_schema.check_column(column, "column")
     data = found.dataset(tmp_path, learned=agreed, of_site=True)
     assert data.x_train[:2, 0].tolist() == [0.5, 1.5]
     for broken in ({}, None, {"thousands": ".", "decimal": ".", "unit": ""}, {"thousands": "", "decimal": ".", "unit": 3}):
-        with pytest.raises(ValueError, match="columns"):
-            columns_of([{**agreed[0], "notation": broken}])
+        with pytest.raises(InputError, match="column"):
+            run_schema.check_column({**agreed[0], "notation": broken}, "column")
     assert run_schema._MARKS == MARKS
     with pytest.raises(InputError, match="notation"):
-        run_schema._column({**agreed[0], "notation": {"thousands": ",", "decimal": ",", "unit": ""}}, "column")
+        run_schema.check_column({**agreed[0], "notation": {"thousands": ",", "decimal": ",", "unit": ""}}, "column")

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from fnlkit.sites.flower import simulation
-from fnlkit.sites.flower.engine import Flower
+from fnlkit.engines.flower import simulation
+from fnlkit.engines.flower.engine import Flower
 
 
 class Here(simulation.Simulation):

@@ -20,9 +20,9 @@ import torch
 
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
+from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from fnlkit.sites.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
 from tests.commands import LIMIT, shell, wait_until
 from tests.engines.test_engines import agree, mlp
 from tests.engines.test_resume import finish
@@ -32,7 +32,6 @@ from tests.toy import toy
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.sites.flower import wire  # noqa: E402
 from tests.engines.here import stay_here  # noqa: E402
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -166,74 +165,9 @@ def test_the_last_round_that_counted():
 
 
 # ---- messages
-VALUE = {
-    "plain": [None, True, 3, 2.5, float("inf"), "text", b"\0\xff", torch.float64],
-    ("a", 1): (torch.arange(6).reshape(2, 3), torch.zeros(0, 2), torch.tensor(1.5), torch.tensor([True])),
-    "numpy": [np.arange(3, dtype=np.int16), np.float64(0.1), np.array(7)],
-}
-
-
-def alike(a, b):
-    assert type(a) is type(b)
-    if isinstance(a, (torch.Tensor, np.ndarray)):
-        assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all()
-    elif isinstance(a, dict):
-        assert list(a) == list(b)
-        for k in a:
-            alike(a[k], b[k])
-    elif isinstance(a, (list, tuple)):
-        for x, y in zip(a, b, strict=True):
-            alike(x, y)
-    else:
-        assert a == b
-
-
-def test_messages_round_trip():
-    alike(wire.decode(wire.encode(VALUE)), VALUE)
-
-
-@pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
-def test_only_plain_values_are_sent(value):
-    with pytest.raises(InputError, match="cannot be sent"):
-        wire.encode(value)
-
-
-def test_foreign_messages_are_refused():
-    from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-
-    def message(text, **array):
-        fine = {"dtype": "float64", "shape": (2,), "stype": "fnlkit.c-order", "data": bytes(16)} | array
-        return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord({"0": Array(**fine)})})
-
-    one = '{"tensor": "0"}'
-    assert wire.decode(message(one)).tolist() == [0, 0]
-    bad = [message(one, shape=(65536, 65536)), message(one, shape=(-1, -2)), message(one, dtype="object"), message("[1]")]
-    bad += [message(one, dtype="no"), message(one, stype="numpy.ndarray"), message('{"tensor": "1"}'), message('{"pickle": 1}')]
-    bad += [message('{"list": [{"tensor": "0"}, {"tensor": "0"}]}')]  # each name would be another copy of a large array
-    bad += [message('{"list": [' * 60 + "1" + "]}" * 60), message("{"), message('{"type": "os"}'), RecordDict()]
-    bad += [
-        message('{"list": [' * 9000 + "1" + "]}" * 9000),
-        message('{"bytes": "*"}'),
-        message('{"dict": [[{"list": []}, 1]]}'),
-    ]
-    array = Array("float64", (2,), "fnlkit.c-order", bytes(16))
-    of_another_type = {
-        "text": [ArrayRecord({"text": array}), MetricRecord({"text": 1}), ConfigRecord({"text": [1, 2]})],
-        "arrays": [ConfigRecord({"0": 1}), ConfigRecord({"0": "a"}), MetricRecord({"0": [1.0, 2.0]})],
-    }
-    for name, records in of_another_type.items():
-        for record in records:
-            each = message(one)
-            each[name] = record
-            bad.append(each)
-    for each in bad:
-        with pytest.raises(wire.Unreadable):
-            wire.decode(each)
-
-
 @pytest.mark.parametrize("number", [np.array([0, 1]), np.array([]), "0", None, 0.0, [0]])
 def test_an_answer_about_no_client_is_left_out(number):
-    from fnlkit.sites.flower.visits import replies_to
+    from fnlkit.engines.flower.visits import replies_to
 
     assert replies_to({"replies": [[number, {"weights": torch.zeros(1)}]]}, {7: 0}) == {}
     assert replies_to({"replies": [[0, {"weights": torch.zeros(1)}]]}, {7: 0}).keys() == {7}

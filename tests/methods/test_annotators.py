@@ -22,8 +22,12 @@ from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
 from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, match_level, symmetric
 from fnlkit.sites.allowed import may_be_named
-from fnlkit.sites.terms import Task, deployable
+from fnlkit.sites.project import Project, deployable
 from tests.toy import CLASSES, FEATURES, toy, train
+
+ABOUT = Project(
+    names=list("abc"), kind="vector", shape=[4], classes=["a", "b"], mean=[], std=[], settings={}, tasks=["train"], keys=[]
+)
 
 
 def visit(step, received=None, count=1, **options):
@@ -340,9 +344,9 @@ def test_the_server_receives_and_stores_only_the_sums_over_clients():
 
 def test_real_sites_refuse_sums_that_reveal_samples():
     with pytest.raises(InputError, match="sums of a site reveal its samples.*choose another method"):
-        deployable(Settings(method="fedem"), Task(3, "vector", (4,), ("a", "b")))
+        deployable(Settings(method="fedem"), ABOUT)
     with pytest.raises(InputError, match="auto needs folds.*runs in simulation only"):
-        deployable(Settings(method="auto"), Task(3, "vector", (4,), ("a", "b")))
+        deployable(Settings(method="auto"), ABOUT)
     assert not may_be_named("fnlkit.methods.label_inference", "_infer_labels")
 
 

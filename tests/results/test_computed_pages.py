@@ -18,18 +18,18 @@ def test_all_computed_parts_are_those_of_the_stored_results():
 
 
 def test_the_table_of_requests_follows_the_gate(monkeypatch):
-    from fnlkit.sites import gate_table
+    from fnlkit.sites import steps
 
     text = (pages.ROOT / "docs/deployment-protection.md").read_text(encoding="utf-8")
     assert all(row in text for row in pages.gate_table()) and "<!-- computed: gate -->" in text
-    monkeypatch.setattr(gate_table, "RUNS", 21)
+    monkeypatch.setattr(steps, "RUNS", 21)
     assert not all(row in text for row in pages.gate_table())
 
 
 def test_numbers_of_all_other_tables_are_in_the_stored_results():
     texts = {page: page.read_text(encoding="utf-8") for page in pages.pages()}
     assert {page.name: rows for page, text in texts.items() if (rows := pages.unsupported(text))} == {}
-    assert sum(text.count("<!-- numbers: ") for text in texts.values()) > 10
+    assert sum(text.count("<!-- numbers: ") for text in texts.values()) > 8
 
 
 def test_a_number_without_a_stored_result_is_found(tmp_path):

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fnlkit import datasets
+from fnlkit.artifacts import message
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.audits import report
-from fnlkit.audits.audit import audit
+from fnlkit.engines import travel
+from fnlkit.engines.flower import messages, visits
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import agreement, project, terms
+from fnlkit.sites import flower_app, identity, ledger, project, site
+from fnlkit.sites.site import network_of
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.sites import apps, opening, sites, tasks, training  # noqa: E402
+from fnlkit.sites import flower, tasks  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
 SITES = 4  # of audits
@@ -37,52 +40,62 @@ class DeployedProject:
     settings : Settings
     paths : list of path
         The data of each site.
+    task : str
+        Task of `run`.
     **about
-        Arguments of `write_project`.
+        Fields of the project.
     """
 
-    def __init__(self, folder, data, settings, paths, **about):
-        self.folder, self.settings = Path(folder), settings
-        project.write_project(self.folder / "project", data, settings, **({"sites": len(paths), "wait": 0} | about))
-        self.agreed = self.folder / "project/pyproject.toml"
-        self.config = agreement.config_of(str(self.agreed)) | {"output": str(self.folder / "result"), "timeout": 5.0}
+    def __init__(self, folder, data, settings, paths, task="train", **about):
+        self.folder = Path(folder)
+        common = {"names": [f"site-{k}" for k in range(len(paths))], "keys": [], "wait": 0.0, "timeout": 5.0}
+        self.project = flower_app.describe(data, settings, **(common | {"tasks": list(project.TASKS)} | about))
+        flower_app.write_project(self.folder / "project", self.project)
+        self.agreed = self.folder / "project/project.json"
+        self.options = {"task": task, "output": str(self.folder / "result")}
         self.nodes = {
             100 + k: {"client": k, "data": str(path), "memory": str(self.folder / f"memory-{k}"), "agreed": str(self.agreed)}
             for k, path in enumerate(paths)
         }
-        self.grid = Grid(None, self.config, self.nodes)
+        self.grid = Grid(None, {}, self.nodes)
         self.restart_sites()
 
     def restart_sites(self):
         """Answer later messages by a new client app, as a site does that starts a process for each message."""
-        self.grid.app = apps.client_app(opening.open_site)
+        self.grid.app = flower.client_app()
+
+    @property
+    def task(self):
+        """The task of `run`, as the server prepares it."""
+        return project.task_of(self.project, self.options["task"], self.options.get("scale", ""))
+
+    def site(self, k=0, task="train", scale="", **changes):
+        """Return the Site of a task at a node; `changes` are entries of its configuration."""
+        node = site.Place.of(self.nodes[100 + k] | changes)
+        return site.open_site(node, project.read(node.agreed), task, scale)
 
     def agree(self, **entries):
-        """Change entries of the agreed project and of the configuration of a run."""
-        lines = self.agreed.read_text().splitlines()
-        named = [(line.partition(" = ")[0], line) for line in lines]
-        lines = [f"{name} = {json.dumps(entries[name])}" if name in entries else line for name, line in named]
-        self.agreed.write_text("\n".join(lines) + "\n")
-        self.config = self.grid.config = self.config | entries
+        """Change entries of the project of the server and of all sites."""
+        self.project = replace(self.project, **entries)
+        self.agreed.write_bytes(project.text_of(self.project))
+        self.restart_sites()
 
     def admit_keys(self):
         """Give each site a key of its own that the project admits."""
         pems = [pem for _, pem in write_keys(self.folder, len(self.nodes))]
-        self.agree(keys=json.dumps([sites.fingerprint(pem) for pem in pems]))
+        self.agree(keys=[identity.fingerprint(pem) for pem in pems])
         self.grid.keys = dict(zip(self.nodes, pems, strict=True))
 
     def run(self, task="", **changes):
         """Run a task; return the run of a training, else the written facts. With `task`, the output is named after it."""
         named = {"task": task, "output": str(self.folder / f"{task}.out")}
-        self.grid.config = self.config | (named if task else {}) | changes
-        tasks.conduct(self.grid, self.grid.config)
-        output = self.grid.config["output"]
-        return Run.read(output) if self.grid.config["task"] == "train" else json.loads(Path(output).read_text())
+        options = tasks.options_of(self.options | (named if task else {}) | changes)
+        tasks.conduct(flower.FlowerTransport(self.grid), self.project, options)
+        return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
 
     def train(self):
-        """Train without the state of a task; return the run."""
-        training.conduct(self.grid, self.config)
-        return Run.read(self.config["output"])
+        """Train; return the run."""
+        return self.run()
 
     def stop_before_replies(self, *numbers):
         """Interrupt the server after the messages of some calls were answered; return the list of calls so far."""
@@ -103,15 +116,15 @@ class DeployedProject:
         push, seen = self.grid.push_messages, []
 
         def pushed(messages):
-            for message in messages:
-                about = message.metadata
-                if about.dst_node_id == node and kind in (None, about.message_type):
-                    seen.append(about)
-                if about.dst_node_id == node and len(seen) > after:
+            for one in messages:
+                facts = one.metadata
+                if facts.dst_node_id == node and kind in (None, facts.message_type):
+                    seen.append(facts)
+                if facts.dst_node_id == node and len(seen) > after:
                     self.nodes.pop(node, None)
                     yield None
                 else:
-                    yield from push([message])
+                    yield from push([one])
 
         self.grid.push_messages = pushed
         return push
@@ -124,47 +137,41 @@ class Deployed(DeployedProject):
         common = {"rounds": 4, "fraction": 1.0, "epochs": 1, "batch_size": 16, "model": "mlp(hidden=8)", "precision": "fp64"}
         self.place, paths = place, [place / f"{CANARY}-{k}.npz" for k in range(3)]
         data = datasets.load(str(place / "server.npz"))
-        super().__init__(folder, data, Settings(method=method, **(common | settings)), paths, max_samples=60)
-        self.config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt")}
+        fields = {name: settings.pop(name) for name in [*settings] if name in ("open_tasks", "scaling")}
+        super().__init__(folder, data, Settings(method=method, **(common | settings)), paths, max_samples=60, **fields)
+        self.options |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt")}
 
     def simulated(self, held_out=False):
         """Return the run that sequential makes of the same samples, labels and scale; held-out samples follow all others."""
-        task = terms.read_config(self.config)[1]
-        sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
-        parts = [(site["x_train"], site["y_train"]) for site in sites]
-        held = [(site["x_test"], site["y_test"]) for site in sites] if held_out else []
+        task = self.task
+        found = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
+        parts = [(one["x_train"], one["y_train"]) for one in found]
+        held = [(one["x_test"], one["y_test"]) for one in found] if held_out else []
         with np.load(self.place / "server.npz") as server:
-            federation, data = pool(task, [*parts, *held], (server["x_test"], server["y_test"]))
+            federation, data = pool(task.project, [*parts, *held], (server["x_test"], server["y_test"]))
         if held_out:
             owner = np.repeat([-1, -1, -1, 0, 1, 2], np.diff(federation.client_offsets))
             offsets = federation.client_offsets[:4]
             about = {"client_indices": np.arange(offsets[-1]), "extra": {"holdout_client": owner}}
             federation = replace(federation, client_offsets=offsets, **about)
-        return Experiment(federation, data, terms.deployable(self.settings, task), engine="sequential").run()
+        return Experiment(federation, data, task.settings, engine="sequential").run()
 
 
 class Judged(DeployedProject):
     """Audits, estimates and evaluations over the four sites of `audited`."""
 
-    def __init__(self, place, folder, task="audit", *, data=None, **judging):
+    def __init__(self, place, folder, task="audit", *, data=None, **about):
         settings = Settings(method="fedavg", rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=8)", min_replies=0.5)
         self.place, paths = place, [place / f"{CANARY}-{k}.npz" for k in range(SITES)]
-        about = {"name": task, "judging": terms.Judging(**({"folds": 2, "audit_rounds": 2} | judging)), "max_samples": 100}
-        super().__init__(folder, data or datasets.load(str(place / "server.npz")), settings, paths, **about)
+        about = {"warm_up_rounds": 2, "max_samples": 100} | about
+        super().__init__(folder, data or datasets.load(str(place / "server.npz")), settings, paths, task, **about)
 
     def simulated(self, sites=range(SITES)):
-        """Return (federation, data set, settings of the models) of a simulation with the samples of some sites."""
-        settings, task = terms.read_config(self.config)
+        """Return (federation, data set) of a simulation with the samples of some sites."""
         parts = [np.load(self.place / f"{CANARY}-{k}.npz") for k in sites]
-        federation, data = pool(task, [(part["x"], part["y"]) for part in parts])
-        federation.meta["client_names"] = [task.names[k] for k in sites]
-        return federation, data, tasks.warm_up(task, settings)
-
-    def audited(self, sites=range(SITES)):
-        """Return (facts, Audit) of an audit of the simulation."""
-        federation, data, _ = self.simulated(sites)
-        found = audit(federation, data, detectors=())
-        return report.facts(found, federation, data) | {"transition": found.transition.tolist()}, found
+        federation, data = pool(self.project, [(part["x"], part["y"]) for part in parts])
+        federation.meta["client_names"] = [self.project.names[k] for k in sites]
+        return federation, data
 
 
 def write_digits(folder, parts, names=("x", "y", "ids", "class_names")):
@@ -181,16 +188,16 @@ def write_digits(folder, parts, names=("x", "y", "ids", "class_names")):
     return folder
 
 
-def pool(task, parts, test=None):
+def pool(about, parts, test=None):
     """Return (Federation, Dataset) of a simulation with the samples (x, y) of each site and test samples."""
     x, given = (np.concatenate(values) for values in zip(*parts, strict=True))
     given, test = given.astype(np.int64), test or (x[:0], given[:0].astype(np.int64))
     data = datasets.dataset.Dataset(
-        "all", task.kind, given, test[1], list(task.classes), lambda: (x, test[0]), statistics=(task.mean, task.std),
-        observed=True, test_true=True,
+        "all", about.kind, given, test[1], list(about.classes), lambda: (x, test[0]),
+        statistics=(tuple(about.mean), tuple(about.std)), observed=True, test_true=True,
     )  # fmt: skip
     offsets = np.cumsum([0, *(len(y) for _, y in parts)])
-    return Federation("all", len(task.classes), offsets, np.arange(len(x)), given), data
+    return Federation("all", len(about.classes), offsets, np.arange(len(x)), given), data
 
 
 def write_keys(folder, count):
@@ -205,3 +212,44 @@ def write_keys(folder, count):
         path.write_bytes(public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH) + b" a@b\n")
         out.append((path, public.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)))
     return out
+
+
+# ---- single messages
+RUN = "0123456789abcdef"
+
+
+def about(deployed, task="", **changes):
+    """Return the facts that the server states with each message."""
+    return {"agreement": deployed.project.digest, "task": task or deployed.options["task"], "scale": ""} | changes
+
+
+def sent(deployed, value, *, node=101, kind="train", task="", facts=None):
+    """Return what a site replies to a server's message, as a value; `value` can be a RecordDict or bytes."""
+    from flwr.app import Message, RecordDict
+
+    if not isinstance(value, RecordDict):
+        data = value if isinstance(value, bytes) else message.encode(value, about(deployed, task) if facts is None else facts)
+        value = messages.record(data)
+    (reply,) = deployed.grid.send_and_receive([Message(value, node, kind)])
+    return reply.error.reason if reply.has_error() else message.decode(messages.bytes_of(reply))
+
+
+def request(deployed, *steps, run=RUN, round=0, client=1, task="", **changes):
+    """Return a request to site 1."""
+    name = task or deployed.options["task"]
+    found = project.task_of(deployed.project, name)
+    weights = torch.zeros(0) if name in ("audit", "scale") else network_of(found, deployed.project.input_shape).flat.clone()
+    packed = [travel.pack(step) for step in steps]
+    visit = (client, -1, -1, {})
+    return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes
+
+
+def lines(deployed, k=1):
+    """Return the ledger of a site."""
+    return ledger.read_ledger(str(deployed.folder / f"memory-{k}/left.jsonl"))
+
+
+def told(reply):
+    """Return the code of a failure, else the names of the arrays in a reply."""
+    ((_, said),) = reply["replies"]
+    return said[1] if isinstance(said, tuple) else sorted(said)

@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.audits import steps
+from fnlkit.artifacts import message
+from fnlkit.audits import summaries
 from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
+from fnlkit.engines.flower import messages
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.server.replies import Malformed, admit
-from fnlkit.sites import scale, terms
-from fnlkit.sites.flower import wire
+from fnlkit.sites import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
@@ -43,7 +44,7 @@ def test_a_declared_total_is_required():
 
 
 def trained_run(deployed, folder):
-    settings, task = terms.read_config(deployed.config)
+    settings = deployed.task.settings
     federation = partition(datasets.load("digits"), clients=2, scheme="iid", seed=0)
     experiment = Experiment(
         federation, datasets.load("digits"), Settings(model=settings.model, rounds=1, precision=settings.precision)
@@ -71,13 +72,13 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_pat
 )
 def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp_path, capsys):
     """With a site for each fold, the only reply of a step looked like an error of the method; its text colored the log."""
-    deployed = Judged(audited, tmp_path, "estimate", folds=SITES)
+    deployed = Judged(audited, tmp_path, "estimate", estimator=f"em(folds={SITES})")
 
-    def mangle(node, message):
-        value = {} if message.has_error() else wire.decode(message.content)
+    def mangle(node, answer):
+        value = {} if answer.has_error() else message.decode(messages.bytes_of(answer))
         if node == 100 + HOSTILE and value.get("replies") == [[HOSTILE, {}]]:  # of a step that replies nothing
-            message.content = wire.encode({"replies": [[HOSTILE, reply]]})
-        return message
+            answer.content = messages.record(message.encode({"replies": [[HOSTILE, reply]]}))
+        return answer
 
     deployed.grid.mangle = mangle
     found = deployed.run()
@@ -88,14 +89,23 @@ def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp
 @pytest.mark.parametrize(
     ("step", "change", "reason"),
     [
-        ("send_sums", lambda reply: {"sums": 1e6 + reply["sums"]}, "longer than that many clipped samples"),
-        ("send_sums", lambda reply: {"moments": -reply["moments"]}, "is negative"),
-        ("send_sums", lambda reply: {"columns": torch.cat([reply["columns"], reply["columns"]], 1)}, "'columns' is"),
-        ("send_counts", lambda reply: {"predicted": reply["predicted"][:3]}, "reply"),
+        ("summarize", lambda first: first | {"moments": -first["moments"]}, "variance"),
+        ("summarize", lambda first: first | {"counts": first["counts"] * 1000}, "samples"),
+        ("summarize", lambda first: first | {"sums": first["sums"] * 1e6}, "class sum"),
+        ("judge", lambda second: second | {"covariances": -second["covariances"] - 1}, "variance"),
+        ("judge", lambda second: second | {"within": second["within"] + 10**6 * (1 - np.eye(10, dtype=int))}, "within"),
+        ("judge", lambda second: second | {"chosen": np.array(99)}, "change"),
     ],
 )
-def test_messages_that_no_samples_have_are_refused_in_an_audit(step, change, reason, audited, tmp_path, monkeypatch):
-    tamper(monkeypatch, audited, steps, step, lambda reply: reply | change(reply))
+def test_replies_that_no_samples_have_are_refused_in_an_audit(step, change, reason, audited, tmp_path, monkeypatch, capsys):
+    """A covariance with a negative eigenvalue ended the audit with an internal error."""
+    right, labels = getattr(summaries, step), np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"]
+
+    def tampered(client, *given, **more):
+        reply = right(client, *given, **more)
+        return change(reply) if np.array_equal(client.given.numpy(), labels) else reply
+
+    monkeypatch.setattr(summaries, step, tampered)
     found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert reason in found["lost"][f"site-{HOSTILE}"]

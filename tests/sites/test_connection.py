@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.sites import connection, credentials, handover
+from fnlkit.sites import connection, credentials, folders
 from tests.commands import LIMIT
 
 pytest.importorskip("cryptography", reason="certificates need Flower: pip install 'fnlkit[flower]'")
@@ -111,11 +111,11 @@ def test_unexpected_replies(tmp_path, monkeypatch, reply, error, problem):
 @pytest.mark.parametrize("code, started", [(0, True), (1, True), (2, False)])
 def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code, started):
     """The start command of a site, with other programs in place of fnlkit and of Flower's SuperNode."""
-    for name, content in handover.parts(("127.0.0.1", 9092), ["a"], b"").items():
+    for name, content in folders.parts(("127.0.0.1", 9092), ["a"], b"").items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     site = tmp_path / "sites/a"
-    handover.join(site, str(site / "data.npz"))
+    folders.join(site, str(site / "data.npz"))
     for name, line in (("fnlkit", f"exit {code}"), ("flower-supernode", "touch started")):
         (site / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
         (site / "bin" / name).chmod(0o755)
@@ -125,11 +125,11 @@ def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code
 
 def test_a_site_that_the_server_does_not_accept_yet_tries_again(tmp_path):
     """Flower's SuperNode ends with 1 while the server waits for the earlier process of the site."""
-    for name, content in handover.parts(("127.0.0.1", 9092), ["a"], b"").items():
+    for name, content in folders.parts(("127.0.0.1", 9092), ["a"], b"").items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     site = tmp_path / "sites/a"
-    handover.join(site, str(site / "data.npz"))
+    folders.join(site, str(site / "data.npz"))
     programs = {
         "fnlkit": "exit 0",
         "sleep": "exit 0",

@@ -1,10 +1,11 @@
-"""The example of docs/deployment-settings.md: real processes on loopback, with TLS and keys.
+"""The example of docs/deployment.md: real processes on loopback, with TLS and keys.
 
 Minutes, since Flower starts a process for every message.
 """
 
 import importlib.util
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.experiment import Experiment
-from fnlkit.sites import terms
+from fnlkit.sites import project
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 pytestmark = pytest.mark.slow
@@ -35,17 +36,15 @@ def example():
 
 def simulated(folder, **changes):
     """Return the run that sequential makes of the sites' samples under the project's settings."""
-    import tomllib
-
-    config = tomllib.loads((folder / "project/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    settings, task = terms.read_config(config | changes)
+    task = project.read(folder / "project")
+    settings = replace(project.settings_of(task), **changes)
     sites = [np.load(folder / f"site-{k}.npz") for k in range(3)]
     x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
     with np.load(folder / "server.npz") as file:
         server = dict(file)
     data = datasets.dataset.Dataset(
         "all", task.kind, given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
-        statistics=(task.mean, task.std), observed=True, test_true=True,
+        statistics=(tuple(task.mean), tuple(task.std)), observed=True, test_true=True,
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
     return Experiment(Federation("all", 10, offsets, np.arange(len(x)), given), data, settings, engine="sequential").run()
@@ -124,7 +123,7 @@ def test_no_canary_in_a_byte_that_leaves_a_site(place):
     secrets = [CANARY.encode(), NUMBER.tobytes(), np.float64(NUMBER).tobytes(), ours["x_train"][3].tobytes()]
     secrets += [ours["y_train"].astype(kind).tobytes() for kind in (np.int64, np.int32, np.uint8)]
     assert [secret for secret in secrets if secret in heard] == []
-    seen = [b'"samples"', b'"replies"', b"fnlkit.c-order", b"FileExistsError"]  # messages can be read along
+    seen = [b'"samples"', b'"replies"', b"fnlkit.message", b"FileExistsError"]  # messages can be read along
     assert [part for part in seen if part not in heard] == [] and len(heard) > run.traffic.bytes_up > 1000
     assert CANARY in str(folder)
 

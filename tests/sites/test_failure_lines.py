@@ -1,4 +1,4 @@
-"""The lines that docs/deployment-failures.md lists are those that fnlkit prints."""
+"""The lines that docs/deployment.md and docs/deployment-site.md list are those that fnlkit prints."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ import pytest
 
 from tests.pages.steps import ROOT
 
-HEADINGS = ("At the coordinator", "At a site")
+HEADINGS = {"What can go wrong": "deployment.md", "If something fails": "deployment-site.md"}
 
 
 def strings():
@@ -24,7 +24,7 @@ def strings():
 
 def lines(heading):
     """Return the printed lines in the first column of the table below a heading."""
-    text = (ROOT / "docs/deployment-failures.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / HEADINGS[heading]).read_text(encoding="utf-8")
     rows = re.search(rf"(?ms)^## {heading}\n.*?\n((?:\|.*\n)+)", text)[1].splitlines()[2:]
     return [line for row in rows for line in re.findall(r"^\| `(.*?)` \|", row)]
 

@@ -13,7 +13,8 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.errors import InputError
-from fnlkit.sites import agreement, checking, handover, identity
+from fnlkit.sites import folders, identity, samples
+from fnlkit.sites import project as projects
 from tests.commands import refuse, succeed
 
 NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
@@ -87,7 +88,7 @@ def test_addresses(text, expected):
 )
 def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site, project):
     settings = tomllib.loads((site / "site.toml").read_text())
-    (site / "site.toml").write_text(handover.to_toml(settings | {entry: value}))
+    (site / "site.toml").write_text(folders.to_toml(settings | {entry: value}))
     before = sorted(os.listdir(site.parent)), sorted(os.listdir(site))
     for words in (
         ["check", str(project.parent / "ours.npz"), "--project", "."],
@@ -103,7 +104,7 @@ def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site,
 )
 def test_a_server_for_this_machine_listens_to_this_machine_only(host, listens):
     pytest.importorskip("cryptography", reason=NEEDS)
-    start = handover.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
+    start = folders.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
     assert f"--host {listens} --port 8123 " in start
 
 
@@ -119,9 +120,9 @@ def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
 
 
 def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
-    text = (site / "agreed.toml").read_text()
-    (site / "agreed.toml").write_text(text.replace("\nrounds = 1\n", "\nround = 1\n"))
-    refuse(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site, "round is no entry", "'rounds'")
+    text = (site / "project.json").read_text()
+    (site / "project.json").write_text(text.replace('"rounds": 1', '"round": 1'))
+    refuse(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site, "round is no setting", "'rounds'")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_foreign_program_in_the_folder_is_refused(site, project):
     (site / "bin").mkdir()
     (site / "bin/fnlkit").write_text("#!/bin/sh\n")
     with pytest.raises(InputError, match="bin/fnlkit"):
-        handover.join(site, project.parent / "ours.npz")
+        folders.join(site, project.parent / "ours.npz")
 
 
 @pytest.mark.parametrize("name", ["Bonn.key", "own.key", "memory/privacy.key", "memory/reviewed.npz", "review/decisions.csv"])
@@ -149,11 +150,11 @@ def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, proje
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).write_text("of somebody else")
     with pytest.raises(InputError, match=f"{name.partition('/')[0]}.*not joined"):
-        handover.join(site, project.parent / "ours.npz")
+        folders.join(site, project.parent / "ours.npz")
     if name == "Bonn.key":  # without its public key, it cannot be kept
         return
     settings = tomllib.loads((site / "site.toml").read_text())
-    (site / "site.toml").write_text(handover.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
+    (site / "site.toml").write_text(folders.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
     done = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
     assert "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
     again = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
@@ -178,7 +179,7 @@ def test_pipes_in_the_folder_are_refused(name, site):
 
 
 def test_a_joined_site_keeps_keys_and_memory_to_its_owner(site, project):
-    handover.join(site, project.parent / "ours.npz")
+    folders.join(site, project.parent / "ours.npz")
     modes = {name: stat.S_IMODE((site / name).stat().st_mode) for name in os.listdir(site)}
     assert modes["Bonn.key"] == modes["own.key"] == 0o600 and modes["memory"] == 0o700 and modes["start.sh"] == 0o755
     saving.write_bytes([b"x"], site / "memory/judged.npz")
@@ -210,7 +211,7 @@ def test_the_start_script_keeps_values_as_text(site, project, tmp_path):
     """A path with spaces, a dollar and a backtick is an argument, not code: the script runs with stand-ins for the programs."""
     data = tmp_path / "our $(touch X) `touch Y` data.npz"
     shutil.copy(project.parent / "ours.npz", data)
-    handover.join(site, data)
+    folders.join(site, data)
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("fnlkit", "flower-supernode"):
@@ -228,9 +229,9 @@ def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
     site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
     if '"' in folder:  # Flower reads no such path
         with pytest.raises(InputError, match="quotes"):
-            handover.join(site, project.parent / "ours.npz")
+            folders.join(site, project.parent / "ours.npz")
         return
-    handover.join(site, project.parent / "ours.npz")
+    folders.join(site, project.parent / "ours.npz")
     (line,) = [each for each in (site / "fnlkit-site.service").read_text().splitlines() if each.startswith("ExecStart=")]
     word = line.removeprefix("ExecStart=")
     assert word[0] == word[-1] == '"'
@@ -245,9 +246,8 @@ def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
     succeed(line, tmp_path)
     data, rows = datasets.load("heart"), []
     for k in range(2):
-        site = handover.read_site(tmp_path / f"p/sites/site-{k}")
-        _, task = checking.read_agreed_task(site["agreed"])
-        rows += list(np.asarray(agreement.load_for_task(site["data"], task).x_train))
+        site = folders.read_site(tmp_path / f"p/sites/site-{k}")
+        rows += list(np.asarray(samples.load_for_task(site["data"], projects.read(site["agreed"])).x_train))
     ours = np.asarray(data.x_train)
     assert np.allclose(np.array(sorted(map(tuple, rows))), np.array(sorted(map(tuple, ours))), atol=1e-3)
 
@@ -255,7 +255,7 @@ def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
 def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(project, tmp_path):
     """As root, the site would write files that `fnlkit site review` of the user cannot replace."""
     site = shutil.copytree(project / "sites/Bonn", tmp_path / "Bonn")
-    handover.join(site, project.parent / "ours.npz")
+    folders.join(site, project.parent / "ours.npz")
     unit = site / "fnlkit-site.service"
     lines = unit.read_text().splitlines()
     assert f"User={os.getuid()}" in lines and {"Wants=network-online.target", "After=network-online.target"} <= set(lines)
@@ -267,5 +267,5 @@ def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(projec
 def test_a_folder_with_a_newline_is_refused(project, tmp_path):
     site = shutil.copytree(project / "sites/Bonn", tmp_path / "a\nExecStart=x")
     with pytest.raises(InputError, match="control character"):
-        handover.join(site, project.parent / "ours.npz")
+        folders.join(site, project.parent / "ours.npz")
     assert not (site / "start.sh").exists()

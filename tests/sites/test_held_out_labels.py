@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fnlkit import datasets
 from fnlkit.cli.site import command as site_command
 from fnlkit.errors import InputError
-from fnlkit.sites import handover, opening
+from fnlkit.sites import folders
 from tests.sites import test_site_features as features
 from tests.tables import edit_csv
 
@@ -31,9 +31,10 @@ def deployed(tmp_path):
         arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y_test, "class_names": names}
         np.savez(tmp_path / f"{name}.npz", **arrays)
     found = features.deploy(tmp_path, datasets.load(str(tmp_path / "ours.npz")), ["site-0.npz", "site-1.npz"])
-    found.run("train", rounds=30)
-    parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
-    for name in (handover.SITE, "agreed.toml"):
+    found.agree(settings=found.project.settings | {"rounds": 30})
+    found.run("train")
+    parts = folders.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
+    for name in (folders.SITE, "project.json"):
         (tmp_path / name).write_bytes(parts[f"sites/site-0/{name}"])
     found.nodes[100]["memory"] = str(tmp_path / "memory")
     return found
@@ -70,7 +71,7 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
     assert (before["samples"], after["samples"]) == (40, 39)
     wrong = [row["samples"] * (1 - row["agreement"]) for row in (before, after)]  # middle of a range of five numbers
     assert wrong[1] <= wrong[0] + 1e-9
-    client = opening.open_site(deployed.config | {"task": "train"}, deployed.nodes[100])[0].clients[0]
+    client = deployed.site().client
     held, labels = client.held_out
     assert len(held.index) == 39 and torch.equal(labels, torch.from_numpy(np.delete(right, drop)))
     done = CliRunner().invoke(
@@ -82,7 +83,7 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
     site["y_test"][0] = (site["y_test"][0] + 1) % 10
     np.savez(tmp_path / "site-0.npz", **site)
     with pytest.raises(InputError, match=r"test.reviewed.npz: .*move the file away"):
-        opening.open_site(deployed.config | {"task": "evaluate"}, deployed.nodes[100])
+        deployed.site(task="evaluate")
 
 
 def test_without_test_samples_there_is_nothing_to_review(deployed, tmp_path, capsys):
@@ -97,8 +98,8 @@ images = features.images
 
 def test_images_of_a_project_with_a_backbone_are_reviewed_as_images(images, capsys):
     found = features.of_images(images)
-    parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
-    for name in (handover.SITE, "agreed.toml"):
+    parts = folders.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
+    for name in (folders.SITE, "project.json"):
         (images / name).write_bytes(parts[f"sites/site-0/{name}"])
     found.nodes[100]["memory"] = str(images / "memory")
     found.run("estimate")

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from benchmarks import hostile_server  # noqa: E402
+from fnlkit.sites import audit  # noqa: E402
 
 ATTACKS = {attack.name: attack for attack in hostile_server.ATTACKS}
 
@@ -28,13 +29,35 @@ def test_scores_of_samples_reveal_all_samples(monkeypatch):
     assert cells_of("energy of each sample", monkeypatch)[0] == [100] * len(hostile_server.SIZES)
 
 
-@pytest.mark.parametrize("name", ["training on traps, secagg", "energy of each sample, fedavg", "requests outside the table"])
+def test_classifiers_of_an_audit_reveal_a_value_only_without_the_limit(monkeypatch):
+    """Counts in steps of five are thresholds, which need many classifiers; a site answers one."""
+    monkeypatch.setattr(hostile_server, "SIZES", (4, 200))
+    _, values, (answered, refused) = cells_of("classifiers of an audit", monkeypatch)
+    assert values == [0, 0] and answered <= 4 and refused >= 2
+    monkeypatch.setattr(audit, "RUNS", 10**6)
+    monkeypatch.setattr(audit, "_ONCE", False)
+    _, values, (answered, _) = cells_of("classifiers of an audit", monkeypatch)
+    assert values[1] > 0 and answered > 30
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "training on traps, secagg",
+        "training on traps, task audit",
+        "energy of each sample, fedavg",
+        "requests outside the table",
+    ],
+)
 def test_nothing_beyond_the_table_is_answered(name, monkeypatch):
     samples, values, (answered, refused) = cells_of(name, monkeypatch)
     assert not any(samples) and not any(values) and not answered and refused
 
 
-@pytest.mark.parametrize("name", ["evaluate with changed weights", "sums of the task scale"])
+@pytest.mark.parametrize(
+    "name",
+    ["evaluate with changed weights", "sums and moments of an audit", "moving centers of an audit", "sums of changed data"],
+)
 def test_counts_and_means_reveal_no_sample(name, monkeypatch):
     samples, values, _ = cells_of(name, monkeypatch)
-    assert not any(samples) and max(values) < 1
+    assert not any(samples) and not any(values)

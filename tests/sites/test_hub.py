@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from fnlkit.sites.project import FLOWER
+from fnlkit.sites.flower_app import FLOWER
 from tests.commands import succeed
 from tests.test_versions import PROJECT
 
@@ -35,6 +35,11 @@ def test_the_project_meets_the_rules_of_the_hub(tmp_path):
     files = publish._collect_file_paths(project)
     publish._validate_files(files)
     names = {file.relative_to(project.resolve()).as_posix() for file in files}
-    assert names == {"pyproject.toml", "LICENSE", *(f"fnlkit_sites/{part}.py" for part in ("__init__", "client", "server"))}
+    assert names == {
+        "pyproject.toml",
+        "project.json",
+        "LICENSE",
+        *(f"fnlkit_sites/{part}.py" for part in ("__init__", "client", "server")),
+    }
     assert b"fnlkit_sites/server.py" in build_fab_from_disk(project)
     assert tomllib.loads((project / "pyproject.toml").read_text())["project"]["license"] == {"file": "LICENSE"}

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.artifacts.message import decode
+from fnlkit.engines.flower import messages
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import terms
+from fnlkit.sites import ledger
 from tests.experiment.test_experiment import problem
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from fnlkit.server.clients import TooManyLost  # noqa: E402
-from fnlkit.sites import leaving
-from fnlkit.sites.flower import secret, wire  # noqa: E402
+from fnlkit.sites import (
+    secret,  # noqa: E402
+)
 from tests.engines.here import Grid  # noqa: E402
-from tests.sites.deployed import CANARY, Deployed  # noqa: E402
+from tests.sites.deployed import CANARY, Deployed, sent  # noqa: E402
 
 STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
 
@@ -56,7 +59,7 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
         assert abs(one.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * 2**32
     assert hidden.traffic.bytes_up == sum(hidden.traffic.sent.values()) > 1.2 * plain.traffic.bytes_up > 0
     for k in range(3):
-        left = leaving.read_ledger(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
+        left = ledger.read_ledger(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
         assert [line["told"]["masked"] for line in left if "masked" in line.get("told", {})] == [
             ["pk1", "pk2"], ["ctxts", "dsts"], ["masked_params"], ["nids", "shares"]
         ]  # fmt: skip
@@ -84,7 +87,7 @@ def five(updates, weights, fails=()):
         k = int(context.node_config["k"])
 
         def update():
-            wire.decode(message.content)
+            decode(messages.bytes_of(message))
             if k in fails:
                 raise RuntimeError("samples")
             return updates[k], k
@@ -96,7 +99,7 @@ def five(updates, weights, fails=()):
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
     requests = {node: {"weights": torch.zeros(2), "visits": [[node, -1, -1, {}]]} for node in grid.nodes}
-    return secret.gather_sum(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
+    return secret.gather_sum(grid, requests, about={}, most=max(weights), weighted=True, clip=1.0, limit=None, round=0)
 
 
 def test_secure_mean_of_the_remaining_sites():
@@ -115,7 +118,7 @@ def test_secure_mean_of_the_remaining_sites():
 
 
 def test_two_means_reveal_the_site_that_only_one_contains():
-    """A limit that docs/deployment-settings.md states: the difference of two sums is the update of a site."""
+    """A limit that docs/deployment-protection.md states: the difference of two sums is the update of a site."""
     updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
     (whole, *_), (rest, *_) = five(updates, weights), five(updates, weights, (1,))
     found = (whole.numpy() * sum(weights) - rest.numpy() * (sum(weights) - 100)) / 100
@@ -139,7 +142,7 @@ TERMS = secret.Terms(1.0, 5, 1.0)
 
 
 @pytest.mark.parametrize("config", [
-    {}, SETUP | {"max_weight": 1e12}, SETUP | {"max_weight": 0.5}, SETUP | {"clipping_range": 2.0},
+    SETUP | {"max_weight": 1e12}, SETUP | {"max_weight": 0.5}, SETUP | {"clipping_range": 2.0},
     {name: value for name, value in SETUP.items() if name != "max_weight"},
     SETUP | {"share_num": 2, "sample_num": 2}, SETUP | {"threshold": 2}, SETUP | {"mod_range": 2**23},
     {"stage": "share_keys", "1": [b"a", b"b"], "2": [b"c", b"d"]},
@@ -202,14 +205,8 @@ def test_cohorts_too_small_to_hide_a_client_are_refused():
 def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):
     """A server that asks such a site for an open reply gets none."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
-    from flwr.app import Message
-    from flwr.supercore.task_identity import TaskIdentity
-
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
-    (reply,) = deployed.grid.send_and_receive([Message(wire.encode(open_one), 100, "train")])
-    assert reply.has_error() and reply.error.reason == "failed Refused"
-    assert terms.read_config(deployed.config)[0].protect == "secagg"
+    assert sent(deployed, open_one, node=100)["replies"] == [[0, ("failure", "failed", "Refused", "")]]
 
 
 @pytest.mark.parametrize("broken", ["memory", "data"])

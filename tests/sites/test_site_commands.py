@@ -7,25 +7,26 @@ import shutil
 import stat
 import subprocess
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.site import command as site_command
 from fnlkit.errors import WorkStopped
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.sites import agreement, checking, handover, labels
+from fnlkit.sites import folders, labels, ledger
 from tests import commands
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.sites import apps, leaving, opening, project, tasks, terms  # noqa: E402
-from fnlkit.sites.sites import Sites  # noqa: E402
+from fnlkit.sites import flower, flower_app, project, tasks  # noqa: E402
+from fnlkit.sites import site as site_module  # noqa: E402
+from fnlkit.sites.samples import load_for_task  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 from tests.tables import edit_csv  # noqa: E402
 
@@ -41,10 +42,26 @@ PROJECT = "fnlkit flower-app demo --dataset digits --sites 3 --address localhost
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    line = [*PROJECT.split(), "--audit-rounds", "1", "--folds", "2", "--epochs", "1", "--fraction", "1"]
+    line = [*PROJECT.split(), "--warm-up-rounds", "1", "--epochs", "1", "--fraction", "1"]
     done = fnlkit(line, folder)
     assert done.returncode == 0, done.stderr
     return folder / "demo"
+
+
+def nodes_of(folder, first=10):
+    """Return the configurations of the nodes of a demonstration."""
+    out = {}
+    for k in range(3):
+        site = folders.read_site(folder / f"sites/site-{k}")
+        out[first + k] = {name: site[name] for name in ("client", "data", "memory", "agreed")}
+    return out
+
+
+def conduct(folder, nodes, values):
+    """Run a task over sites in this process."""
+    agreed = replace(project.read(folder), keys=[])
+    grid = Grid(flower.client_app(), {}, nodes)
+    tasks.conduct(flower.FlowerTransport(grid), agreed, tasks.options_of(values))
 
 
 def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
@@ -53,7 +70,7 @@ def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
     for k in range(3):
         site = demo / f"sites/site-{k}"
         assert (site / "bin/flower-superexec").stat().st_mode & stat.S_IXUSR
-        assert (site / "agreed.toml").read_bytes() == (demo / "pyproject.toml").read_bytes()
+        assert (site / "project.json").read_bytes() == (demo / "project.json").read_bytes()
         assert not (site / "ca.key").exists() and (site / "ca.crt").read_bytes() == (demo / "coordinator/ca.crt").read_bytes()
     for key in demo.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -74,7 +91,7 @@ def test_openssl_accepts_the_certificates_and_ssh_the_keys(demo):
         except FileNotFoundError:
             pytest.skip(f"{command[0]} is not installed")
         assert done.returncode == 0, done.stderr
-    assert project.fingerprint_of(demo / "sites/site-1/site-1.key.pub").startswith("SHA256:")
+    assert flower_app.fingerprint_of(demo / "sites/site-1/site-1.key.pub").startswith("SHA256:")
 
 
 def test_a_site_checks_its_data_and_sends_nothing(demo):
@@ -86,7 +103,7 @@ def test_a_site_checks_its_data_and_sends_nothing(demo):
     assert found["samples"] == len(data["y"]) and found["classes"] == {str(c): int((data["y"] == c).sum()) for c in range(10)}
     sizes = {(row["task"], row["name"]): row["bytes"] for row in found["leaves"]}
     assert sizes["audit", "predicted"] == 800 and sizes["evaluate", "wrong"] == 88
-    assert {task for task, _ in sizes} == set(terms.TASKS) and ("audit", "fingerprints") not in sizes
+    assert {task for task, _ in sizes} == set(project.TASKS)
     assert not (site / "memory/left.jsonl").exists()
 
 
@@ -139,7 +156,7 @@ def test_joining_again_keeps_the_key(demo):
     before = (site / "site-2.key").read_bytes()
     done = fnlkit(["fnlkit", "site", "join", ".", "--data", "data.npz"], site)
     assert done.returncode == 0 and (site / "site-2.key").read_bytes() == before
-    assert project.fingerprint_of(site / "site-2.key.pub") in done.stdout
+    assert flower_app.fingerprint_of(site / "site-2.key.pub") in done.stdout
     settings = tomllib.loads((site / "site.toml").read_text())
     assert settings["data"] == str(site / "data.npz") and settings["client"] == 2
 
@@ -151,7 +168,7 @@ def test_the_container_reads_all_from_folders_of_the_machine(demo, tmp_path):
     (tmp_path / "data").mkdir()
     shutil.move(site / "data.npz", tmp_path / "data/data.npz")
     for data, mounts in ((tmp_path / "data/data.npz", 2), (site / "data.npz", 1)):
-        handover.join(site, str(data))
+        folders.join(site, str(data))
         lines = (site / "Containerfile").read_text().splitlines()
         orders = dict(line.split(" ", 1) for line in lines if not line.startswith("#"))
         assert set(orders) == {"FROM", "RUN", "CMD"} and json.loads(orders["CMD"]) == [str(site / "start.sh")]
@@ -164,36 +181,18 @@ def test_the_container_reads_all_from_folders_of_the_machine(demo, tmp_path):
 
 def test_keys_can_be_admitted_one_by_one_and_bind_the_number(demo, tmp_path):
     """A site's copy without keys still agrees to the project with keys."""
-    import shutil
-
-    from fnlkit.sites import checking
-
     folder = tmp_path / "demo"
     shutil.copytree(demo, folder)
-    checking.set_keys(folder, {"site-1": project.fingerprint_of(demo / "sites/site-1/site-1.key.pub")})
-    config = agreement.config_of(str(folder / "pyproject.toml"))
-    keys = terms.read_config(config)[1].keys
-    assert [bool(key) for key in keys] == [False, True, False]
-    assert agreement.read_agreed_config(str(folder / "sites/site-0/agreed.toml"), config)["task"] == "train"
-    changed = config | {"keys": json.dumps(["", "SHA256:" + "a" * 43, ""])}
-    with pytest.raises(agreement.NotAgreed, match="keys"):
-        agreement.read_agreed_config(str(folder / "pyproject.toml"), changed)
-    asked = Sites(None, 3, run="0" * 16, most=10, keys=keys)
-    assert asked._owners == {keys[1]: 1}
+    key = flower_app.fingerprint_of(demo / "sites/site-1/site-1.key.pub")
+    agreed = flower_app.set_keys(folder, project.read(folder), {"site-1": key})
+    assert agreed.keys == project.read(folder).keys == ["", key, ""]
+    assert agreed.digest == project.read(folder / "sites/site-0/project.json").digest
 
 
 def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     """The commands of the site's guide, after an audit in this process."""
-    config = agreement.config_of(str(demo / "pyproject.toml")) | {
-        "task": "audit",
-        "output": str(tmp_path / "audit.json"),
-        "wait": 0.0,
-    }
-    nodes = {}
-    for k in range(3):
-        site = handover.read_site(demo / f"sites/site-{k}")
-        nodes[10 + k] = {name: site[name] for name in ("client", "data", "memory", "agreed")}
-    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config)
+    nodes = nodes_of(demo)
+    conduct(demo, nodes, {"task": "audit", "output": str(tmp_path / "audit.json"), "wait": 0.0})
     done = fnlkit(["fnlkit", "sites", "show", "audit.json"], tmp_path)
     assert done.returncode == 0 and "site-2" in done.stderr + done.stdout
     site = demo / "sites/site-2"
@@ -211,11 +210,11 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     rows = edit_csv(site / "review/decisions.csv", lambda row: next(first, {"decision": "keep"}))
     done = fnlkit(["fnlkit", "site", "review"], site)
     assert done.returncode == 0, done.stderr
-    client = opening.open_site(config, nodes[12])[0].clients[2]
+    client = site_module.open_site(site_module.Place.of(nodes[12]), project.read(demo), "train").client
     assert int(client.reviewed.sum()) == 12 and int(client.y[int(rows[0]["position"])]) == 7
     done = fnlkit(["fnlkit", "site", "log", "--json"], site)
     lines = json.loads(done.stdout)
-    assert lines == leaving.read_ledger(str(site / "memory/left.jsonl")) and len(lines) > 5
+    assert lines == ledger.read_ledger(str(site / "memory/left.jsonl")) and len(lines) == 3
     path = site / "memory/left.jsonl"
     path.write_text(path.read_text().replace('"round": 0', '"round": 1', 1))
     done = fnlkit(["fnlkit", "site", "log"], site)
@@ -227,7 +226,7 @@ def test_reviews_of_a_site_accumulate(demo, tmp_path):
     site = tmp_path / "site"
     shutil.copytree(demo / "sites/site-2", site, ignore=shutil.ignore_patterns("memory", "review"))
     (site / "memory").mkdir(mode=0o700)
-    samples = agreement.load_for_task(str(site / "data.npz"), checking.read_agreed_task(str(site / "agreed.toml"))[1])
+    samples = load_for_task(str(site / "data.npz"), project.read(site))
     start = labels.fresh(samples, "site-2")
     size = len(start.given)
     scores = {
@@ -296,7 +295,7 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     site = tmp_path / "p/sites/site-0"
     done = fnlkit(["fnlkit", "site", "join", str(site), "--data", "theirs"], tmp_path)
     assert done.returncode == 0, done.stderr
-    samples = agreement.load_for_task(str(tmp_path / "theirs"), checking.read_agreed_task(str(site / "agreed.toml"))[1])
+    samples = load_for_task(str(tmp_path / "theirs"), project.read(site))
     start = labels.fresh(samples, "site-0")
     size, chosen = len(start.given), next(name for name in start.ids_of(np.arange(len(start.given))) if name[0] == "a")
     scores = {"issue_score": np.zeros(size), "flagged": np.zeros(size, bool), "suggested_label": start.given}
@@ -324,33 +323,6 @@ def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
     found = Federation.read(site / "memory/reviewed.npz")
     (changed,) = np.flatnonzero(found.given != start.given)
     assert found.ids_of([changed]) == [chosen] and len(list((site / "memory").glob(f"decisions-*.{kind}"))) == 1
-
-
-def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
-    """The list is made and applied at the site; the next audit sends its counts by group of ranks and nothing else of it."""
-    config = agreement.config_of(str(demo / "pyproject.toml")) | {"task": "audit", "wait": 0.0}
-    nodes = {}
-    for k in range(3):
-        site = handover.read_site(demo / f"sites/site-{k}")
-        memory = tmp_path / f"memory-{k}"
-        memory.mkdir()
-        nodes[10 + k] = {name: site[name] for name in ("client", "data", "agreed")} | {"memory": str(memory)}
-    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "one.json")})
-    assert all(row["review"] is None for row in json.loads((tmp_path / "one.json").read_text())["sites"])
-    judged = Federation.read(str(tmp_path / "memory-1/judged.npz"))
-    samples = agreement.load_for_task(nodes[11]["data"], checking.read_agreed_task(nodes[11]["agreed"])[1])
-    pipeline.export_review(judged, 0, tmp_path / "review", budget=20, guarantee=0.5, candidates=40, dataset=samples, say=None)
-    table = tmp_path / "review/decisions.csv"
-    edit_csv(table, lambda row: {"decision": "drop" if row["part"] == "candidate" else "keep"})
-    reviewed = pipeline.import_review(judged, table, dataset=samples, say=None)
-    assert len(reviewed.meta["reviews"][0]["guarantee"]["listed"]) == 24  # 40 candidates, 16 reviewed and wrong
-    labels.store_review(nodes[11]["memory"], pipeline.correct(reviewed, listed=True, drop=True))
-    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "two.json")})
-    found = {row["site"]: row for row in json.loads((tmp_path / "two.json").read_text())["sites"]}
-    review, samples = found["site-1"]["review"], found["site-1"]["samples"]
-    assert (review["q"], review["candidates"], review["reviews"], review["wrong"], review["labels"]) == (0.5, 40, 16, 16, 24)
-    assert np.sum(review["groups"], 0).tolist() == [0, 16, 24, 0] and samples == len(judged.client_indices) - 40
-    assert "The last review lists 24 labels" in " ".join(found["site-1"]["words"]) and found["site-0"]["review"] is None
 
 
 def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
@@ -387,7 +359,7 @@ def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
         ("fnlkit flower-app new --dataset digits --sites 2 --name one", "--name"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator loss", "--per-sample"),
         ("fnlkit flower-app new --dataset digits --sites 2 --estimator em(by=sample)", "by=sample"),
-        ("fnlkit flower-app new --dataset digits --sites 2 --estimator mine.py:f", "there is no file mine.py"),
+        ("fnlkit flower-app new --dataset digits --sites 2 --estimator mine.py:f", "mine.py:f"),
         ("fnlkit flower-app new --dataset digits --sites 2 --scale sites", "--scale"),
         ("fnlkit flower-app new --dataset digits --sites 2 --scale sites --sums-epsilon 1", "--s"),
         ("fnlkit flower-app new --dataset digits --sites 2 --backbone pca", "--backbone"),
@@ -442,22 +414,16 @@ def server(demo, monkeypatch):
                 self.nodes[str(self.last)] = words[2]
                 return {"node-id": str(self.last)}
             if words[0] == "run":
-                config = agreement.config_of(str(folder / "pyproject.toml")) | tomllib.loads(words[4].replace(" ", "\n"))
+                values = tomllib.loads(words[4].replace(" ", "\n"))
                 self.status = "finished:completed"
-                nodes = {}
-                for k in range(3):
-                    site = handover.read_site(folder / f"sites/site-{k}")
-                    nodes[20 + k] = {name: site[name] for name in ("client", "data", "memory", "agreed")}
-                grid = Grid(apps.client_app(opening.open_site), config, nodes)
+                nodes = nodes_of(folder, 20)
                 if self.fails:
-                    del grid.nodes[21]
+                    del nodes[21]
                 if self.goes_on:
                     self.status, self.asked = "running", 0
                     return {"run-id": 7}
-                config |= {"wait": 0.0, "keys": "[]"}
-                grid.config = config
                 try:
-                    tasks.conduct(grid, config)
+                    conduct(folder, nodes, values | {"wait": 0.0})
                 except Exception:
                     self.status = "finished:failed"
                 return {"run-id": 7}
@@ -487,7 +453,7 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
         shutil.rmtree(folder / f"sites/site-{k}/memory", ignore_errors=True)
     keys = [f"demo/sites/site-{k}/site-{k}.key.pub" for k in (0, 1)]
     done = fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path)
-    assert done.returncode == 0 and all(project.fingerprint_of(tmp_path / key) in done.stdout for key in keys)
+    assert done.returncode == 0 and all(flower_app.fingerprint_of(tmp_path / key) in done.stdout for key in keys)
     done = fnlkit(["fnlkit", "sites", "admit", "demo", keys[0]], tmp_path)
     assert done.returncode == 0 and len(server.nodes) == 2  # known already
     server.nodes.clear()  # the server has lost its database
@@ -529,10 +495,10 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
 def test_a_project_file_that_cannot_run_is_refused_before_anything_is_sent(server, demo, tmp_path):
     folder = tmp_path / "demo"
     shutil.copytree(demo, folder)
-    text = (folder / "pyproject.toml").read_text()
-    (folder / "pyproject.toml").write_text(text.replace('method = "fedavg"', 'method = "fedcor"'))
+    text = (folder / "project.json").read_text()
+    (folder / "project.json").write_text(text.replace('"method": "fedavg"', '"method": "fedcor"'))
     done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
-    assert done.returncode == 2 and "fedcorr" in done.stderr and "pyproject.toml" in done.stderr
+    assert done.returncode == 2 and "fedcorr" in done.stderr and "nothing was sent" in done.stderr
     assert server.status == "" and not (folder / "coordinator/last.json").exists()
 
 
@@ -691,9 +657,8 @@ def test_a_site_is_removed_and_certificates_are_renewed(server, demo, tmp_path):
     assert fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path).returncode == 0
     assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-2"], tmp_path).returncode == 2
     assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-1"], tmp_path).returncode == 0
-    keys = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")))[1].keys
+    keys = project.read(folder).keys
     assert [bool(key) for key in keys] == [True, False, False] and len(server.nodes) == 1
-    assert Sites(None, 3, run="0" * 16, most=10, keys=keys).admitted == [0]
     assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-0"], tmp_path).returncode == 2  # the last one
     before = {name: (folder / f"coordinator/{name}").read_bytes() for name in ("ca.crt", "ca.key", "server.crt")}
     assert fnlkit(["fnlkit", "sites", "renew", "demo"], tmp_path).returncode == 0

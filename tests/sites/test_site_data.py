@@ -1,6 +1,5 @@
 """Samples of sites become those of the task: tables by the names of their columns, an npz of one site as it lies."""
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -12,8 +11,7 @@ from fnlkit import datasets
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import mail_files, opening, terms
-from fnlkit.sites.agreement import samples_like
+from fnlkit.sites.samples import samples_like
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
 
@@ -56,13 +54,14 @@ def deployed(folder, **settings):
 def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
     """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
     found = deployed(tables)
-    run, (settings, task) = found.train(), terms.read_config(found.config)
+    run, task, settings = found.train(), found.project, found.task.settings
     parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
     # Classes are sorted in each table alike: ill, well.
     x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
     whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
-                                     statistics=(task.mean, task.std), fields={"site": sites}, observed=True)  # fmt: skip
+                                     statistics=(tuple(task.mean), tuple(task.std)), fields={"site": sites},
+                                     observed=True)  # fmt: skip
     plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
     assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
     assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
@@ -73,7 +72,7 @@ def test_units_of_columns_are_compared(tables):
     head = HEAD.replace("age", "age [years]").replace("crp", "crp [ng/ml]")
     write(tables / "ours.csv", patients(90, 0), head)
     project = deployed(tables)
-    task = terms.read_config(project.config)[1]
+    task = project.project
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age[years]"))
     plain = samples_like(write(tables / "same.csv", patients(20, 5), head), task)
     found = samples_like(site, task)
@@ -83,14 +82,14 @@ def test_units_of_columns_are_compared(tables):
     for wrong in ("age [months]", "age [Years]"):
         write(tables / "site.csv", patients(20, 5), HEAD.replace("age", wrong))
         with pytest.raises(InputError, match="site.csv: column 'age'") as refused:
-            opening.open_site(project.config, project.nodes[100] | {"data": site})
+            project.site(data=site)
         assert "years" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
 def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
-    config = deployed(tables).config
+    task = deployed(tables).project
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age [months]"))
-    found = samples_like(site, terms.read_config(config)[1])
+    found = samples_like(site, task)
     assert [note for note in found.notes if "'age'" in note and "months" in note]
 
 
@@ -99,7 +98,7 @@ def test_a_column_of_another_type_is_named(change, named, tables):
     project = deployed(tables)
     site = write(tables / "site.csv", [re.sub(*change, row) for row in patients(20, 5)])
     with pytest.raises(InputError, match=f"column '{named}'") as refused:
-        opening.open_site(project.config, project.nodes[100] | {"data": site})
+        project.site(data=site)
     assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
@@ -119,7 +118,7 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
         project = deployed(folder, standardize=standardize)
         run = project.run("train", server_data=str(tables / "test.csv"))
         found[standardize] = run.history[-1]["accuracy"]
-        assert bool(json.loads(project.config["mean"])) == (standardize == "auto")
+        assert bool(project.project.mean) == (standardize == "auto")
     assert found["auto"] > 0.75 and found["auto"] > found["none"] + 0.1, found
 
 
@@ -139,7 +138,7 @@ def test_a_site_with_other_columns_is_refused(head, change, named, tables):
     rows = [row.replace(*change) if change else row for row in patients(20, 5)]
     project.nodes[100]["data"] = write(tables / "other.csv", rows, head)
     with pytest.raises(InputError, match=named) as refused:
-        opening.open_site(project.config, project.nodes[100])
+        project.site()
     assert "other.csv" in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
@@ -154,7 +153,7 @@ def test_samples_of_another_form_are_no_table(form, tables):
     write(tables / "files.csv", ["a.npy,ill", "a.npy,well"], "path,label")
     path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
     with pytest.raises(InputError, match=path):
-        opening.open_site(project.config, project.nodes[100] | {"data": str(tables / path)})
+        project.site(data=str(tables / path))
 
 
 def test_a_project_without_columns_refuses_a_table(tables):
@@ -181,12 +180,11 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "well"] * 10), **more)
     settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
     project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
-    desk, declared, _ = opening.open_site(project.config, project.nodes[100])
-    assert declared.samples == len(desk.clients[0]) == (27 if split else 30)
-    assert desk.clients[0].given[0].item() == (0 if not split else 0) and set(desk.clients[0].given.tolist()) == {0, 1}
+    client = project.site().client
+    assert len(client) == (27 if split else 30) and set(client.given.tolist()) == {0, 1}
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
-        opening.open_site(project.config, project.nodes[100])
+        project.site()
 
 
 def test_a_site_uses_the_groups_of_its_data(tables):
@@ -194,18 +192,13 @@ def test_a_site_uses_the_groups_of_its_data(tables):
     rows = [f"{row},p{i // 3}" for i, row in enumerate(patients(60, 3))]
     write(tables / "site-2.csv", rows, f"{HEAD},patient_id")
     found = deployed(tables)
-    desk, _, _ = opening.open_site(found.config, found.nodes[102])
-    client = desk.clients[2]
+    for task in ("train", "audit"):
+        client = found.site(2, task).client
+        client.arrive()
+        assert client.rows["input/group"].tolist() == [i // 3 for i in range(60)]
+    client = found.site(0).client
     client.arrive()
-    assert client.rows["input/group"].tolist() == [i // 3 for i in range(60)]
-    desk, _, _ = opening.open_site(found.config, found.nodes[100])
-    desk.clients[0].arrive()
-    assert "input/group" not in desk.clients[0].rows
-    mailed = mail_files.open_site(
-        str(tables / "site-2.csv"), str(found.agreed), name=terms.read_config(found.config)[1].names[2]
-    )
-    assert mailed.client.rows["input/group"].tolist() == client.rows["input/group"].tolist()
-    assert mailed.federation.extra["group"].tolist() == client.rows["input/group"].tolist()
+    assert "input/group" not in client.rows
 
 
 def test_groups_of_an_npz_without_some_labels_are_those_of_the_samples(tmp_path):
@@ -217,18 +210,18 @@ def test_groups_of_an_npz_without_some_labels_are_those_of_the_samples(tmp_path)
     settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
     project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
     project.nodes[100]["leave_out"] = "odd"
-    desk, _, _ = opening.open_site(project.config, project.nodes[100])
-    desk.clients[0].arrive()
-    assert desk.clients[0].rows["input/group"].tolist() == groups[np.arange(40) % 4 < 2].tolist()
+    client = project.site().client
+    client.arrive()
+    assert client.rows["input/group"].tolist() == groups[np.arange(40) % 4 < 2].tolist()
 
 
 def test_a_project_records_the_columns_of_a_table(tables):
     """No row of the table is in the project: names, levels, two numbers a feature."""
-    config = deployed(tables).config
-    columns = json.loads(config["columns"])
+    found = deployed(tables).project
+    columns = found.columns
     assert [(c["name"], c["kind"]) for c in columns] == [
         ("age", "number"), ("crp", "number"), ("ward", "one-hot"), ("stage", "number")
     ]  # fmt: skip
-    assert columns[2]["levels"] == ["east", "north", "south"] and "standardize" not in config
+    assert columns[2]["levels"] == ["east", "north", "south"]
     x = np.asarray(datasets.load(str(tables / "ours.csv")).x_train, np.float64)
-    assert np.allclose(json.loads(config["mean"]), x.mean(0)) and np.allclose(json.loads(config["std"]), x.std(0))
+    assert np.allclose(found.mean, x.mean(0)) and np.allclose(found.std, x.std(0))

@@ -15,7 +15,7 @@ from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.scale import scale_of
-from fnlkit.sites import agreement, handover, leaving, opening, scale, terms
+from fnlkit.sites import folders, ledger, project, samples, scale
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
 from tests.sites.test_site_data import HEAD, patients, write
@@ -42,7 +42,7 @@ def tables(tmp_path):
 
 def deploy(folder, data, names, **about):
     """Return a project of tables or images over sites in this process."""
-    about = {"judging": terms.Judging(folds=2, audit_rounds=1), "scaling": "project"} | about
+    about = {"warm_up_rounds": 1, "scaling": "project"} | about
     return DeployedProject(folder, data, Settings(**TRAIN), [folder / name for name in names], **about)
 
 
@@ -66,10 +66,10 @@ def test_the_scale_is_that_of_all_known_values(tables, capsys):
         assert rows[name]["known"] == len(values)
         assert np.isclose(rows[name]["mean"], values.mean(), rtol=1e-12)
         assert np.isclose(rows[name]["std"], values.std(), rtol=1e-9)
-    task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
+    task = project.task_of(deployed.project, "train", found["scale"]).project
     fills = {column["name"]: column["fill"] for column in task.columns if "fill" in column}
     assert fills == {name: rows[name]["mean"] for name in fills} and len(fills) == 3
-    left = [leaving.read_ledger(str(tables / f"memory-{k}/left.jsonl"))[-1]["arrays"] for k in range(4)]
+    left = [ledger.read_ledger(str(tables / f"memory-{k}/left.jsonl"))[-1]["arrays"] for k in range(4)]
     assert all(set(arrays) == set(scaling.SENDS) for arrays in left)
 
 
@@ -111,15 +111,15 @@ def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsy
         write(tables / f"{name}.csv", patients(60 + k, k))
     deployed = of_tables(tables, 3)
     found = deployed.run("scale")
-    task = terms.read_config(deployed.config | {"scale": found["scale"]})[1]
-    parts = [agreement.load_for_task(node["data"], task) for node in deployed.nodes.values()]
+    task = project.task_of(deployed.project, "train", found["scale"]).project
+    parts = [samples.load_for_task(node["data"], task) for node in deployed.nodes.values()]
     x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
     about = {"fields": {"site": sites}, "observed": True}
     whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]), **about)
     by_site = federation(whole, "sites", holdout=0)
     plain = scale_of(by_site, whole, whole.x_train)
-    assert (plain.mean, plain.std) == (task.mean, task.std)
+    assert (plain.mean, plain.std) == (tuple(task.mean), tuple(task.std))
     run = deployed.run("train", scale=found["scale"])
     assert torch.equal(run.weights, Experiment(by_site, whole, Settings(**TRAIN), engine="sequential").run().weights)
 
@@ -133,13 +133,13 @@ def test_a_task_without_the_scale_is_refused(tables, capsys):
     for wrong in ("x", f"{fills};{mean}", f"{fills};{mean},1;{std},1", f"{fills};{mean};{std.replace(std[:5], '-1', 1)}",
                   f"{fills};{mean};nan{std[3:]}"):  # fmt: skip
         with pytest.raises(InputError, match="scale"):
-            opening.open_site(deployed.config | {"task": "train", "scale": wrong}, deployed.nodes[100])
+            deployed.site(scale=wrong)
     other = tables / "other"
     other.mkdir()
     shutil.copy(tables / "site-0.csv", other)
     fixed = deploy(other, datasets.load(str(tables / "ours.csv")), ["site-0.csv"])
     with pytest.raises(InputError, match="scale"):
-        opening.open_site(fixed.config | {"scale": found}, fixed.nodes[100])
+        fixed.site(scale=found)
 
 
 def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
@@ -148,12 +148,12 @@ def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
 
     deployed = of_tables(tables)
     found = deployed.run("scale")["scale"]
-    task = terms.read_config(deployed.config)[1]
-    reviewed = labels.fresh(agreement.load_for_task(deployed.nodes[100]["data"], task), "site-0")
+    task = deployed.project
+    reviewed = labels.fresh(samples.load_for_task(deployed.nodes[100]["data"], task), "site-0")
     reviewed.given[:5] = 1 - reviewed.given[:5]
     labels.store_review(str(tables / "memory-0"), reviewed)
-    desk, declared, _ = opening.open_site(deployed.config | {"task": "train", "scale": found}, deployed.nodes[100])
-    assert declared.samples == 80 and desk.clients[0].y.tolist() == reviewed.given.tolist()
+    client = deployed.site(scale=found).client
+    assert len(client) == 80 and client.y.tolist() == reviewed.given.tolist()
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -163,8 +163,8 @@ def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, 
     found = deployed.run("scale")["scale"]
     deployed.run("train", scale=found)
     rows = deployed.run("evaluate", scale=found, run=str(tables / "train.out"))["sites"]
-    parts = handover.parts(("localhost", 8000), [f"site-{k}" for k in range(4)], deployed.agreed.read_bytes())
-    for name in (handover.SITE, "agreed.toml"):
+    parts = folders.parts(("localhost", 8000), [f"site-{k}" for k in range(4)], deployed.agreed.read_bytes())
+    for name in (folders.SITE, "project.json"):
         (tables / name).write_bytes(parts[f"sites/site-1/{name}"])
     if not seen:
         reverse = [",".join(row.split(",")[::-1]) for row in (tables / "site-1.csv").read_text().splitlines()]
@@ -202,30 +202,25 @@ def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch
     deployed.run("train")
     assert len(list(images.glob("cache/features/*/shapes.json"))) == 2
     monkeypatch.setattr("fnlkit.datasets.features.embed_parts", None)
-    audited = deployed.run("audit")
-    assert len(audited["sites"]) == 2
-    _, task = terms.read_config(deployed.config)
+    deployed.run("estimate")
+    task = deployed.project
     sites = [np.load(images / f"site-{k}.npz") for k in (0, 1)]
     x = np.concatenate([site["x_train"].reshape(60, -1) / np.float32(255) for site in sites]).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = np.concatenate([site["y_train"] for site in sites]).astype(np.int64)
     about = {"fields": {"site": np.repeat(["a", "b"], 60)}, "observed": True}
     whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]), ((), ()), **about)
-    settings = terms.deployable(Settings(**TRAIN), task)
+    settings = deployed.task.settings
     plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
-    assert torch.equal(Run.read(str(images / "train.out")).weights, plain.weights) and task.shape == (64,)
+    assert torch.equal(Run.read(str(images / "train.out")).weights, plain.weights) and task.shape == [64]
 
 
 def test_other_weights_are_refused(images, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(images / "cache"))
     deployed = of_images(images)
-    node, other = deployed.nodes[100], deployed.folder / "other.toml"
-    text = deployed.agreed.read_text()
-    (found,) = [line for line in text.splitlines() if line.startswith("backbone_checksum")]
-    other.write_text(text.replace(found, f'backbone_checksum = "{"0" * 64}"'))
-    config = agreement.config_of(str(other))
+    deployed.agree(backbone_checksum="0" * 64)
     with pytest.raises(InputError, match="weights") as refused:
-        opening.open_site(config, node | {"agreed": str(other)})
+        deployed.site()
     assert len(str(refused.value).splitlines()) == 1 and not (images / "cache" / "features").exists()
 
 
@@ -244,24 +239,25 @@ def test_the_checksum_is_that_of_the_weights():
 def test_a_backbone_that_sites_cannot_share_is_refused(spec, named, images):
     with pytest.raises(InputError, match=named):
         of_images(images, spec)
-    config = of_images(images).config
+    deployed = of_images(images)
+    deployed.agree(backbone=spec)
     if spec != "none-such":
         with pytest.raises(InputError, match=named):
-            terms.read_config(config | {"backbone": spec})
+            project.read(deployed.agreed)
 
 
 def test_vectors_are_no_images_for_a_backbone(images):
     deployed = of_images(images)
     np.savez(images / "vectors.npz", x=np.zeros((9, 64), np.float32), y=np.arange(9) % 2)
     with pytest.raises(InputError, match="vectors.npz"):
-        opening.open_site(deployed.config, deployed.nodes[100] | {"data": str(images / "vectors.npz")})
+        deployed.site(data=str(images / "vectors.npz"))
 
 
 def test_a_site_checks_computes_and_predicts_features(images, capsys):
     """`site check` stores the features, and an unseen site predicts its images with the run."""
     deployed = of_images(images)
-    parts = handover.parts(("localhost", 8000), ["site-0", "site-1"], deployed.agreed.read_bytes())
-    for name in (handover.SITE, "agreed.toml"):
+    parts = folders.parts(("localhost", 8000), ["site-0", "site-1"], deployed.agreed.read_bytes())
+    for name in (folders.SITE, "project.json"):
         (images / name).write_bytes(parts[f"sites/site-0/{name}"])
     found = json.loads(succeed("fnlkit site check new.npz --project . --json", images).stdout)
     assert any("pixels" in note for note in found["notes"]) and found["samples"] == 60

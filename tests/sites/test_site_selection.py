@@ -13,8 +13,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.measuring import reply_held_out_agreement
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment.plan import Plan
-from fnlkit.sites import terms
-from fnlkit.sites.checking import describe_data
+from fnlkit.sites.preview import describe_data
 from tests.sites.deployed import CANARY, Deployed
 
 EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
@@ -42,7 +41,7 @@ def counted(run):
 @pytest.mark.parametrize("select", EVERY)
 def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=5, lr=0.5)
-    run, plain = Run.read(str(deployed.train() and deployed.config["output"])), deployed.simulated(held_out=True)
+    run, plain = Run.read(str(deployed.train() and deployed.options["output"])), deployed.simulated(held_out=True)
     assert counted(run) == counted(plain) and run.meta["selection"] == plain.meta["selection"]
     assert torch.equal(run.weights, plain.weights)
     assert torch.equal(run.selection.get("last", run.weights), plain.selection.get("last", plain.weights))
@@ -70,7 +69,7 @@ def test_the_server_needs_no_samples(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=4, eval_every=2)
     with_samples = deployed.train()
     alone = Deployed(held, tmp_path / "alone", "fedavg", select=select, rounds=4, eval_every=2)
-    alone.config["server_data"] = alone.grid.config["server_data"] = ""
+    del alone.options["server_data"]
     run = alone.train()
     assert counted(run) == counted(with_samples) and torch.equal(run.weights, with_samples.weights)
     assert not any("accuracy" in row for row in run.history)
@@ -113,15 +112,16 @@ def test_the_declared_replies_are_those_of_the_criterion(held, tmp_path):
     from fnlkit.sites.replies import replies_of
 
     deployed = Deployed(held, tmp_path, "fedavg", select="label-wave")
-    settings, task = terms.read_config(deployed.config)
-    assert set(replies_of(task, Plan.of(settings))) == {"prediction_changes"}
-    assert not replies_of(task, Plan.of(dataclasses.replace(settings, select="last")))
+    task = deployed.task
+    assert set(replies_of(task)) == {"prediction_changes"}
+    last = Plan.of(dataclasses.replace(task.settings, select="last"))
+    assert not replies_of(dataclasses.replace(task, plan=last))
 
 
 def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):
     Deployed(held, tmp_path, "fedavg", select="nes")
     for folder, missing in ((held, 0), (place, 1)):
-        found = describe_data(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
+        found = describe_data(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/project.json"))
         assert sum("`select` nes" in problem for problem in found["problems"]) == missing
 
 

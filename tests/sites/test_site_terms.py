@@ -5,58 +5,24 @@ import hashlib
 import json
 import shutil
 import tracemalloc
-from dataclasses import fields
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from fnlkit.artifacts import message
 from fnlkit.client.failure import CODES
 from fnlkit.client.training import Fit
-from fnlkit.engines import travel
+from fnlkit.engines.flower import messages
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.experiment import Settings
-from fnlkit.experiment.plan import Plan
 from fnlkit.methods.feddpcont import release_labels
-from fnlkit.sites import agreement, leaving, opening, project, sites, terms
-from fnlkit.sites.flower import secret, visits, wire
+from fnlkit.sites import flower_app, identity, project, roster, secret
+from fnlkit.sites import site as site_module
 from tests.commands import refuse, succeed
 from tests.engines.here import Grid
-from tests.sites.deployed import Deployed, write_keys
-
-RUN = "0123456789abcdef"
-
-
-def sent(deployed, value, *, node=101, kind="train", config=None):
-    """Return what a site replies to a server's message, as a value."""
-    from flwr.app import Message, RecordDict
-
-    content = value if isinstance(value, RecordDict) else wire.encode(value)
-    before = deployed.grid.config
-    deployed.grid.config = config or before
-    (reply,) = deployed.grid.send_and_receive([Message(content, node, kind)])
-    deployed.grid.config = before
-    return reply.error.reason if reply.has_error() else wire.decode(reply.content)
-
-
-def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
-    """Return a request to site 1."""
-    settings, task = terms.read_config(deployed.config)
-    weights = opening.network_of(Plan.of(settings), task, (1, 8, 8)).flat.clone()
-    packed = [travel.pack(step) for step in steps]
-    visit = (client, -1, -1, {})
-    return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes
-
-
-def lines(deployed, k=1):
-    return leaving.read_ledger(str(deployed.folder / f"memory-{k}/left.jsonl"))
-
-
-def told(reply):
-    """Return the code of a failure, else the names of the arrays in a reply."""
-    ((_, said),) = reply["replies"]
-    return said[1] if isinstance(said, tuple) else sorted(said)
+from tests.sites.deployed import RUN, Deployed, about, lines, request, sent, told, write_keys
 
 
 # ---- the server against the site
@@ -107,42 +73,65 @@ def test_other_labels_are_no_second_release(place, tmp_path):
     assert told(sent(deployed, request(deployed, step, run="b" * 16))) == "release"
 
 
-@pytest.mark.parametrize("change", [{"protect": "none"}, {"method": "fedcorr"}, {"max_samples": 10**9}, {"lr": 9.0}, {"x": 1}])
-def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplog):
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"settings": {"protect": "none"}}, "protect"),
+        ({"settings": {"method": "flr"}}, "method"),
+        ({"settings": {"lr": 9.0}}, "lr"),
+        ({"max_samples": 10**9}, "max_samples"),
+        ({"open_tasks": True}, "open_tasks"),
+    ],
+)
+def test_a_site_runs_only_agreed_settings(change, name, place, tmp_path, capsys, caplog):
     deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
-    deployed.grid.config = deployed.config | change
-    (name,) = change
+    agreed = deployed.project
+    settings = agreed.settings | change.get("settings", {})
+    deployed.project = replace(agreed, **change | {"settings": settings})
     with pytest.raises(WorkStopped, match=rf"3 of 3 sites .*did not agree.*\b{name}\b"):
         deployed.train()
     site_log = capsys.readouterr().err
-    assert f"pyproject.toml: {name} is" in site_log and not any(record.exc_info for record in caplog.records)
+    assert f"another {name} than" in site_log and not any(record.exc_info for record in caplog.records)
     assert [line["failure"] for line in lines(deployed)] == [["terms", name]]
-    deployed.grid.config = deployed.config | {"rounds": 1, "output": "elsewhere", "wait": 1.0}  # of the server alone
+    # Settings of the server alone.
+    deployed.project = replace(agreed, wait=1.0, timeout=7.0, settings=agreed.settings | {"rounds": 1, "seed": 3})
     assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
 
-def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):
-    """As docs/deployment.md: the site replaces agreed.toml, and nothing else, and need not start again."""
+def test_a_name_that_only_the_site_has_stays_there(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
-    changed, agreed = tmp_path / "project/pyproject.toml", tmp_path / "agreed.toml"
-    agreed.write_bytes(changed.read_bytes())
+    text = json.loads(deployed.agreed.read_text())
+    text["settings"]["CanarySetting"] = 1
+    deployed.agreed.write_text(json.dumps(text))
+    deployed.restart_sites()
+    reply = sent(deployed, {"hello": 1}, kind="query", facts=about(deployed, project=deployed.project.agreement()))
+    assert reply["replies"][0][1][1:3] == ("terms", "UnknownEntry")
+    assert not any(b"Canary" in each for each in deployed.grid.left)
+
+
+def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):
+    """The site replaces project.json, and nothing else, and need not start again."""
+    deployed = Deployed(place, tmp_path, "fedavg")
+    agreed = tmp_path / "agreed.json"
+    agreed.write_bytes(deployed.agreed.read_bytes())
     deployed.nodes[101]["agreed"] = str(agreed)
-    changed.write_text(changed.read_text().replace("[tool.flwr.app.config]\n", "[tool.flwr.app.config]\nlr = 0.02\n"))
-    config = deployed.config | {"lr": 0.02}
-    assert told(sent(deployed, {"hello": 1}, kind="query", config=config)) == "terms"
-    assert "lr is None, in this run 0.02" in capsys.readouterr().err
-    agreed.write_bytes(changed.read_bytes())
-    assert set(sent(deployed, {"hello": 1}, kind="query", config=config)) == {"client", "samples", "version"}
+    deployed.agree(settings=deployed.project.settings | {"lr": 0.02})
+    facts = about(deployed, project=deployed.project.agreement())
+    assert told(sent(deployed, {"hello": 1}, kind="query", facts=facts)) == "terms"
+    assert "another lr than" in capsys.readouterr().err
+    agreed.write_bytes(deployed.agreed.read_bytes())
+    deployed.restart_sites()  # each message has a process of its own
+    assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
 
 def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):
-    from fnlkit.sites import handover
+    from fnlkit.sites import folders
 
     masked = Deployed(place, tmp_path, "fedavg", protect="secagg")
-    assert "Refused" in sent(masked, request(masked))  # an update that is not masked
+    assert sent(masked, request(masked))["replies"][0][1][2] == "Refused"  # an update that is not masked
     (line,) = lines(masked)
     assert line["failure"][1] == "Refused" and "is not masked" in line["told"]["refused"]
-    monkeypatch.setattr(handover, "read_site", lambda folder: {"memory": str(tmp_path / "memory-1")})
+    monkeypatch.setattr(folders, "read_site", lambda folder: {"memory": str(tmp_path / "memory-1")})
     done = succeed("fnlkit site log", tmp_path)
     assert "refused: the server requests" in " ".join((done.stdout + done.stderr).split())
 
@@ -160,7 +149,7 @@ def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
             return secret.answer(message, context, lambda: (values, 0), secret.Terms(1.0, 1, 1.0))
 
         grid = Grid(app, {}, {10 + k: {"k": k} for k in range(3)})
-        return secret.gather_sum(grid, requests, largest=1.0, clip=1.0, limit=None, round=0)[0]
+        return secret.gather_sum(grid, requests, about={}, most=1, weighted=False, clip=1.0, limit=None, round=0)[0]
 
     one, other = ({"weights": torch.full((50,), v), "visits": []} for v in (0.0, 1.0))
     assert np.abs(gathered({10: one, 11: one, 12: one}).numpy() - 0.25 / 3).max() < 1e-5
@@ -188,7 +177,10 @@ def hostile(deployed):
     yield from ((value, kind) for value in (None, 3, [], {}, "x") for kind in ("train", "evaluate"))
     yield RecordDict({}), "train"
     yield RecordDict({"text": ConfigRecord({"text": "{"})}), "train"
-    yield {"hello": 1}, "train.other"
+    yield b"no message of fnlkit", "train"
+    yield message.encode(right, about(deployed, "other")), "train"
+    yield message.encode(right, about(deployed, scale=3)), "train"
+    yield message.encode(right, {}), "train"
 
 
 def test_every_message_has_a_line_in_the_ledger(place, tmp_path):
@@ -225,7 +217,7 @@ def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, caps
 
 def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, monkeypatch, capsys):
     deployed = Deployed(place, tmp_path, "feddpcont")
-    monkeypatch.setattr(opening, "read_or_draw", lambda path: None)
+    monkeypatch.setattr(site_module, "read_or_draw", lambda path: None)
     reply = sent(deployed, request(deployed, partial(release_labels, epsilon=0.5)))
     server, site = capsys.readouterr()
     assert told(reply) == "input" and "client 1, round 0: " in site and "secret" in site and "secret" not in server
@@ -235,7 +227,7 @@ def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path
 def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path):
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.grid.get_nodes = None  # nobody is asked
-    deployed.config |= {"server_data": str(tmp_path / "none.npz")}
+    deployed.options |= {"server_data": str(tmp_path / "none.npz")}
     with pytest.raises(InputError, match="none.npz"):
         deployed.train()
 
@@ -246,7 +238,7 @@ def saying(deployed, changes):
 
     def mangle(node, reply):
         if reply.metadata.message_type == "query" and node in changes:
-            reply.content = wire.encode(wire.decode(reply.content) | changes[node])
+            reply.content = messages.record(message.encode(message.decode(messages.bytes_of(reply)) | changes[node]))
         return reply
 
     deployed.grid.mangle = mangle
@@ -269,15 +261,15 @@ def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, 
     deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.6)
     deployed.admit_keys()
     deployed.train()
-    about = {"task": "evaluate", "run": str(tmp_path / "run/run.pt")}
+    facts = {"task": "evaluate", "run": str(tmp_path / "run/run.pt")}
     saying(deployed, {101: change})
-    found, server = deployed.run(output=str(tmp_path / "found"), **about), capsys.readouterr().out
+    found, server = deployed.run(output=str(tmp_path / "found"), **facts), capsys.readouterr().out
     state = json.loads((tmp_path / "found.status.json").read_text())
     assert found["covers"] == ["site-0", "site-2"] and list(found["lost"]) == ["site-1"]
     assert state["refused"] == found["lost"] and words in state["refused"]["site-1"]
     assert [line for line in server.splitlines() if words in line and "site-1" in line]
     del deployed.grid.mangle
-    deployed.run(output=str(tmp_path / "again"), **about)
+    deployed.run(output=str(tmp_path / "again"), **facts)
     assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
 
 
@@ -289,7 +281,7 @@ def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp
     if len(refusing) < 3:
         nodes = deployed.grid.get_nodes
         deployed.grid.get_nodes = lambda: [node for node in nodes() if node.node_id != 102]
-    deployed.config["wait"] = 3.0
+    deployed.options["wait"] = 3.0
     saying(deployed, {node: {"version": "0.0.1"} for node in refusing})
     with pytest.raises(WorkStopped) as stopped:
         deployed.train()
@@ -305,28 +297,28 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
     deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.3)
     deployed.admit_keys()
     deployed.train()
-    about = {"task": task, "output": str(tmp_path / "result"), "run": str(tmp_path / "run/run.pt")}
+    facts = {"task": task, "output": str(tmp_path / "result"), "run": str(tmp_path / "run/run.pt")}
     saying(deployed, {101: {"version": "0.0.1"}})
     push = deployed.grid.push_messages
 
     def pushed(messages):
-        for message in messages:
-            yield "unanswered" if message.metadata.dst_node_id == 102 else from_one(push([message]))
+        for one in messages:
+            yield "unanswered" if one.metadata.dst_node_id == 102 else from_one(push([one]))
 
     def from_one(numbers):
         (number,) = numbers
         return number
 
     monkeypatch.setattr(deployed.grid, "push_messages", pushed)
-    monkeypatch.setattr(sites, "_PATIENT_SECONDS", 0.5)
+    monkeypatch.setattr(roster, "_PATIENT_SECONDS", 0.5)
     if task == "train":
         with pytest.raises(WorkStopped) as stopped:
-            deployed.run(**about)
+            deployed.run(**facts)
         text = str(stopped.value)
         assert "refused (site-1): remove the cause at each site" in text
         assert "no answer in time (site-2): look at the log" in text and "start.sh" not in text
     else:
-        found = deployed.run(**about)
+        found = deployed.run(**facts)
         assert found["covers"] == ["site-0"] and "0.0.1" in found["lost"]["site-1"]
         assert found["lost"]["site-2"].startswith("no answer in time")
     state = json.loads((tmp_path / "result.status.json").read_text())
@@ -336,7 +328,7 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
 def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):
     """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
-    monkeypatch.setattr(sites.Sites, "silent_seconds", 0)
+    monkeypatch.setattr(roster.Roster, "silent_seconds", 0)
     hidden, pull = [], deployed.grid.pull_messages
 
     def pulled(numbers):
@@ -386,7 +378,7 @@ def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, caps
 def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path):
     ((path, pem),) = write_keys(tmp_path, 1)
     found = hashlib.sha256(base64.b64decode(path.read_bytes().split()[1])).digest()
-    assert sites.fingerprint(pem) == f"SHA256:{base64.b64encode(found).decode()[:-1]}" == project.fingerprint_of(path)
+    assert identity.fingerprint(pem) == f"SHA256:{base64.b64encode(found).decode()[:-1]}" == flower_app.fingerprint_of(path)
 
 
 def test_a_key_is_a_number(place, tmp_path, capsys):
@@ -415,27 +407,30 @@ def test_keys_are_those_of_all_sites(given, tmp_path):
 
 
 def test_every_entry_of_a_project_is_checked(place, tmp_path):
-    config = Deployed(place, tmp_path, "fedavg").config
+    right = json.loads(Deployed(place, tmp_path, "fedavg").agreed.read_text())
+    path = tmp_path / "changed.json"
     for name, values in {
-        "sites": [0, "3", True, None], "shape": ["", "3", "[0]", "[1.5]", "[]", "[1e999]"], "classes": ["[1]", "{}"],
-        "mean": ["[NaN]", "[[1]]", "3"], "std": ["[0.0]", "[-1]", "[]", "[1, 2]"], "kind": ["wave", 3], "max_samples": [0, 1.5],
-        "columns": ["[]", '[{"name": 1}]', '[{"name": "a", "kind": "number", "fill": "x", "missing": false}]', "3"],
-        "keys": ['["x"]', '["SHA256:x"]'], "method": ["none such"], "lr": [-1.0],
+        "names": [[1], "x", ["../a", "b", "c"], ["a", "A", "b"]], "shape": ["3", [0], [1.5], [], [2**40], [1] * 5],
+        "classes": [[1], {}, [], ["a", "a"]], "mean": ["3", [[1]], ["x"]], "std": [[0.0], [-1], [1, 2, 3, 4]],
+        "kind": ["wave", 3], "max_samples": [0, 1.5, True], "keys": [["x"], ["SHA256:x"], 3], "tasks": [[], ["other"], "train"],
+        "columns": [[], [{"name": 1}], [{"name": "a", "kind": "number", "fill": "x", "missing": False}], 3],
+        "warm_up_rounds": [0], "sums_epsilon": [0.0, "1", 1000.0], "format": ["fnlkit.project/2"], "settings": [[], "x"],
     }.items():  # fmt: skip
         for value in values:
-            with pytest.raises(InputError, match=name if name != "method" else "none such"):
-                terms.read_config(config | {name: value})
-        if name not in ("lr", "method"):
-            with pytest.raises(InputError, match=f"lacks {name}"):
-                terms.read_config({key: value for key, value in config.items() if key != name})
+            path.write_text(json.dumps(right | {name: value}))
+            with pytest.raises(InputError, match={"names": "name|key", "sums_epsilon": "epsilon"}.get(name, name.rstrip("s"))):
+                project.read(path)
+        if name in ("names", "shape", "classes", "mean", "std", "kind", "keys", "tasks", "settings"):
+            path.write_text(json.dumps({key: value for key, value in right.items() if key != name}))
+            with pytest.raises(InputError, match=f"{name} is missing"):
+                project.read(path)
+    for settings in ({"method": "none such"}, {"lr": -1.0}, {"other": 1}):
+        path.write_text(json.dumps(right | {"settings": right["settings"] | settings}))
+        with pytest.raises(InputError, match="none such|lr|other"):
+            project.task_of(project.read(path), "train")
 
 
-def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):
-    """Flower refuses a run with an entry that the project lacks."""
-    assert set(agreement.FREE) <= set(Deployed(place, tmp_path, "fedavg").config)
-
-
-def test_settings_that_only_the_server_uses_exist():
-    """A renamed setting would otherwise be compared at every site."""
-    known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output", "task", "run", "scale"}
-    assert set(agreement.FREE) <= known
+def test_a_project_of_an_earlier_version_is_refused_with_the_command_that_writes_it_again(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\nmethod = "fedavg"\n')
+    with pytest.raises(InputError, match=r"fnlkit 0.2; write it again with `fnlkit flower-app`"):
+        project.read(tmp_path / "pyproject.toml")

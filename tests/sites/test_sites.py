@@ -7,6 +7,7 @@ import functools
 import json
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,11 @@ import torch
 from fnlkit import datasets
 from fnlkit.client.losses.correction import forward_given
 from fnlkit.client.training import Fit
+from fnlkit.engines import travel
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
 from fnlkit.server.clients import TooManyLost
-from fnlkit.sites import gate, leaving, opening, project, terms, training
+from fnlkit.sites import door, flower, flower_app, ledger, project, roster, tasks, training
 from tests.commands import fnlkit, refuse, succeed
 from tests.sites.deployed import CANARY, NUMBER, Deployed
 
@@ -40,10 +42,10 @@ def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys
     assert torch.equal(run.weights, plain.weights) and vars(run.traffic) == vars(plain.traffic)
     assert [row.get("accuracy") for row in run.history] == [row.get("accuracy") for row in plain.history]
     assert not run.rejected and run.finished
-    told = succeed(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
+    told = succeed(f"fnlkit evaluate {deployed.options['output']} --json", tmp_path)
     assert json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"]
     for k in range(3):
-        left = leaving.read_ledger(str(tmp_path / f"memory-{k}/left.jsonl"))
+        left = ledger.read_ledger(str(tmp_path / f"memory-{k}/left.jsonl"))
         sent = {name for line in left for name in line.get("arrays", {})}
         assert "weights" in sent and sent <= set(run.traffic.sent)
         assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
@@ -117,15 +119,19 @@ def _class_of_a_sample(client, model, received):
 )
 def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
     """A step that the server chose misbehaves: it is refused at the site, not at the server."""
-    monkeypatch.setattr(gate.Gate, "may_be_named", lambda self, module, name: True)
-    names = lambda self, request, remembered: frozenset(name for row in self.rows.values() for name in row.replies)  # noqa: E731
-    monkeypatch.setattr(gate.Gate, "admit", names)
+
+    def admit(site, asked, remembered):
+        return [*site.rows.values()], ""
+
+    monkeypatch.setattr(door, "may_be_named", lambda site, module, name: True)
+    monkeypatch.setattr(door, "admit", admit)
+    monkeypatch.setattr(door, "_resolve", lambda site, packed: travel.unpack(packed))
     deployed = Deployed(place, tmp_path, "fedcorr")
     with pytest.raises(TooManyLost) as stopped:
         _round_of(deployed, step)
     assert reason in str(stopped.value)
     assert not _has_canary(_all_bytes(deployed)) and _all_bytes(deployed)
-    left = leaving.read_ledger(str(tmp_path / "memory-1/left.jsonl"))
+    left = ledger.read_ledger(str(tmp_path / "memory-1/left.jsonl"))
     refused = [line["told"]["refused"] for line in left if "refused" in line.get("told", {})]
     assert bool(refused) == ("declare" in reason)
     assert not any("labels" in line.get("arrays", {}) for line in left)
@@ -133,11 +139,9 @@ def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place,
 
 def _round_of(deployed, step):
     """One round of `step` with the deployment's own server."""
-    from fnlkit.sites.sites import Sites
-
-    settings, task = terms.read_config(deployed.config)
-    sites = Sites(deployed.grid, 3, run="0" * 16, wait=0, most=task.most)
-    experiment = training._experiment(settings, task, sites, None, deployed.config)
+    sites = roster.Roster(flower.FlowerTransport(deployed.grid), deployed.task, run="0" * 16, wait=0)
+    options = tasks.options_of(deployed.options)
+    experiment = training._experiment(deployed.task, sites, None, options, None)
     return experiment.clients.round(range(3), experiment.model, step)
 
 
@@ -182,7 +186,7 @@ def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     deployed = Deployed(place, tmp_path, "fedavg")
     with pytest.raises(InputError, match="evil:x"):
-        opening.open_site(deployed.config | changed, deployed.nodes[100])
+        project.task_of(replace(deployed.project, settings=deployed.project.settings | changed), "train")
     assert not (tmp_path / "imported").exists()
 
 
@@ -195,30 +199,30 @@ def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_wr
 def test_a_changed_ledger_is_refused(tmp_path):
     path = str(tmp_path / "left.jsonl")
     for round in range(3):
-        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in leaving.read_ledger(path)] == [0, 1, 2]
+        ledger.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in ledger.read_ledger(path)] == [0, 1, 2]
     lines = Path(path).read_text().splitlines()
     for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
         Path(path).write_text("\n".join(changed) + "\n")
         with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
-            leaving.read_ledger(path)
+            ledger.read_ledger(path)
 
 
 def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
     """The chain has no key: it finds mistakes, and no person who computes the checksums again."""
     path, again = (str(tmp_path / name) for name in ("left.jsonl", "again.jsonl"))
     for round in range(3):
-        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+        ledger.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
         if round != 1:
-            leaving.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in leaving.read_ledger(again)] == [0, 2]
+            ledger.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in ledger.read_ledger(again)] == [0, 2]
 
 
 def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     path = tmp_path / "left.jsonl"
 
     def enter(round):
-        leaving.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+        ledger.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
 
     enter(0)
     whole = path.read_bytes()
@@ -226,12 +230,12 @@ def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     second = path.read_bytes()[len(whole) :]
     for length in (1, len(second) // 2, len(second) - 1):
         path.write_bytes(whole + second[:length])
-        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0]
+        assert [line["round"] for line in ledger.read_ledger(str(path))] == [0]
         enter(2)
-        assert [line["round"] for line in leaving.read_ledger(str(path))] == [0, 2]
+        assert [line["round"] for line in ledger.read_ledger(str(path))] == [0, 2]
     path.write_bytes(b"{")
     enter(3)
-    assert [line["round"] for line in leaving.read_ledger(str(path))] == [3]
+    assert [line["round"] for line in ledger.read_ledger(str(path))] == [3]
 
 
 # ---- the project
@@ -253,7 +257,8 @@ def test_a_site_flips_its_labels_with_a_secret_that_the_server_does_not_have(pla
 
 
 def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    data, write = datasets.load("digits"), project.saving.write_bytes
+    described = flower_app.describe(datasets.load("digits"), Settings(), names=["a", "b"], keys=[], tasks=["train"])
+    write = flower_app.saving.write_bytes
 
     def full(parts, path, **how):
         if Path(path).name == "client.py":
@@ -262,13 +267,13 @@ def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     (tmp_path / "empty").mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr(project.saving, "write_bytes", full)
+        patched.setattr(flower_app.saving, "write_bytes", full)
         for name in ("new", "empty"):
             with pytest.raises(OSError, match="No space"):
-                project.write_project(tmp_path / name, data, Settings(), sites=2)
+                flower_app.write_project(tmp_path / name, described)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
     for name in ("new", "empty"):
-        files = project.write_project(tmp_path / name, data, Settings(), sites=2)
+        files = flower_app.write_project(tmp_path / name, described)
         assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3
 
 
@@ -276,7 +281,7 @@ def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch
     import flwr.supercore.cli
     from flwr.supercore.superexec.executor import subprocess_executor
 
-    from fnlkit.sites.flower import api
+    from fnlkit.engines.flower import api
 
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr(subprocess_executor, "subprocess", subprocess_executor.subprocess)  # restored after the test
@@ -294,7 +299,7 @@ def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
     from flwr.supercore.superexec.executor import subprocess_executor
     from flwr.supercore.superexec.executor.types import ExecutionSpec
 
-    from fnlkit.sites.flower import api
+    from fnlkit.engines.flower import api
 
     forked, started = [], []
 

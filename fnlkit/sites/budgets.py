@@ -1,0 +1,273 @@
+"""Budgets of a site: numbers of requests, steps that are answered once, epsilon of sums and of labels.
+
+All records are in the site's folder `memory`, next to the ledger.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from fnlkit.artifacts import files, saving
+from fnlkit.artifacts.paths import display_path
+from fnlkit.audits.private import total_epsilon
+from fnlkit.sites.errors import NotInTable, Released
+from fnlkit.sites.limits import short
+
+if TYPE_CHECKING:
+    from fnlkit.sites.limits import Row
+
+REQUESTS, SUMS, KIND = "fnlkit.requests/2", "fnlkit.sums-releases/1", "fnlkit.released/1"
+_MAX_BYTES = 2**24
+
+
+class Budgets:
+    """Requests that a site answered, for each agreement.
+
+    Parameters
+    ----------
+    path : str
+        File of the record.
+    agreement : str
+        SHA-256 of the agreement.
+    """
+
+    def __init__(self, path: str, agreement: str):
+        self.path, self.agreement = path, agreement
+        self.memory = os.path.dirname(os.path.abspath(path))
+
+    def count(self, rows: "Sequence[Row]", digest: Callable[[], str]) -> str:
+        """Count a request and charge its epsilon; return the digest of the request, "" if no step needs one.
+
+        Parameters
+        ----------
+        rows : list of Row
+            Of the steps of the request.
+        digest : callable () -> str
+
+        Raises
+        ------
+        NotInTable, Released
+            If a number of requests or an epsilon is exceeded.
+        """
+        saving.private_folder(self.memory)
+        with FileLock(f"{self.path}.lock"):
+            known = self.read()
+            record = known.setdefault(self.agreement, {"counts": {}, "once": {}})
+            counts, once = record["counts"], record["once"]
+            key = digest() if any(row.different or row.once for row in rows) else ""
+            times = Counter(row.step for row in rows)
+            for row in {row.step: row for row in rows}.values():
+                name, more = f"{row.task} {row.step}", times[row.step]
+                if row.once and once.get(name, {}).get("request", key) != key:
+                    raise Released(
+                        f"{short(row.step)}: this site has answered another request under this agreement, and it answers one; "
+                        "agree on a new project"
+                    )
+                if row.different:
+                    self._count_different(counts, name, row, key)
+                if counts.get(name, 0) + more > row.requests:
+                    raise NotInTable(
+                        f"{row.task}: {short(row.step)} was requested {counts.get(name, 0) + more:,} times, and this site "
+                        f"agreed to {row.requests:,}; if you permit more, delete {display_path(self.path)}"
+                    )
+                counts[name] = counts.get(name, 0) + more
+                if row.epsilon and name not in once:
+                    self._charge(*row.epsilon)
+                if row.once:
+                    once.setdefault(name, {"request": key})
+            self._write(known)
+        return key
+
+    def _count_different(self, counts, name, row, key):
+        """Count a request by its digest, which is the end of the record's key."""
+        known = [each for each in counts if each.startswith(f"{name} ")]
+        if f"{name} {key}" not in known and len(known) >= row.different:
+            raise NotInTable(
+                f"{row.task}: {short(row.step)} was requested with {len(known)} different models or values, and this site "
+                f"agreed to {row.different}; if you permit more, delete {display_path(self.path)}"
+            )
+        counts[f"{name} {key}"] = counts.get(f"{name} {key}", 0) + 1
+
+    def _charge(self, epsilon, delta, limit):
+        """Enter the epsilon of an audit into the record of all sums that left this folder; refuse if the total is too large."""
+        path = os.path.join(self.memory, "released-sums.json")
+        releases = _read(path, SUMS, "releases", list)
+        before = [(float(one["epsilon"]), float(one["delta"])) for one in releases]
+        total = total_epsilon([*before, (epsilon, delta)], delta)
+        if total > limit * (1 + 1e-6):
+            raise Released(
+                f"epsilon {epsilon:g}: with earlier releases of epsilon {total_epsilon(before, delta):.3g}, the total is "
+                f"{total:.3g} at delta {delta:g}, and this site agreed to {limit:g}"
+            )
+        releases.append({"project": self.agreement, "epsilon": epsilon, "delta": delta})
+        saving.write_bytes([json.dumps({"kind": SUMS, "releases": releases}).encode()], path)
+
+    def stored(self, rows: "Sequence[Row]", key: str) -> bytes | None:
+        """Return the reply that a request with noise has received before: new noise would be another release."""
+        if not any(row.once and row.noise for row in rows):
+            return None
+        path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
+        if not os.path.exists(path):
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+
+    def release(self, rows: "Sequence[Row]", key: str, data: bytes) -> None:
+        """Record the reply to a request whose steps are answered once.
+
+        Raises
+        ------
+        Released
+            If the same request had another reply before: the difference reveals the samples that changed.
+        """
+        if not any(row.once for row in rows):
+            return
+        digest = hashlib.sha256(data).hexdigest()
+        with FileLock(f"{self.path}.lock"):
+            known = self.read()
+            for row in rows:
+                entry = known[self.agreement]["once"].get(f"{row.task} {row.step}", {}) if row.once else {}
+                if entry.setdefault("reply", digest) != digest:
+                    raise Released(
+                        f"{short(row.step)}: the data changed since the first reply, and the difference of both can reveal "
+                        "samples; restore the data, or agree on a new project"
+                    )
+            if any(row.noise for row in rows):
+                path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
+                saving.write_bytes([data], path)
+            self._write(known)
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return the record, {agreement: {"counts": {"task step": number}, "once": {"task step": digests}}}.
+
+        For a row with `different`, "task step DIGEST" has the number of equal requests.
+        """
+        return _read(self.path, REQUESTS, "agreements", dict)
+
+    def _write(self, known):
+        saving.write_bytes([json.dumps({"kind": REQUESTS, "agreements": known}).encode()], self.path)
+
+
+def _read(path, kind, name, of):
+    """Return an entry of a record; empty if there is no file, or one of fnlkit 0.2, which had other agreements."""
+    if not os.path.exists(path):
+        return of()
+    try:
+        found = json.loads(files.read_text(path, max_bytes=_MAX_BYTES))
+        if found["kind"] == "fnlkit.requests/1":
+            return of()
+        if found["kind"] == kind and isinstance(found[name], of):
+            return found[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise NotInTable(f"{display_path(path)}: is not a record of fnlkit; restore the original file, or delete it")
+
+
+@dataclass(frozen=True)
+class LabelReleases:
+    """Labels of a site that can be released.
+
+    Attributes
+    ----------
+    path : str
+        File of the record.
+    labels : str
+        SHA-256 of the site's labels as received, see `digest`.
+    names : dict of str to (str or None)
+        Replies that reveal labels, each with the name of the reply that contains the epsilon. None means that the labels are
+        released without noise.
+    limit : float or None
+        Largest epsilon that the site agreed to. None if the site agreed to release labels without noise.
+    """
+
+    path: str = ""
+    labels: str = ""
+    names: dict[str, Any] = field(default_factory=dict)
+    limit: float | None = None
+
+    def replace_released(self, arrays: dict[str, torch.Tensor], *, run: str) -> dict[str, Any]:
+        """Return the arrays of a reply that can be sent.
+
+        If labels were released before, the arrays of the first release are sent again.
+
+        Parameters
+        ----------
+        arrays : dict of Tensor
+        run : str
+            Written to the record.
+
+        Raises
+        ------
+        Released
+            If labels would be released at a higher epsilon than agreed, or again at a different epsilon or for different data.
+        """
+        released = sorted(set(arrays) & set(self.names))
+        if not released:
+            return arrays
+        price = self._price(arrays, released)
+        saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
+        with FileLock(f"{self.path}.lock"):
+            known = self._known()
+            if known is None:
+                counts = {name: arrays[name].tolist() for name in released}
+                known = {"kind": KIND, "labels": self.labels, "epsilon": price, "counts": counts, "run": run}
+                saving.write_bytes([json.dumps(known).encode()], self.path)
+        if known["labels"] != self.labels:
+            raise Released(
+                f"{display_path(self.path)} records a release of other labels, and both would add up for every sample in both; "
+                "name another `memory` folder only if no sample is in both data sets"
+            )
+        if known["epsilon"] != price or set(known["counts"]) != set(released):
+            raise Released(
+                f"labels were released before at epsilon {_words(known['epsilon'])}; another release at {_words(price)} adds up"
+            )
+        counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
+        if any(counts[name].shape != arrays[name].shape for name in released):
+            raise Released(f"{display_path(self.path)} records counts of other classes")
+        return arrays | counts
+
+    def _price(self, arrays, released):
+        """Return the epsilon of a reply's labels, None without epsilon, after checking the limit."""
+        prices = set()
+        for name in released:
+            sent = self.names[name]
+            if sent is not None and sent not in arrays:
+                raise Released(f"{name} was sent without the epsilon")
+            prices.add(None if sent is None else float(arrays[sent]))
+        price = prices.pop()
+        if prices or (self.limit is not None and (price is None or not 0 < price <= self.limit)):
+            raise Released(
+                f"labels would be released at epsilon {_words(price)}; this site agreed to at most {_words(self.limit)}"
+            )
+        return price
+
+    def _known(self):
+        """Return the contents of the record, or None if there is no record."""
+        if not os.path.exists(self.path):
+            return None
+        text = files.read_text(self.path, max_bytes=_MAX_BYTES)
+        try:
+            known = json.loads(text)
+            if known["kind"] == KIND and isinstance(known["labels"], str) and isinstance(known["counts"], dict):
+                known["epsilon"] = None if known["epsilon"] is None else float(known["epsilon"])
+                return known
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise Released(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file")
+
+
+def digest(labels: np.ndarray | torch.Tensor) -> str:
+    """Return the SHA-256 of labels (n,) int64 in their order."""
+    return hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()
+
+
+def _words(epsilon):
+    return "infinity (without randomized response)" if epsilon is None else f"{epsilon:g}"

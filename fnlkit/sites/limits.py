@@ -1,0 +1,265 @@
+"""Limits of a request at a site: the parameters of a step and the arrays that it receives.
+
+The limits follow from the site's copy of the project and from constants of this module, never from a message.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fnlkit.client.training import Fit
+from fnlkit.sites.errors import NotInTable, Released
+
+# Largest whole number, length and nesting of a value that a message binds to a parameter; draws (`seed`) are not limited.
+MOST_NUMBER, MOST_ENTRIES = 10_000, 64
+# Local training in the table; every other step is "module:function".
+TRAINING = "local training"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Limit of a parameter or of a received array of a step.
+
+    Attributes
+    ----------
+    words : str
+        The limit, for the table.
+    fits : callable (value) -> bool
+    """
+
+    words: str
+    fits: Callable[..., bool] = field(compare=False)
+
+
+def short(name: str) -> str:
+    """Return the name of a step for a person."""
+    return name.rpartition(":")[2].replace("_", " ")
+
+
+# Runs of each task for one agreement. A site permits more by deleting the record of requests, or by another agreed file.
+RUNS = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step that a site runs in a task.
+
+    Attributes
+    ----------
+    task : str
+    step : str
+        `TRAINING` or "module:function".
+    replies : tuple of str
+        Names of the arrays that a request with this step can return.
+    requests : int
+        Largest number of requests for one agreement.
+    fewest : int
+        A statistic of fewer samples is replied as zero. 0: no such limit.
+    bound, received : dict of str to Limit
+        Limits of parameters that a message binds, and of arrays that it contains.
+    different : int
+        Largest number of requests that differ in the model, the received arrays, the parameters of the steps or the memory with
+        which the site begins. 0: no such limit. An equal request has an equal reply.
+    noise : str
+        Noise or ranges in the replies; "" for exact numbers.
+    once : bool
+        True if a site answers one request with this step and gives one reply: another reply would reveal the difference.
+    epsilon : (float, float, float) or None
+        Epsilon and delta that the first reply costs, and the largest total epsilon of the site.
+    multiples : tuple of str
+        Replies whose entries are multiples of five.
+    own : dict
+        Parameters that the site binds, for example the agreed scale.
+    refuses : callable (client, {name: Tensor} received) -> str, optional
+        Reason to refuse a request whose values fit the limits; "" for none.
+    """
+
+    task: str
+    step: str
+    replies: tuple[str, ...]
+    requests: int
+    fewest: int = 0
+    bound: dict[str, Any] = field(default_factory=dict)
+    received: dict[str, Any] = field(default_factory=dict)
+    different: int = 0
+    noise: str = ""
+    once: bool = False
+    epsilon: tuple[float, float, float] | None = None
+    multiples: tuple[str, ...] = ()
+    own: dict[str, Any] = field(default_factory=dict)
+    refuses: Callable[..., str] | None = None
+
+    @property
+    def limits(self) -> str:
+        """The limits as text."""
+        texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
+        texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
+        texts += [f"at most {self.different} different requests"] if self.different else []
+        texts += ["one request and one reply for this agreement"] if self.once else []
+        texts += [f"multiples of 5: {', '.join(self.multiples)}"] if self.multiples else []
+        texts += ["epsilon {:g} at delta {:g}, {:g} in total".format(*self.epsilon)] if self.epsilon else []
+        return "; ".join([*texts, *([self.noise] if self.noise else [])])
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """The row as texts: task, step, replies, requests, limits."""
+        return self.task, short(self.step), ", ".join(self.replies), f"{self.requests:,}", self.limits
+
+
+# Parameters of steps that equal the argument of the agreed method or optimizer with the same name.
+AGREED = {
+    "fnlkit.methods.fedcorr:find_and_relabel": ("confidence", "ratio"),
+    "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
+    "fnlkit.methods.fedcorr:score_locally": ("k", "copies"),
+    "fnlkit.methods.energy_levels:keep_scores": ("score",),
+    "fnlkit.methods.energy_levels:estimate_own_level": ("percentile", "side", "score"),
+    "fnlkit.methods.energy_levels:score_samples": ("score",),
+    "fnlkit.methods.fedrn:select_clean": ("threshold",),
+    "fnlkit.methods.noisy_clients:merge_prediction": ("scale",),
+    "fnlkit.client.losses.adjusted:partly_distilled": ("temperature",),
+    "fnlkit.methods.maskedoptim:blend_with_received": ("inertia",),
+    "fnlkit.methods.crowd_layer:learn_layer": ("rate",),
+    "fnlkit.methods.crowd_layer:learn_matrix": ("rate", "strength"),
+    "fnlkit.client.losses.mixture:label_mixture": ("strength", "floor", "clamp"),
+    "fnlkit.client.losses.mixture:remember_predictions": ("start",),
+    "fnlkit.server.optimizers.feddyn:update_dual": ("alpha",),
+    "fnlkit.client.drift:proximal": ("mu",),
+    "fnlkit.client.penalties:decorrelate": ("strength",),
+    "fnlkit.client.drift:dynamic": ("alpha",),
+    "fnlkit.client.drift:towards_global": ("strength",),
+    "fnlkit.methods.feddiv:filter_samples": ("level", "relabel_level", "confidence", "losses"),
+    "fnlkit.methods.feddiv:fit_filter": ("losses",),
+    "fnlkit.methods.feddiv:update_bias": ("momentum", "debias", "sure"),
+    "fnlkit.methods.fedgr:revise_labels": ("confidence", "limit", "coverage", "keep", "temperature"),
+    "fnlkit.methods.fedgr:average_and_count": ("beta",),
+    "fnlkit.client.losses.revised:revised": ("represent", "temperature"),
+    "fnlkit.methods.fedreda:judge_samples": ("momentum",),
+    "fnlkit.methods.fedrg:judge_by_geometry": ("groups", "threshold", "temperature", "rate"),
+    "fnlkit.methods.fedrg:learn_absorption": ("lr", "absorb"),
+    "fnlkit.client.losses.absorbing:absorbing": ("robust", "absorb"),
+    "fnlkit.client.losses.reliable:prior_adjusted": ("prior",),
+    "fnlkit.client.losses.reliable:reliable": (
+        "prior",
+        "threshold",
+        "agreement",
+        "smoothing",
+        "temperature",
+        "distil",
+        "rate",
+    ),
+    "fnlkit.methods.corrected_training:keep_anchor_transition": ("percentile", "limit"),
+    "fnlkit.methods.neighbor_votes:vote": ("include_self", "ties", "least"),
+    "fnlkit.methods.rhfl:align": ("steps", "lr", "batch_size"),
+    "fnlkit.methods.rhfl:reply_knowledge": ("alpha", "beta", "log_zero"),
+    "fnlkit.methods.t_revision:revise": ("correction", "lr"),
+    "fnlkit.client.losses.adjusted:adjusted_distilled": ("temperature",),
+    "fnlkit.client.losses.centroids:near_centroids": ("entropy",),
+    "fnlkit.client.losses.consistency:self_regularized": ("entropy", "power", "variant"),
+    "fnlkit.client.losses.contrastive:contrastive": ("expected", "floor"),
+    "fnlkit.client.losses.filtered:consistent": ("prior", "debias"),
+    "fnlkit.client.losses.mixmatch:mixmatch": ("temperature", "threshold", "views"),
+    "fnlkit.client.losses.robust:symmetric_cross_entropy": ("alpha", "beta", "log_zero"),
+}
+# Parameters that change by round, from 0 to the argument of the agreed method with this name.
+SCHEDULED = {
+    "fnlkit.client.losses.centroids:near_centroids": {"forget": "forget", "pull": "strength"},
+    "fnlkit.client.losses.consistency:self_regularized": {"consistency": "consistency"},
+    "fnlkit.client.losses.contrastive:contrastive": {"strength": "strength"},
+    "fnlkit.client.losses.exchange:exchanged": {"forget": "forget"},
+    "fnlkit.client.losses.mixmatch:mixmatch": {"unlabeled": "unlabeled"},
+    "fnlkit.client.losses.revised:revised": {"distil": "distil"},
+    "fnlkit.methods.rofl:move_centroids": {"forget": "forget"},
+}
+
+
+def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
+    """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
+
+    Parameters
+    ----------
+    step : str
+    arguments : list of (name, value)
+        Of the agreed method and optimizer.
+    """
+    agreed = {name: [value for each, value in arguments if each == name] for name in AGREED.get(step, ())}
+    # An argument without a value, or of -1, is derived by the method.
+    limits = {name: equal_to(*values) for name, values in agreed.items() if values and all(v not in (None, -1) for v in values)}
+    for name, argument in SCHEDULED.get(step, {}).items():
+        values = [value for each, value in arguments if each == argument]
+        if values and all(type(value) in (int, float) and value >= 0 for value in values):
+            limits[name] = _up_to(max(values))
+    return limits
+
+
+def _up_to(most):
+    """Return the Limit of a number that increases or decreases by round, from 0 to the agreed one."""
+    return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
+
+
+def equal_to(*values) -> Limit:
+    words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
+    return Limit(
+        f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values)
+    )
+
+
+LIMITS = {
+    "fnlkit.methods.energy_levels:score_samples": {
+        "name": Limit("scores_global or scores_local", lambda v: v in ("scores_global", "scores_local"))
+    }
+}
+
+
+def must_fit(row, step: Any, received: dict[str, Any], client: Any) -> None:
+    """Raise NotInTable if a parameter or an array of a step exceeds the limits of the row."""
+    values = vars(step) if isinstance(step, Fit) else getattr(step, "keywords", {})
+    if getattr(step, "args", ()):
+        raise NotInTable(f"{row.task}: {short(row.step)} has parameters without a name")
+    if not isinstance(step, Fit):
+        known = inspect.signature(getattr(step, "func", step)).parameters
+        if unknown := sorted(set(values) - {name for name, each in known.items() if each.kind is each.KEYWORD_ONLY}):
+            raise NotInTable(f"{row.task}: {short(row.step)} has no parameter {unknown[0][:40]!r}")
+    wrong = [name for name, value in values.items() if name != "seed" and name not in row.bound and not _small(value)]
+    for limits, given in ((row.bound, values), (row.received, received)):
+        wrong += [name for name, limit in limits.items() if name in given and not _fits(limit, given[name])]
+    if wrong:
+        words = next((each.words for each in (row.bound.get(wrong[0]), row.received.get(wrong[0])) if each), "")
+        agreed = words or f"numbers up to {MOST_NUMBER:,} and lists of up to {MOST_ENTRIES}"
+        raise NotInTable(f"{row.task}: {wrong[0]} of {short(row.step)} is beyond the limit of this site ({agreed})")
+    if row.own and (odd := sorted(set(received) ^ set(row.received) | set(values))):
+        takes = ", ".join(row.received) or "no values"
+        raise NotInTable(f"{row.task}: {short(row.step)} takes exactly {takes}, not {odd[0][:40]!r}")
+    if row.refuses and (reason := row.refuses(client, received)):
+        raise Released(f"{row.task}: {short(row.step)}: {reason}")
+
+
+def _fits(limit, value):
+    try:
+        return bool(limit.fits(value))
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return False
+
+
+def _small(value):
+    """Return whether a bound value cannot make a step compute without end."""
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
+        return math.prod(value.shape) != 1 or _small(value.item())
+    if isinstance(value, bool | type(None) | float | bytes):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= MOST_NUMBER
+    if isinstance(value, str):
+        return len(value) <= MOST_NUMBER
+    if isinstance(value, dict):
+        return _small(list(value.values()))
+    if isinstance(value, list | tuple):
+        return len(value) <= MOST_ENTRIES and all(map(_small, value))
+    if isinstance(value, partial):
+        return not value.args and _small(value.keywords)
+    return inspect.isfunction(value)

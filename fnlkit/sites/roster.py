@@ -1,0 +1,331 @@
+"""Real sites as the nodes of the engine `flower`, over any transport: which peers are connected, and which site each is."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from fnlkit.artifacts import message
+from fnlkit.artifacts.display import plain
+from fnlkit.client.failure import CODES, Failure
+from fnlkit.engines.flower.messages import LATE
+from fnlkit.errors import WorkStopped
+
+if TYPE_CHECKING:
+    from fnlkit.sites.folder import Journal
+    from fnlkit.sites.project import Project, Task
+
+
+# Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
+_HELLO_SECONDS, _PATIENT_SECONDS = 60, 300
+# Seconds between two questions to a site whose disk is full.
+_DISK_SECONDS = 5
+# A site whose reply is missing this many times is lost, although it connects again.
+MOST_TRIES = 3
+# Codes of failures after which a site can come back.
+SILENT = ("did not reply", "did not answer")
+
+
+class Roster:
+    """Nodes of the engine `flower` that are real sites.
+
+    Parameters
+    ----------
+    transport : object
+        Carries messages: peers(), the connected peers with their identity, and exchange(contents, limit, ...), the replies.
+        See fnlkit.sites.flower.FlowerTransport.
+    task : fnlkit.sites.project.Task
+    run : str
+        Name under which sites store the memory of this run's clients.
+    agreed : fnlkit.sites.project.Project, optional
+        The project to which the sites agreed, without the scale of the sites. Default: that of the task.
+    scale : str
+        Scale of the sites, which each request names.
+    wait : float
+        Seconds to wait for sites at the start, and for a lost site to come back.
+    journal : fnlkit.sites.folder.Journal, optional
+        Answers requests that were answered before.
+    say : callable (str)
+        Writes a line to the server's log for each site that is refused or fails.
+    on_refused : callable (dict, dict)
+        Called with `refused` and `silent` when one of them changes.
+
+    Attributes
+    ----------
+    admitted : list of int
+        Clients that can connect: those with a key, or all if no client has one.
+    nodes, sizes, versions : dict of int
+        Peer, number of samples and version of fnlkit of each client.
+    faults : dict of peer to str
+        Reason against each peer that was refused or failed.
+    refused : dict of int to str
+        Cause for each client whose site refuses the run or is refused. An entry is removed when the site is admitted.
+    silent : dict of int to str
+        The same for each client whose site is connected and has not answered the server's question in time.
+    about : dict
+        Facts that every request states: the agreement, the task and the scale.
+    """
+
+    start_seconds, alone = 60, True  # each node has a single client and belongs to another owner
+    silent_seconds = 40  # without a reply, until a line names the site
+
+    def __init__(
+        self,
+        transport: Any,
+        task: "Task",
+        *,
+        run: str,
+        agreed: "Project | None" = None,
+        scale: str = "",
+        wait: float = 600.0,
+        journal: "Journal | None" = None,
+        say: Callable[[str], object] = lambda text: None,
+        on_refused: Callable[..., object] = lambda refused, silent: None,
+    ):
+        about = task.project
+        self.names, self.count, self.most, keys = about.names, about.sites, about.max_samples, about.keys
+        self.transport, self.run, self.wait, self.journal = transport, run, wait, journal
+        self.nodes: dict[int, Any] = {}
+        self.sizes: dict[int, int] = {}
+        self.versions: dict[int, Any] = {}
+        self._heard: set[Any] = set()
+        self.admitted = [k for k in range(self.count) if not any(keys) or keys[k]]
+        self._owners = {key: k for k, key in enumerate(keys) if key}
+        if transport.named:  # the transport identifies a peer as a site
+            self._owners = {name: k for k, name in enumerate(self.names)}
+        self._say, self._on_refused = say, on_refused
+        self.faults: dict[Any, str] = {}
+        self.refused: dict[int, str] = {}
+        self.silent: dict[int, str] = {}
+        self._said: set[Any] = set()
+        self._awaited: set[Any] = set()
+        self._keys: dict[Any, str] = {}
+        agreed = agreed or about
+        self.about = {"agreement": agreed.digest, "task": task.name, "scale": scale}
+        self._hello = message.encode({"hello": 1}, self.about | {"project": agreed.agreement()})
+
+    def gather(self, least: int | None = None) -> list[Any]:
+        """Wait until every client has a node, and return the numbers of the clients.
+
+        Parameters
+        ----------
+        least : int, optional
+            Number of clients that suffices when the time is over. Default: all.
+
+        Raises
+        ------
+        WorkStopped
+            If too few sites connect in time. The message names the missing sites and the codes of their failures.
+        """
+        deadline, told = time.monotonic() + self.wait, None
+        while True:
+            self.start(_PATIENT_SECONDS)
+            missing = [k for k in range(self.count) if k not in self.nodes]
+            over = time.monotonic() > deadline or not set(missing) & set(self.admitted)  # whoever has no key cannot come
+            if not missing or over and self.count - len(missing) >= (least or self.count):
+                return sorted(self.nodes)
+            if missing != told:
+                self._say(
+                    f"waiting up to {self.wait:g} s for {len(missing)} of {self.count} sites: {self._join_names(missing)}"
+                )
+                told = missing
+            if over:
+                faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
+                raise WorkStopped(
+                    f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
+                    f"{self._join_names(missing)}{faults}; {self._remedies(missing)}"
+                )
+            time.sleep(2)
+
+    def cause(self, client: int) -> str:
+        """Return why a client has no node: a refusal, a missing answer, or no connection."""
+        return self.refused.get(client) or self.silent.get(client) or "did not connect"
+
+    def _remedies(self, missing):
+        """Return the next step for the missing clients that are refused, that do not answer, and that are not connected."""
+        refused, silent = ([k for k in missing if k in causes] for causes in (self.refused, self.silent))
+        absent = [k for k in missing if k not in refused + silent]
+        steps = (
+            (refused, "refused", "remove the cause at each site"),
+            (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
+            (absent, "not connected", "start these sites (start.sh), or raise `wait`"),
+        )
+        parts = [f"{state} ({self._join_names(some)}): {step}" for some, state, step in steps if some]
+        return "; ".join([*parts, "then run the same command"])
+
+    def _join_names(self, clients):
+        return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
+
+    def wait_for_return(self, clients: Any) -> set[int]:
+        """Wait until these clients have nodes again, and return the clients that have."""
+        deadline = time.monotonic() + self.wait
+        while True:
+            self.start(_PATIENT_SECONDS)
+            if set(clients) <= set(self.nodes) or time.monotonic() > deadline:
+                return set(clients) & set(self.nodes)
+            time.sleep(2)
+
+    def report_failure(self, client: int, failure: Any) -> None:
+        """Write the failure of a visit to the log, as soon as the site reports it."""
+        self._say(f"{self.names[client]}: {plain(str(failure))}; the log at the site has the reason")
+
+    def disk_freed(self, client: int, since: float) -> bool:
+        """Wait until a site whose disk is full answers again; return whether it does before `wait` seconds are over.
+
+        Parameters
+        ----------
+        client : int
+        since : float
+            Time of the first failure (time.monotonic).
+        """
+        who = self.names[client]
+        if (client, since) not in self._said:
+            self._said.add((client, since))
+            self._say(f"{who}: the disk is full; waiting up to {self.wait:g} s for free space, then the task continues")
+        while time.monotonic() < since + self.wait:
+            time.sleep(_DISK_SECONDS)
+            self._heard.discard(self.nodes.pop(client, None))  # a site with a full disk cannot answer this question either
+            self.start()
+            if client in self.nodes:
+                self._say(f"{who}: answers again")
+                return True
+        return False
+
+    def start(self, seconds: float = _HELLO_SECONDS) -> None:
+        """Request client number and size from new nodes, and remove nodes that disconnected."""
+        self._keys = there = self.transport.peers()
+        self.nodes = {client: node for client, node in self.nodes.items() if node in there}
+        self._heard &= set(there)
+        self.faults = {node: text for node, text in self.faults.items() if node in there}
+        new = sorted(set(there) - self._heard)
+        if self._owners:
+            new = [node for node in new if self._owner(node, there[node]) is not None]
+        for node, answer in self._send(dict.fromkeys(new, self._hello), seconds, "query"):
+            self._admit(node, self._owner(node, there[node]) if self._owners else None, answer)
+        if not self.transport.awaits_hello:
+            self.nodes |= {self._owners[there[node]]: node for node in new if there[node] in self._owners}
+
+    def _owner(self, node, key):
+        """Return the client that belongs to a node's key, or None after a line in the log."""
+        if key not in self._owners:
+            what = f"{key} is no site" if self.transport.named else f"its key {key} is not among the `keys`"
+            self._refuse(node, None, f"{what} of the project")
+        return self._owners.get(key)
+
+    def _admit(self, node, owner, answer):
+        """Accept a node as the site of a client, or refuse it."""
+        if answer is LATE:
+            return self._refuse(node, owner, "no answer in time; it still computes, or it was stopped", silent=True)
+        try:
+            answer = message.decode(answer)
+        except message.Unreadable:
+            answer = None
+        match answer:
+            case {"client": int(client), "samples": int(size), "version": str(version)} if bool not in map(
+                type, (client, size)
+            ):
+                pass
+            case {"replies": [[_, ("failure", str(code), str(name), _)]]} if code in CODES:
+                cause = f"{Failure(code, ascii(name[:60])[1:-1])}; the log at the site has the reason"
+                return self._refuse(node, owner, cause)
+            case _:
+                return self._refuse(node, owner, "the answer is not a hello message")
+        if version != (ours := metadata.version("fnlkit")):
+            theirs = ascii(version[:20])[1:-1]
+            return self._refuse(node, owner, f"runs fnlkit {theirs} and the server {ours}; install the same version")
+        held = self.nodes.get(client)
+        if not 0 <= client < self.count:
+            return self._refuse(node, owner, f"claims a number that is none of the clients 0 to {self.count - 1}")
+        if owner not in (None, client):
+            cause = f"claims to be client {client}; `client` in its node config does not fit its key"
+            return self._refuse(node, owner, cause)
+        if held not in (None, node):
+            return self._refuse(node, owner, f"claims to be client {client}, which node {held} is already")
+        if not 0 < size <= self.most:
+            return self._refuse(node, client, f"states a number of samples outside 1 to {self.most:,} (max_samples)")
+        if self.sizes.setdefault(client, size) != size:
+            return self._refuse(node, client, f"came back with {size:,} samples instead of {self.sizes[client]:,}")
+        self._heard.add(node)
+        self.faults.pop(node, None)
+        self.nodes[client], self.versions[client] = node, version
+        self._keep(client)
+
+    def _keep(self, client, refused=None, silent=None):
+        """Record that a client is refused, that it is silent, or neither."""
+        before = self.refused.get(client), self.silent.get(client)
+        for causes, cause in ((self.refused, refused), (self.silent, silent)):
+            causes.pop(client, None)
+            causes |= {client: cause} if cause else {}
+        if before != (refused, silent):
+            self._on_refused(self.refused, self.silent)
+
+    def _refuse(self, node, client, cause, *, silent=False):
+        """Write a refusal, or a missing answer, to the log and for the client; `client` is None if it is unknown."""
+        if client is not None:
+            self._keep(client, **{"silent" if silent else "refused": cause})
+        self._fault(node, f"{f'node {node}' if client is None else self.names[client]}: {cause}")
+
+    def _fault(self, node, text):
+        """Write a fault to the log, once for each node and text."""
+        self.faults[node] = text
+        if (node, text) not in self._said:
+            self._said.add((node, text))
+            self._say(text)
+
+    def _failed(self, node, code, reason):
+        """Write an error that the transport returned instead of a reply to the log."""
+        self._fault(node, f"{self._name(node)}: error {int(code)} {ascii(str(reason)[:80])[1:-1]}")
+
+    def exchange(self, contents: Mapping[Any, bytes], limit: float | None) -> Iterator[tuple[Any, Any]]:
+        """Yield (node, bytes) of a round's replies as they arrive, (node, LATE) for a late reply.
+
+        A request that the journal has answered is not sent again.
+        """
+        if self.journal is None:
+            yield from self._send(contents, limit, "train")
+            return
+        known = {node: self.journal.read(self._name(node), data) for node, data in contents.items()}
+        yield from ((node, reply) for node, reply in known.items() if reply is not None)
+        for node, reply in self._send({node: contents[node] for node in contents if known[node] is None}, limit, "train"):
+            if reply is not LATE and b'"failure"' not in reply[:4096]:
+                self.journal.store(self._name(node), contents[node], reply)
+            yield node, reply
+
+    def _send(self, contents, limit, kind):
+        yield from self.transport.exchange(contents, limit, kind, on_error=self._failed, on_silent=self.report_silent)
+
+    def sum_secretly(self, requests: Mapping[Any, Any], **how) -> Any:
+        """Return the masked sum of the updates, see `fnlkit.sites.secret.gather_sum`, or why there is none, as a text."""
+        if not hasattr(self.transport, "sum_secretly"):
+            return "`protect='secagg'` runs over Flower only"
+        return self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
+
+    def report_silent(self, nodes: Collection[int], seconds: float) -> None:
+        """Write a line to the log for nodes without a reply for `silent_seconds`, once for each node."""
+        for node in set(nodes) - self._awaited if seconds > self.silent_seconds else ():
+            self._awaited.add(node)
+            self._say(f"{self._name(node)}: no reply for {seconds:.0f} s; it still computes, or it was stopped and is awaited")
+
+    def _name(self, node):
+        """Return the name of a node's site, or the number of the node if neither client nor key is known."""
+        clients = {known: client for client, known in self.nodes.items()}
+        client = clients.get(node, self._owners.get(self._keys.get(node)))
+        return f"node {node}" if client is None else self.names[client]
+
+    def groups(self, ids: Sequence[int], members: Any) -> dict[int, list[int]]:
+        return {self.nodes[i]: [j] for j, i in enumerate(ids) if i in self.nodes}
+
+    def renew(self, late: Any) -> None:
+        self.start()
+
+    def failure(self, seconds: float | None) -> Failure:
+        return Failure("silent", "") if seconds is None else Failure("late", f"{seconds:g}")
+
+    def hand_over(self, clients: Any, ids: Sequence[int], base: Mapping[int, int]) -> None:
+        """Do nothing, because the memory of clients stays at the sites."""
+
+    def take_back(self, clients: Any, ids: Sequence[int], round: int) -> None:
+        """Do nothing, because the memory of clients stays at the sites."""
+
+    def close(self) -> None:
+        """Do nothing, because sites keep running without the server."""

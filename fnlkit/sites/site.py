@@ -1,0 +1,210 @@
+"""A site's process opens the site for a task: data, labels, network, and the replies that can leave."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.key import read_or_draw
+from fnlkit.client.client import Client, Part
+from fnlkit.client.inputs import Inputs, intake, weight_type
+from fnlkit.client.network import nothing
+from fnlkit.components.declarations import declaration, resolve
+from fnlkit.components.parameters import arguments_of
+from fnlkit.datasets.embed import embed
+from fnlkit.errors import InputError
+from fnlkit.estimators.inputs import MOST_PIXELS
+from fnlkit.experiment.network import build_network
+from fnlkit.server.protection import Secret
+from fnlkit.sites import project, replies, scale, steps
+from fnlkit.sites.budgets import Budgets, LabelReleases, digest
+from fnlkit.sites.held_out_labels import held_out_labels
+from fnlkit.sites.labels import keep_judgment, labels_of
+from fnlkit.sites.limits import Row
+from fnlkit.sites.samples import load_for_task
+from fnlkit.sites.secret import Terms
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a site keeps its files, as its start command states it.
+
+    Attributes
+    ----------
+    client : int
+        Client number.
+    data : str
+        A table, a folder of images or an npz.
+    memory : str
+        Folder of the ledger, of the budgets and of what clients remember.
+    agreed : str
+        The site's copy of the project.
+    leave_out : str
+        Names of classes of this site whose samples are not used, separated by commas.
+    """
+
+    client: int
+    data: str
+    memory: str
+    agreed: str
+    leave_out: str = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Place":
+        """Return the Place in the configuration of a Flower node.
+
+        Raises
+        ------
+        InputError
+            If an entry is missing or has another type.
+        """
+        for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
+            if type(values.get(name)) is not kind or values[name] == "":
+                raise InputError(f"the node config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
+        return cls(values["client"], values["data"], values["memory"], values["agreed"], str(values.get("leave_out", "")))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site with the samples of a task.
+
+    Attributes
+    ----------
+    place : Place
+    task : fnlkit.sites.project.Task
+    client : fnlkit.client.client.Client
+    network : fnlkit.client.network.Network
+    arrays : dict of str to (dtype, shape)
+        NumPy's name of the type and the shape, by the name of each declared reply; see `replies.declared_arrays`.
+    rows : dict of str to fnlkit.sites.limits.Row
+        The table of the task, by step.
+    budgets : fnlkit.sites.budgets.Budgets
+    labels : fnlkit.sites.budgets.LabelReleases
+    secret : fnlkit.sites.secret.Terms or None
+        Terms of masked updates. None if replies are not masked.
+    keep : callable (client)
+        Called after each visit.
+    """
+
+    place: Place
+    task: project.Task
+    client: Client
+    network: "Network"
+    arrays: dict[str, tuple[str, tuple[int | str, ...]]]
+    rows: dict[str, Row]
+    budgets: Budgets
+    labels: LabelReleases
+    secret: Terms | None
+    keep: Callable[[Client], object]
+
+    @cached_property
+    def numbers(self) -> range:
+        """Numbers under which the site can be visited: other tasks than training count the sites that take part from 0."""
+        return range(self.place.client, self.place.client + 1) if self.task.name == "train" else range(self.task.project.sites)
+
+
+def open_site(place: Place, agreed: project.Project, name: str, scale_text: str = "") -> Site:
+    """Return the Site of a task.
+
+    Parameters
+    ----------
+    place : Place
+    agreed : fnlkit.sites.project.Project
+        The site's copy of the project.
+    name, scale_text : str
+        As for `fnlkit.sites.project.task_of`.
+
+    Raises
+    ------
+    InputError
+    """
+    task = project.task_of(agreed, name, scale_text)
+    plan, about = task.plan, task.project
+    where = {"leave_out": place.leave_out, "memory": place.memory}
+    if not 0 <= place.client < about.sites:
+        raise InputError(f"client={place.client}: the project has the clients 0 to {about.sites - 1}; correct the node config")
+    data, number = load_for_task(place.data, about, **where), place.client
+    if agreed.scaling == "sites":  # the data stay the same for a review, whatever replaces missing cells
+        checksum = load_for_task(place.data, agreed, **where).checksum
+        data = replace(data, remember=lambda name, compute: checksum if name == "checksum" else compute())
+    federation = labels_of(place.memory, data, about.names[number])
+    train, test, shape, image = intake(data)
+    held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
+    tested, test_labels = held_out_labels(place.memory, data, about.names[number])
+    groups = data.groups
+    if name == "evaluate" and len(tested):  # held-out samples, which no model was trained on
+        train, held, labels, reviewed, groups = test, tested, test_labels, None, data.groups_test
+    given = torch.from_numpy(np.asarray(labels, np.int64)[held])
+    scaled = () if name == "audit" else (tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
+    client = Client(number, Part(train, held), given.clone(), given, len(about.classes), Inputs(image, *scaled))
+    client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
+    if groups is not None:
+        client.parts["input/group"] = Part(groups, held)
+    if name == "train" and len(tested):
+        # No more than training samples, whose number the server knows and limits.
+        places = tested[: len(given)]
+        client.held_out = Part(test, places), torch.from_numpy(test_labels[places])
+    elif name == "train" and plan.reads_held_out:
+        raise InputError(
+            f"`select` {task.settings.select} requires held-out samples, and {place.data} has none; give it test samples, or "
+            "agree on `select='label-wave'`"
+        )
+    if name == "estimate" and math.prod(about.shape) <= MOST_PIXELS:
+        client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
+    if name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
+        client.secret = read_or_draw(os.path.join(place.memory, "privacy.key"))
+    network = nothing().network if name in ("audit", scale.TASK) else network_of(task, shape)
+    sizes = {"classes": len(about.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
+    dtype = str(network.dtype).removeprefix("torch.")
+    arrays = replies.declared_arrays(replies.replies_of(task), **sizes, size=network.size, dtype=dtype)
+    rows = {row.step: row for row in steps.table(task)}
+    keep: Any = partial(keep_judgment, place.memory, federation) if name in ("audit", "estimate") else lambda client: None
+    budgets = Budgets(os.path.join(place.memory, "requests.json"), agreed.digest)
+    secret = _terms(task, len(given)) if name == "train" else None
+    return Site(place, task, client, network, arrays, rows, budgets, _label_releases(task, given, place), secret, keep)
+
+
+def _terms(task, samples):
+    """Return the Terms of a site's masked updates, or None if updates are not masked."""
+    protection = task.plan.protection
+    if not isinstance(protection, Secret):
+        return None
+    uniform = task.plan.make_optimizer().uniform_weights
+    return Terms(protection.clip, 1 if uniform else samples, 1.0 if uniform else float(task.project.max_samples))
+
+
+def _label_releases(task, given, place):
+    """Return the LabelReleases of a site: the replies that reveal labels, and the largest epsilon."""
+    names, limit = {}, None
+    for each in task.plan.method.stages if task.name == "train" else ():
+        names |= declaration(each).releases
+        if epsilon := declaration(each).label_epsilon:
+            limit = resolve(epsilon, {**arguments_of(each), "classes": len(task.project.classes)})
+    return LabelReleases(os.path.join(place.memory, "released.json"), digest(given), names, limit)
+
+
+def network_of(task: project.Task, shape: tuple[int, ...]) -> "Network":
+    """Return the Network of a task with initial weights.
+
+    Parameters
+    ----------
+    task : fnlkit.sites.project.Task
+    shape : tuple of int
+        Shape of a network's input.
+    """
+    settings, about = task.settings, task.project
+    facts: dict[str, Any] = {
+        "input_shape": shape,
+        "classes": len(about.classes),
+        "kind": about.kind,
+        "pair": "pair" in task.plan.needs,
+    }
+    return build_network(settings.model, **facts, seed=settings.seed, precision=settings.precision)

@@ -1,0 +1,191 @@
+"""Table of a site: which steps it runs in each task, their replies, limits, budgets and numbers of requests.
+
+A row permits a step in a task.  The door (`fnlkit.sites.door`) refuses a request that no row permits.
+"""
+
+import inspect
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fnlkit.client import measuring, testing
+from fnlkit.client.inputs import Augment
+from fnlkit.client.scaling import FEWEST
+from fnlkit.client.training import Fit
+from fnlkit.components.declarations import declaration
+from fnlkit.components.parameters import arguments_of
+from fnlkit.experiment.augmentation import augmentation
+from fnlkit.experiment.criteria import AGREEMENT, CHANGES
+from fnlkit.experiment.plan import BoundMethod, Plan
+from fnlkit.experiment.settings import Settings
+from fnlkit.sites import audit, project, scale
+from fnlkit.sites.allowed import PACKAGES, functions
+from fnlkit.sites.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to
+
+if TYPE_CHECKING:
+    from fnlkit.sites.project import Task
+
+
+# Titles of the columns of `Row.cells`.
+TITLES = ("task", "step", "replies", "requests at most", "limits")
+# Rounds that a run of training can have in addition to the agreed ones, for rounds in which all clients take part.
+MORE_ROUNDS = 100
+# Different requests that a row with `different` answers. Two centers that differ by one value locate this value, and a count
+# of predictions is a threshold on the values of a sample, if the server chooses the model.
+DIFFERENT = 5
+# Different models that a site evaluates: ten comparisons with a value leave a range of a hundredth of a standard deviation.
+MODELS = 10
+# Largest number of views of a sample in local training.
+MOST_VIEWS = 2
+# Methods that estimators run as a warm-up instead of fedavg.
+WARM_UPS = {"lid": "fedcorr", "energy": "na-fedavg"}
+
+
+def table(task: "Task") -> Iterator[Row]:
+    """Return the Rows of a task.
+
+    Parameters
+    ----------
+    task : fnlkit.sites.project.Task
+        Of the site's copy of the project.
+    """
+    return {"train": _of_training, "audit": audit.rows, "estimate": _of_estimate, "evaluate": _of_evaluation,
+            scale.TASK: _of_scale}[task.name](task)  # fmt: skip
+
+
+def name_of(step: Any) -> str:
+    """Return the name of a step in the table."""
+    function = getattr(step, "func", step)
+    return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
+
+
+def parts_of(step: Any) -> list[Any]:
+    """Return a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
+    if not isinstance(step, Fit):
+        return [step]
+    return [step, step.loss, *step.corrections, *([] if step.penalty is None else [step.penalty])]
+
+
+# ---- rows
+def _of_training(task):
+    plan, stages = task.plan, task.plan.method.stages
+    requests = RUNS * (plan.settings.rounds + MORE_ROUNDS)
+    arguments = [pair for each in stages for pair in arguments_of(each).items()]
+    epochs = [plan.settings.epochs, *(n for name, n in arguments if "epochs" in name and type(n) is int)]
+    rates = [plan.settings.lr, *_rates(stages)]
+    arguments += [*arguments_of(plan.optimizer).items()]
+    noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
+    decays = [value for name, value in arguments if name.endswith("weight_decay")]
+    yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
+    for name in sorted(reachable(*components(plan))):
+        bound = LIMITS.get(name, {}) | as_agreed(name, arguments)
+        yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
+
+
+def _of_estimate(task):
+    part, sends = project.estimator_of(task.project.estimator)
+    function = getattr(part, "func", part)
+    before = WARM_UPS.get(function.__name__)
+    visits = RUNS * (task.project.warm_up_rounds + MORE_ROUNDS)
+    parts = [function, *(BoundMethod.of(before).stages if before else ())]
+    yield _training(task, ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
+    for name in sorted(_losses() | reachable(*parts)):
+        different = DIFFERENT if name.startswith("fnlkit.estimators.") else 0
+        yield Row("estimate", name, ("weights", *sends), visits, bound=LIMITS.get(name, {}), different=different)
+
+
+def _of_evaluation(task):
+    rounded = f"ranges of {testing.RANGE} or more numbers"
+    yield Row(
+        "evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, different=MODELS,
+        noise=rounded,
+    )  # fmt: skip
+
+
+def _of_scale(task):
+    yield Row(scale.TASK, "fnlkit.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
+
+
+def _rates(parts):
+    """Return the learning rates among the arguments of components, and 0."""
+    named = [pair for part in parts for pair in arguments_of(part).items()]
+    return [0.0, *(rate for name, rate in named if name.endswith("lr") and isinstance(rate, int | float))]
+
+
+def _training(task, sent, requests, epochs, settings, rate, decays=()):
+    same = {"batch_size": settings.batch_size, "momentum": settings.momentum, "weight_decay": settings.weight_decay,
+            "optimizer": settings.client_optimizer, "clip": settings.clip}  # fmt: skip
+    bound = {name: equal_to(value) for name, value in same.items()}
+    bound["weight_decay"] = equal_to(settings.weight_decay, *decays)
+    augments = Augment(), augmentation(settings.augment, task.project.kind, tuple(task.project.shape))
+    bound |= {
+        "lr": Limit(f"at most {rate:g}", lambda v: isinstance(v, int | float) and 0 < v <= rate),
+        "epochs": Limit(f"at most {epochs}", lambda v: type(v) is int and 0 < v <= epochs),
+        "augment": Limit(f"{' or '.join(dict.fromkeys(('none', str(settings.augment))))}, as agreed", lambda v: v in augments),
+        "views": Limit(f"at most {MOST_VIEWS}", lambda v: type(v) is int and 0 < v <= MOST_VIEWS),
+    }
+    return Row(task.name, TRAINING, sent, requests, bound=bound)
+
+
+# ---- steps of components
+def components(plan: Plan) -> Iterator[Any]:
+    """Yield the agreed components that run code at a site."""
+    for each in plan.method.stages:
+        yield each
+        yield from (part for part in arguments_of(each).values() if callable(part))
+    yield from (plan.loss, plan.optimizer, plan.make_optimizer(), plan.make_selector())
+    measured = {AGREEMENT: measuring.reply_held_out_agreement, CHANGES: measuring.reply_prediction_changes}
+    if plan.criterion is not None:
+        yield measured[plan.criterion.func.column]
+
+
+def _losses():
+    return reachable(Fit.loss)
+
+
+def reachable(*parts) -> set[Any]:
+    """Return the set of steps, losses and gradient terms, "module:function", that the code of components names.
+
+    Functions of `fnlkit.sites.allowed.PACKAGES` are followed through the names in their code.
+
+    Parameters
+    ----------
+    *parts : function, class or object of a class
+    """
+    known, found, seen, stack = functions(), set(), set(), list(parts)
+    while stack:
+        part = stack.pop()
+        if isinstance(part, partial):
+            stack += [part.func, *part.keywords.values()]
+            continue
+        if isinstance(part, dict | list | tuple):
+            stack += part.values() if isinstance(part, dict) else part
+            continue
+        if not inspect.isfunction(part) and not inspect.isclass(part):
+            part = type(part)
+        if id(part) in seen or not str(part.__module__).startswith(PACKAGES):
+            continue
+        seen.add(id(part))
+        if inspect.isclass(part):
+            members = (each for kind in part.__mro__ for each in vars(kind).values() if callable(each))
+            stack += [getattr(each, "__func__", each) for each in members]
+            continue
+        if (part.__module__, part.__name__) in known:
+            found.add(f"{part.__module__}:{part.__name__}")
+        stack += _referenced_values(part)
+    return found
+
+
+def _referenced_values(function):
+    """Return the values that the code of a function names, and the steps before a loss."""
+    words, codes = set(), [function.__code__]
+    while codes:
+        code = codes.pop()
+        words |= set(code.co_names)
+        codes += [each for each in code.co_consts if inspect.iscode(each)]
+    values = [function.__globals__[word] for word in words if word in function.__globals__]
+    modules = [value for value in values if inspect.ismodule(value) and value.__name__.startswith(PACKAGES)]
+    values += [getattr(module, word) for module in modules for word in words if hasattr(module, word)]
+    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [each for each in (getattr(function, "__wrapped__", None), declaration(function).before) if each]
+    return [value for value in values if not inspect.ismodule(value)]

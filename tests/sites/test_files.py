@@ -1,0 +1,183 @@
+"""Tasks by files: the commands of docs/deployment.md, bad files, and audits with noise within the budget."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.artifacts import message
+from fnlkit.audits import private
+from fnlkit.audits.audit import audit
+from fnlkit.datasets.loading import to_dataset
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.sites import folder, ledger, project, tasks
+from fnlkit.sites.door import Door
+from fnlkit.sites.site import Place
+from tests import commands
+from tests.pages.steps import ROOT
+from tests.sites.test_tasks import same
+
+SPEC = importlib.util.spec_from_file_location("audit_by_mail", ROOT / "examples/audit_by_mail.py")
+EXAMPLE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(EXAMPLE)
+NAMES, WRONG, SHIFTED = EXAMPLE.NAMES, EXAMPLE.NOISY, EXAMPLE.OTHER_UNIT
+
+
+def fnlkit(text, place, ends=0):
+    done = commands.fnlkit(f"fnlkit {text}", place)
+    assert done.returncode == ends, done.stderr
+    return done
+
+
+def write(place, samples, *more):
+    EXAMPLE.main(place, samples)
+    names = " ".join(f"--name {name}" for name in NAMES)
+    fnlkit(f"flower-app project --dataset public.csv --sites 5 {names} {' '.join(more)}", place)
+
+
+def door_of(place, name, memory=""):
+    agreed = place / "project/project.json"
+    return Door(Place(NAMES.index(name), str(place / f"{name}.csv"), str(place / f"memory-{memory or name}"), str(agreed)))
+
+
+def run(place, doors, **values):
+    """Run an audit over files to the end; return the result."""
+    mail, output = place / "mail", place / "audit.json"
+    options = tasks.options_of({"task": "audit", "output": str(output), "wait": 0.0} | values)
+    for _ in range(5):
+        transport = folder.Folder(mail, list(doors), awaits_hello=False)
+        try:
+            tasks.conduct(transport, project.read(place / "project"), options, folder=str(mail))
+            return json.loads(output.read_text())
+        except folder.Waiting:
+            for name, door in doors.items():
+                for path in folder.list_requests([str(mail)], name):
+                    folder.answer_file(door, path)
+    raise AssertionError("the audit does not end")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_find_the_noisy_site(tmp_path):
+    text = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- run by: tests/sites/test_files.py -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks:
+        done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=commands.ENVIRONMENT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "audit.json").read_text())
+    assert [row["site"] for row in found["sites"] if row["noisier"]] == [WRONG] and not found["lost"]
+    assert (tmp_path / "audit.html").is_file() and (tmp_path / "review/decisions.csv").is_file()
+
+
+@pytest.fixture(scope="module")
+def mailed(tmp_path_factory):
+    """A folder with all files of an audit, and its result."""
+    place = tmp_path_factory.mktemp("mail")
+    write(place, 200)
+    return place, run(place, {name: door_of(place, name) for name in NAMES})
+
+
+def test_an_audit_over_files_equals_the_audit_in_one_place(mailed):
+    place, found = mailed
+    agreed = project.read(place / "project")
+    fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", place)
+    from fnlkit.artifacts.federation import Federation
+
+    whole = Federation.read(place / "fed.npz")
+    scale = np.array(agreed.mean), np.array(agreed.std)
+    data = to_dataset(str(place / "all.csv"))
+    assert same(found, audit(whole, data, detectors=(), scale=scale), whole, data)
+    rows = {row["site"]: row for row in found["sites"]}
+    assert [name for name in NAMES if rows[name]["noisier"]] == [WRONG] and 0.2 < rows[WRONG]["level"] < 0.4
+    assert [name for name in NAMES if rows[name]["inputs"]["differ"]] == [SHIFTED]
+    for name in NAMES:
+        lines = ledger.read_ledger(str(place / f"memory-{name}/left.jsonl"))
+        assert ["arrays" in line for line in lines] == [False, True, True]
+
+
+def test_files_that_do_not_fit_are_named_in_one_line(mailed, tmp_path):
+    place = shutil.copytree(mailed[0], tmp_path / "copy")
+    (path,) = [one for one in (place / "mail").glob("aix-*.reply") if "sums" in str(message.decode(one.read_bytes()))]
+    agreed, right = project.read(place / "project"), path.read_bytes()
+    transport = folder.Folder(place / "mail", NAMES, awaits_hello=False)
+    for number, (content, reason) in enumerate([(b"text", "did not reply"), (right[:-8], "did not reply"),
+                                      (message.encode({"replies": [[0, {"x": np.zeros(3)}]]}), "declare")]):  # fmt: skip
+        path.write_bytes(content)
+        options = tasks.options_of({"task": "audit", "output": str(place / f"{number}.json"), "wait": 0.0, "min_replies": 0.8})
+        with pytest.raises(folder.Waiting):  # the classifiers of the other sites, which answer no second one
+            tasks.conduct(transport, agreed, options, folder=str(place / "mail"))
+        state = json.loads((place / f"{number}.json.status.json").read_text())
+        assert any("aix" in text and reason in text for _, text in state["events"]), state["events"]
+    for words, named in ((["site", "answer", "aix.csv"], "aix.csv"), (["site", "answer", "project"], "no request of aix")):
+        line = fnlkit(" ".join([*words, "--project project/project.json --site aix --data aix.csv"]), place, ends=2).stderr
+        assert named in line and len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("site summarize x.csv -o y.npz", "site answer"),
+        ("site judge x.csv heads.npz", "site answer"),
+        ("sites audit a.npz b.npz -o heads.npz", "--folder"),
+        ("flower-app p --dataset digits --sites 2 --folds 3", "--warm-up-rounds"),
+        ("flower-app p --dataset digits --sites 2 --only-task", "--task"),
+    ],
+)
+def test_former_commands_name_the_present_ones(words, instead, tmp_path):
+    line = fnlkit(words, tmp_path, ends=2).stderr
+    assert instead in line and len(line.splitlines()) == 1
+
+
+# ---- noise
+def test_noise_is_charged_once_and_drawn_once(tmp_path):
+    pytest.importorskip("dp_accounting")
+    write(tmp_path, 1000, "--sums-epsilon 1")
+    doors = {name: door_of(tmp_path, name) for name in NAMES}
+    found = run(tmp_path, doors)
+    rows = {row["site"]: row for row in found["sites"]}
+    assert found["privacy"] == {"epsilon": 1.0, "delta": 1e-5} and set(found["sent"]) == set(private.SENDS)
+    assert all(rows[name]["low"] < 0.1 for name in NAMES if name != WRONG)  # the draws are secret
+    releases = json.loads((tmp_path / "memory-aix/released-sums.json").read_text())["releases"]
+    assert [one["epsilon"] for one in releases] == [1.0]
+    # The same request has the same reply, from a new process and after the data changed.
+    requests = [path for path in (tmp_path / "mail").glob("aix-*.request") if path.with_suffix(".reply").exists()]
+    before = {path: path.with_suffix(".reply").read_bytes() for path in requests}
+    lines = (tmp_path / "aix.csv").read_text().splitlines()
+    (tmp_path / "aix.csv").write_text("\n".join(lines[:-9]) + "\n")
+    for path in requests:
+        if b'"hello"' not in path.read_bytes():
+            again = folder.answer_file(door_of(tmp_path, "aix"), path).read_bytes()
+            assert again == before[path]
+    # Another agreement is another release, which the budget does not cover; another folder draws other noise.
+    agreed = project.read(tmp_path / "project")
+    (tmp_path / "project/project.json").write_bytes(project.text_of(replace(agreed, max_samples=9_000)))
+    shutil.rmtree(tmp_path / "mail")
+    (tmp_path / "audit.json").unlink()
+    with pytest.raises((InputError, WorkStopped)):
+        run(tmp_path, {"aix": door_of(tmp_path, "aix"), "bonn": door_of(tmp_path, "bonn", "other")}, min_replies=0.2)
+    (refused,) = [line for line in ledger.read_ledger(str(tmp_path / "memory-aix/left.jsonl")) if "failure" in line]
+    assert refused["failure"][0] == "release" and "this site agreed to 1" in refused["told"]["refused"]
+    drawn = [
+        next(line["arrays"]["sums"]["sha256"] for line in ledger.read_ledger(str(tmp_path / f"memory-{memory}/left.jsonl"))
+             if "sums" in line.get("arrays", ()))
+        for memory in ("bonn", "other")
+    ]  # fmt: skip
+    assert drawn[0] != drawn[1]
+
+
+def test_a_site_of_a_project_with_noise_sends_no_exact_sums(tmp_path):
+    pytest.importorskip("dp_accounting")
+    write(tmp_path, 200, "--sums-epsilon 1", "--sums-budget 2")
+    agreed, door = project.read(tmp_path / "project"), door_of(tmp_path, "aix")
+    asked = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(0), "broadcast": {},
+             "steps": [("function", "fnlkit.sites.audit", "summarize")], "visits": [[0, -1, -1, {}]]}  # fmt: skip
+    about = {"agreement": agreed.digest, "task": "audit", "scale": ""}
+    reply = message.decode(door.answer(message.encode(asked, about)))
+    assert reply["replies"][0][1][1] == "request"
