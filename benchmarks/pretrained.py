@@ -1,4 +1,4 @@
-"""Time the training of a part of a pretrained network against a loop over clients in eager PyTorch with peft.
+"""Time the training of a part of a pretrained network against a loop over clients in eager PyTorch.
 
     python -m benchmarks.pretrained
     python -m benchmarks.pretrained --data DIR --images CIFAR10.npz -o FOLDER
@@ -19,6 +19,7 @@ import torch
 import fnlkit
 from fnlkit.artifacts import files
 from fnlkit.datasets.encoding import open_encoder
+from fnlkit.datasets.pretrained import train_lora
 
 BACKBONE = "efficientnet-lite0(size=64)"
 CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 20, 10, 10, 0.01, 0.5
@@ -37,15 +38,9 @@ def speed_of_fnlkit(federation, train, rounds):
 
 def speed_of_loop(x, y, train, rounds):
     """Return the samples per second of a loop over clients: each trains its own copy of the trainable part."""
-    import peft
-
     encoder = open_encoder(BACKBONE).requires_grad_(False)
     if train.startswith("lora"):
-        names = [
-            name for name, part in encoder.module.named_modules()
-            if isinstance(part, torch.nn.Conv2d) and part.kernel_size == (1, 1) and part.groups == 1
-        ]  # fmt: skip
-        encoder.module = peft.get_peft_model(encoder.module, peft.LoraConfig(r=8, lora_alpha=8, target_modules=names))
+        train_lora(encoder, rank=8)  # peft cannot copy the convolutions of this network
     elif train.startswith("last"):
         net = encoder.module.net
         for part in (net._blocks[-1], net._conv_head, net._bn1):
