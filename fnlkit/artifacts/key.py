@@ -41,12 +41,12 @@ def read_or_draw(path: str | os.PathLike[str]) -> bytes:
             mode, data = os.fstat(handle.fileno()).st_mode, handle.read(200)
     except OSError as error:
         raise InputError(f"privacy key {shown}: {error.strerror}; name another file with `privacy_key`") from error
-    found = _LINE.fullmatch(data.decode("ascii", "replace"))
-    if not found:
+    match = _LINE.fullmatch(data.decode("ascii", "replace"))
+    if not match:
         raise InputError(f"privacy key {shown}: contains no key of fnlkit; name another file with `privacy_key`")
     if os.name != "nt" and stat.S_IMODE(mode) & 0o077:  # on Windows, a mode has no other users
         raise InputError(f"privacy key {shown}: other users can read it; run `chmod 600 {shown}`, or name another file")
-    return bytes.fromhex(found[1])
+    return bytes.fromhex(match[1])
 
 
 def fingerprint(key: bytes) -> str:

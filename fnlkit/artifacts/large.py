@@ -209,8 +209,8 @@ def _place_array(path, raw, place, decoded, small):
         raise InputError(
             f"array {name!r} unpacks to {place.unpacked:,} bytes; store arrays above {MAX_DECODED:,} bytes uncompressed"
         )
-    found = os.stat(path)
-    key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
+    status = os.stat(path)
+    key = f"{os.path.realpath(path)}\0{status.st_size}\0{status.st_mtime_ns}\0{name}"
     target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
     if not target.is_file():
         _in_place(path, memoryview(next(files_zip.inflate(raw, place))), name, 0, place.unpacked)  # a wrong header is refused

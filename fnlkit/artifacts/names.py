@@ -24,9 +24,9 @@ def class_names(meta: Mapping[str, Any], classes: int) -> list[str]:
     (['cat', 'dog'], ['0', '1'])
     """
     samples = meta.get("samples")
-    found = meta.get("class_names") or (samples.get("class_names") if isinstance(samples, dict) else None)
-    if isinstance(found, list) and len(found) == classes and all(isinstance(name, str) for name in found):
-        return list(found)
+    names = meta.get("class_names") or (samples.get("class_names") if isinstance(samples, dict) else None)
+    if isinstance(names, list) and len(names) == classes and all(isinstance(name, str) for name in names):
+        return list(names)
     return [str(label) for label in range(classes)]
 
 

@@ -200,10 +200,10 @@ class Run:
         InputError
             If the input is not a run, is damaged, or was written by a newer version.
         """
-        found = files.read(source, kinds=[KIND], values=False)
+        artifact = files.read(source, kinds=[KIND], values=False)
         shown_source = paths.display_path(source)
-        with _named_errors(shown_source, found.meta):
-            arrays = {name: value for name, value in found.arrays.items() if not _is_state(name)}
+        with _named_errors(shown_source, artifact.meta):
+            arrays = {name: value for name, value in artifact.arrays.items() if not _is_state(name)}
             tensors = {name: value.array() for name, value in arrays.items()}
             body = json.loads(tensors["body"].tobytes().decode())
             groups: dict[str, dict[str, Any]] = {"labels": {}, "truth": {}, "predicted": {}}
@@ -228,12 +228,12 @@ class Run:
                 traffic=Traffic(**body["traffic"]),
                 rejected=body["rejected"],
                 finished=body["finished"],
-                meta=found.meta | {"dataset": from_file(found.meta.get("dataset"))},
+                meta=artifact.meta | {"dataset": from_file(artifact.meta.get("dataset"))},
                 **groups,
             )
             for name in _STATE:
                 del vars(run)[name]
-            vars(run)["_stored"] = {name: value for name, value in found.arrays.items() if _is_state(name)}
+            vars(run)["_stored"] = {name: value for name, value in artifact.arrays.items() if _is_state(name)}
             vars(run)["_source"] = shown_source
             if "weights" not in vars(run)["_stored"]:
                 raise InputError("the array weights is missing")

@@ -236,7 +236,7 @@ def _labels(run):
     for name in ("given", "corrected"):
         if name not in run.labels:
             raise InputError(f"the array labels/{name} is missing")
-    found = Federation(
+    federation = Federation(
         run.meta.get("dataset"),
         run.meta.get("classes"),
         run.client_offsets,
@@ -247,20 +247,22 @@ def _labels(run):
         | {name: run.labels[name] for name in OF_RUNS if name in run.labels},
         **{name: run.truth.get(name) for name in _NOISE},
     )
-    found.check()
-    if not len(found):
+    federation.check()
+    if not len(federation):
         raise InputError("the run has no clients")
     if run.meta.get("client_names") is not None:
-        must_be_names(run.meta["client_names"], len(found), "client")
+        must_be_names(run.meta["client_names"], len(federation), "client")
     corrected = run.labels["corrected"]
-    if corrected.shape != found.given.shape or corrected.dtype.kind not in "iu":
-        raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {found.given.shape}")
-    if corrected.min() < 0 or corrected.max() >= found.classes:
-        raise InputError(f"labels/corrected runs from {corrected.min()} to {corrected.max()}, not 0 to {found.classes - 1}")
-    run.client_offsets, run.client_indices = found.client_offsets, found.client_indices
-    run.labels["given"] = found.given
-    if found.true is not None:
-        run.labels["true"] = found.true
+    if corrected.shape != federation.given.shape or corrected.dtype.kind not in "iu":
+        raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {federation.given.shape}")
+    if corrected.min() < 0 or corrected.max() >= federation.classes:
+        raise InputError(
+            f"labels/corrected runs from {corrected.min()} to {corrected.max()}, not 0 to {federation.classes - 1}"
+        )
+    run.client_offsets, run.client_indices = federation.client_offsets, federation.client_indices
+    run.labels["given"] = federation.given
+    if federation.true is not None:
+        run.labels["true"] = federation.true
 
 
 def _history(history):

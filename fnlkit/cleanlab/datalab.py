@@ -200,14 +200,14 @@ class Datalab:
 
     def _judge(self, rows, points, kinds, shares):
         """Return the issues of a site by kind, without labels; write the shares of neighbors into `shares` (n, C)."""
-        found: dict[str, Issue] = {}
+        issues: dict[str, Issue] = {}
         if "class_imbalance" in kinds:
-            found["class_imbalance"] = imbalance_issues(self.labels[rows], len(self.class_names))
+            issues["class_imbalance"] = imbalance_issues(self.labels[rows], len(self.class_names))
         if points is None or not kinds - {"class_imbalance"}:
-            return found
+            return issues
         here = points[rows]
         if "null" in kinds:
-            found["null"] = null_issues(here)
+            issues["null"] = null_issues(here)
         complete = np.flatnonzero(~np.isnan(here).any(1))
         near = neighbors_of(here[complete])
         judges = {
@@ -216,13 +216,13 @@ class Datalab:
             "non_iid": lambda: order_issues(near),
         }
         for kind in kinds & judges.keys():
-            found[kind] = _spread(len(rows), complete, judges[kind]() if near else None, rows)
+            issues[kind] = _spread(len(rows), complete, judges[kind]() if near else None, rows)
         if shares is not None:
             classes = len(self.class_names)
             shares[rows] = np.eye(classes)[self.labels[rows]]  # no neighbors: the label itself, which is no issue
             if near:
                 shares[rows[complete]] = neighbor_shares(self.labels[rows[complete]], classes, near)
-        return found
+        return issues
 
     def _judge_labels(self, probs, filter_by, least):
         """Return the label issues of all sites."""

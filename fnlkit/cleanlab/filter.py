@@ -311,10 +311,10 @@ def _scale_counts(counts, sizes, removed):
 
 def _lowest(scores, issues, offsets):
     """Return the samples (n,) with the lowest scores of each site, as many as the site has issues."""
-    found = np.zeros(len(scores), bool)
+    mask = np.zeros(len(scores), bool)
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
-        found[start + _smallest(scores[start:stop], issues[start:stop].sum())] = True
-    return found
+        mask[start + _smallest(scores[start:stop], issues[start:stop].sum())] = True
+    return mask
 
 
 def _smallest(values, number):

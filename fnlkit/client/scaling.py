@@ -72,8 +72,8 @@ def reply_moments(
     client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
 ) -> "dict[str, torch.Tensor]":
     """Reply `moments_of_known` of the client's vectors."""
-    found = zip(("known", "total", "squares"), moments_of_known(client.x.double().numpy()), strict=True)
-    return {name: torch.from_numpy(values) for name, values in found}
+    moments = zip(("known", "total", "squares"), moments_of_known(client.x.double().numpy()), strict=True)
+    return {name: torch.from_numpy(values) for name, values in moments}
 
 
 def pool_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:

@@ -327,9 +327,9 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
     out = loss(logits, batch)
     values, rows = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
-        found = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__
+        what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__
         raise InputError(
-            f"{own.describe_place(loss)}: returned {found}; expected one value per sample, {tuple(batch.y.shape)}, or these "
+            f"{own.describe_place(loss)}: returned {what}; expected one value per sample, {tuple(batch.y.shape)}, or these "
             "values and a dict of rows"
         )
     return values, rows

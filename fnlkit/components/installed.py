@@ -48,10 +48,10 @@ def registered(what: str) -> "dict[str, list[EntryPoint]]":
     """
     from importlib.metadata import entry_points  # takes 20 ms, which commands without such a name save
 
-    found: dict[str, list[EntryPoint]] = {}
+    entries: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUPS[what]) if what in GROUPS else ():
-        found.setdefault(entry.name, []).append(entry)
-    return found
+        entries.setdefault(entry.name, []).append(entry)
+    return entries
 
 
 def find_installed(name: str, what: str) -> Callable[..., Any] | None:

@@ -284,8 +284,8 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             continue
         if column["kind"] == "one-hot":
             texts = table.texts(name)
-            found = np.array([texts[row] or _ABSENT for row in rows], np.str_)
-            parts.append(found[:, None] == np.array(column["levels"], np.str_)[None, :])
+            cells = np.array([texts[row] or _ABSENT for row in rows], np.str_)
+            parts.append(cells[:, None] == np.array(column["levels"], np.str_)[None, :])
             continue
         if column["kind"] == "rank":
             values = _ranks(table.texts(name), column["levels"])[rows]
@@ -372,8 +372,8 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             at += column["size"]
             continue
         if column["kind"] == "one-hot":
-            found = np.flatnonzero(vector[at : at + len(levels)] > 0.5)
-            level = levels[found[0]] if len(found) else _UNKNOWN
+            places = np.flatnonzero(vector[at : at + len(levels)] > 0.5)
+            level = levels[places[0]] if len(places) else _UNKNOWN
             out.append((column["name"], None if level == _ABSENT else level))
             at += len(levels)
             continue

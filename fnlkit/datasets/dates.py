@@ -77,9 +77,9 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
     for i, text in enumerate(texts):
         if not text.strip():
             continue
-        found = read_date(text, form)
-        if found is None:
+        date = read_date(text, form)
+        if date is None:
             odd.append(i)
         else:
-            out[i] = found.year, found.timetuple().tm_yday, found.weekday()
+            out[i] = date.year, date.timetuple().tm_yday, date.weekday()
     return out, odd

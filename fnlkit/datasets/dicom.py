@@ -81,6 +81,6 @@ def pixels(path: Path, window: str = "") -> np.ndarray:
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
     ends = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]) * slope + intercept
     low, high = span(window) or (ends.min(), ends.max())
-    found = np.clip((values * np.float64(slope) + intercept - low) / (high - low), 0, 1)
-    found = 1 - found if colors == "MONOCHROME1" else found
-    return np.rint(found * 255).astype(np.uint8) if bits <= 8 and not window else found.astype(np.float32)
+    intensity = np.clip((values * np.float64(slope) + intercept - low) / (high - low), 0, 1)
+    intensity = 1 - intensity if colors == "MONOCHROME1" else intensity
+    return np.rint(intensity * 255).astype(np.uint8) if bits <= 8 and not window else intensity.astype(np.float32)

@@ -41,12 +41,12 @@ def mriqc(
         Source of the training labels: one rater, or the rating of rater 1 or 2 that the published evaluation used.  Scans
         without a rating have no label.
     """
-    found = _arrays("mriqc")
-    test = found["split"] == "test"
-    rating = np.where(test, found["rater_1"], found[label])
-    columns = {name: found[name].tolist() for name in ("id", "site", "split", *RATERS)}
+    arrays = _arrays("mriqc")
+    test = arrays["split"] == "test"
+    rating = np.where(test, arrays["rater_1"], arrays[label])
+    columns = {name: arrays[name].tolist() for name in ("id", "site", "split", *RATERS)}
     columns["label"] = ["accept" if text == "doubtful" else text for text in rating.tolist()]
-    columns |= dict(zip(found["metrics"].tolist(), found["x"].astype(np.float64), strict=True))
+    columns |= dict(zip(arrays["metrics"].tolist(), arrays["x"].astype(np.float64), strict=True))
     chosen = "mriqc" if label == "published" else f"mriqc(label={label})"
     data = _dataset(chosen, columns, where, drop=list(RATERS))
     ratings = np.stack([data.fields[name] for name in RATERS], 1)
@@ -69,15 +69,15 @@ def heart(*, flamby: bool = False, where: Path, download: bool = False) -> "Data
         Use the 740 patients and 10 attributes of FLamby: without slope, ca and thal, and without patients that miss another
         value.  Zeros are values.
     """
-    found = _arrays("heart")
-    values = dict(zip(found["columns"].tolist(), found["x"].astype(np.float64), strict=True))
-    rows = np.ones(len(found["site"]), bool)
+    arrays = _arrays("heart")
+    values = dict(zip(arrays["columns"].tolist(), arrays["x"].astype(np.float64), strict=True))
+    rows = np.ones(len(arrays["site"]), bool)
     for name in _NEVER_ZERO:
         values[name] = values[name] if flamby else np.where(values[name] == 0, np.nan, values[name])
     if flamby:
         values = {name: column for name, column in values.items() if name not in _SPARSE}
         rows = ~np.isnan(list(values.values())).any(0)
-    columns = {name: found[name][rows].tolist() for name in ("site", "split")}
+    columns = {name: arrays[name][rows].tolist() for name in ("site", "split")}
     columns["label"] = np.where(values["num"][rows] > 0, "disease", "no disease").tolist()
     columns |= {name: column[rows] for name, column in values.items()}
     coded = [name for name in _CODED if name in values]

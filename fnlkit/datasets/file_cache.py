@@ -35,9 +35,11 @@ def cache_json(
     total, newest = hashlib.sha256(f"{name}\0{reading}".encode()), 0.0
     try:
         for file in files:
-            found = os.stat(file)
-            total.update(f"\0{os.path.abspath(file)}\0{found.st_size}\0{found.st_mtime_ns}".encode("utf-8", "surrogateescape"))
-            newest = max(newest, found.st_mtime)
+            status = os.stat(file)
+            total.update(
+                f"\0{os.path.abspath(file)}\0{status.st_size}\0{status.st_mtime_ns}".encode("utf-8", "surrogateescape")
+            )
+            newest = max(newest, status.st_mtime)
     except OSError:
         return compute()
     place = where / "facts" / f"{total.hexdigest()[:32]}.json"

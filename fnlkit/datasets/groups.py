@@ -162,8 +162,8 @@ def class_of_groups(labels: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray,
 
 def of_federation(federation: Federation) -> np.ndarray | None:
     """Return the group (n,) of each sample from 0 on, or None: the group of the data, or else the sample of a vote."""
-    found = federation.extra.get("group", federation.extra.get("sample_of"))
-    return None if found is None else np.unique(found, return_inverse=True)[1]
+    numbers = federation.extra.get("group", federation.extra.get("sample_of"))
+    return None if numbers is None else np.unique(numbers, return_inverse=True)[1]
 
 
 def count_groups(federation: Federation, positions: np.ndarray) -> int:

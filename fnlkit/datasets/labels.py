@@ -182,10 +182,10 @@ def _find_misspellings(names, counts):
 
 def _number(text):
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _find_joined(names, mark):

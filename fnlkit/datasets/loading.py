@@ -187,17 +187,17 @@ def _of_user(spec):
             f"a file names the data set {str(spec)!r}, a loader of yours: reading it runs that code; read the code, then write "
             f"`dataset` {str(spec)!r}"
         )
-    found = bind(spec, own.load_function(spec.name, "data set"), "data set")()
-    if isinstance(found, dict):
+    dataset = bind(spec, own.load_function(spec.name, "data set"), "data set")()
+    if isinstance(dataset, dict):
         try:
-            found = from_arrays(str(spec), found)
+            dataset = from_arrays(str(spec), dataset)
         except InputError as error:
             raise InputError(f"data set {spec.name}: {error}") from error
-    if not isinstance(found, Dataset):
-        kind = type(found).__name__
+    if not isinstance(dataset, Dataset):
+        kind = type(dataset).__name__
         raise InputError(f"data set {spec.name}: returned {kind}; return arrays x_train, y_train, x_test, y_test in a dict")
-    found.name = str(spec)
-    return found
+    dataset.name = str(spec)
+    return dataset
 
 
 def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> Dataset:

@@ -110,9 +110,9 @@ def npy(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     of_site : bool
         As for `folder`.
     """
-    found = sorted(path.glob("*.npy"))
-    arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
-    return _name_arrays(path, arrays, found, where, of_site)
+    npy_files = sorted(path.glob("*.npy"))
+    arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in npy_files}
+    return _name_arrays(path, arrays, npy_files, where, of_site)
 
 
 def _name_arrays(path, arrays, found, where, of_site):
@@ -250,16 +250,16 @@ def _note_empty_classes(names, labels, true, named):
 
 def _groups_in(fields, arrays):
     """Return the groups of training and test samples and notes, from `groups_train`, `patient_id_train`, ... and *_test."""
-    found = find_names(fields, lambda name: fields[name].astype(str).tolist())
-    if len(found) > 1:
-        both = " or ".join(f"`{name}_train`" for name in found)
+    names = find_names(fields, lambda name: fields[name].astype(str).tolist())
+    if len(names) > 1:
+        both = " or ".join(f"`{name}_train`" for name in names)
         raise InputError(f"the groups of samples can be in {both}; keep one of these names")
-    if not found:
+    if not names:
         return None, None, []
-    test = arrays.get(f"{found[0]}_test", np.zeros(len(arrays["y_test"]), "U1"))
+    test = arrays.get(f"{names[0]}_test", np.zeros(len(arrays["y_test"]), "U1"))
     if test.shape != (len(arrays["y_test"]),):
-        raise InputError(f"`{found[0]}_test` has the shape {test.shape}, and there are {len(arrays['y_test']):,} test samples")
-    return of_parts(fields[found[0]], test, fields.get("site"))
+        raise InputError(f"`{names[0]}_test` has the shape {test.shape}, and there are {len(arrays['y_test']):,} test samples")
+    return of_parts(fields[names[0]], test, fields.get("site"))
 
 
 def _votes(values):

@@ -138,14 +138,14 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         One line that names file and row.
     """
     if str(path).lower().endswith(".parquet"):
-        found = _parquet(path)
+        table = _parquet(path)
     else:
         text, notes = _decode(path)
-        found = parse_table(text, path)
-        found.notes += notes
-    if not len(found):
+        table = parse_table(text, path)
+        table.notes += notes
+    if not len(table):
         raise InputError(f"{paths.display_path(path)}: contains no rows below the column names")
-    return found
+    return table
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -221,7 +221,7 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
 
 def _lines(text):
     """Yield the lines of a text including their ends, without copying the whole text."""
-    return (found[0] for found in _LINE.finditer(text))
+    return (line[0] for line in _LINE.finditer(text))
 
 
 def _first(path, text, separator):

@@ -270,8 +270,8 @@ def _layer(error, network):
     """Return the name of the innermost layer of the network in which an error arose, or None."""
     layers = set(network.modules())
     frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    found = [layer for layer in frames if isinstance(layer, torch.nn.Module) and layer in layers]
-    return f"{type(found[-1]).__name__} of the network {type(network).__name__}" if found else None
+    chain = [layer for layer in frames if isinstance(layer, torch.nn.Module) and layer in layers]
+    return f"{type(chain[-1]).__name__} of the network {type(network).__name__}" if chain else None
 
 
 def _describe_steps(fit):

@@ -170,10 +170,10 @@ class CrossFit(Experiment):
         if not len(finished):
             raise WorkStopped("auto: a training of every method failed; see the notes, and lower `lr`")
         products, agreed = measure_agreements(self.clients, finished)
-        found = np.zeros((len(self.names), 2))
-        found[finished, 0] = agreed / products[0, 0]
-        found[finished, 1] = find_weights(products, stream(self.settings.seed, "committee"))
-        return torch.from_numpy(found)
+        weights = np.zeros((len(self.names), 2))
+        weights[finished, 0] = agreed / products[0, 0]
+        weights[finished, 1] = find_weights(products, stream(self.settings.seed, "committee"))
+        return torch.from_numpy(weights)
 
     def _join(self, shares=None):
         """Join the models that were trained on all samples; a single model stays as it is."""

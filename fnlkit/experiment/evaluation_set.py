@@ -67,13 +67,13 @@ class EvaluationSet:
     def _measured(self, logits):
         """Return the numbers of the user's measure by name."""
         value = self.measure(logits.double().softmax(-1).numpy(), self.labels[self.name].numpy())
-        found = value if isinstance(value, dict) else {self.measure_name: value}
-        for name, number in found.items():
+        numbers = value if isinstance(value, dict) else {self.measure_name: value}
+        for name, number in numbers.items():
             if not isinstance(number, (int, float, np.number)) or not np.isfinite(number):
                 raise InputError(f"`measure` {self.measure_name}: returned {number!r} for {name!r}; return finite numbers")
             if not str(name).isidentifier() or name in RESERVED:
                 raise InputError(f"`measure` {self.measure_name}: {name!r} cannot be a column; choose another name")
-        return {name: float(number) for name, number in found.items()}
+        return {name: float(number) for name, number in numbers.items()}
 
 
 def evaluation_set(
@@ -99,12 +99,12 @@ def evaluation_set(
         If ``holdout`` is given and no samples are held out, or a user's measure and there are no test samples.
     """
     if measure == "holdout":
-        found = held_out_set(federation, train)
-        if not len(found):
+        held_out = held_out_set(federation, train)
+        if not len(held_out):
             raise InputError(
                 "`measure` holdout requires held-out samples; make the federation with `fnlkit.partition(holdout=0.1)`"
             )
-        return EvaluationSet(found.x, {"agreement": found.labels["agreement"]}, found.clients)
+        return EvaluationSet(held_out.x, {"agreement": held_out.labels["agreement"]}, held_out.clients)
     measures = _of_user(measure)
     if measures and not len(test):
         raise InputError(f"`measure` {measure}: a measure of yours requires test samples in the data set")

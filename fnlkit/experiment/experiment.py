@@ -314,13 +314,13 @@ class Experiment:
         if "own" in self.plan.needs or self.federation.dataset == REAL_SITES:
             return {}
         weights = self.model.weights if self.selection.weights is None else self.selection.weights
-        found = {}
+        predictions = {}
         for name, x in self._samples.items():
             if name == "test" and weights is self._tested[0]:  # the last row of the history tested this model
-                found[name] = self._tested[1]
+                predictions[name] = self._tested[1]
             else:
-                found[name] = self._logits(weights, load_small(x)).argmax(-1).cpu()
-        return {name: classes.numpy().astype(np.int32) for name, classes in found.items()}
+                predictions[name] = self._logits(weights, load_small(x)).argmax(-1).cpu()
+        return {name: classes.numpy().astype(np.int32) for name, classes in predictions.items()}
 
     def _check_accepted(self):
         """Raise if no reply of the run was accepted."""

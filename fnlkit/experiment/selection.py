@@ -170,8 +170,8 @@ class Selection:
 
 def _predictions(clients, weights):
     """Return the classes (m,) that a global model predicts for all clients' training samples, in client order."""
-    found = []
+    predictions = []
     for client in read_ahead(clients.members):
-        found.append(clients.predict(weights, client.x).argmax(-1).cpu())
+        predictions.append(clients.predict(weights, client.x).argmax(-1).cpu())
         client.leave()
-    return torch.cat(found)
+    return torch.cat(predictions)

@@ -78,9 +78,9 @@ def fit_annotator(
     before = np.zeros(common.shape) if counts is None else np.asarray(counts, np.float64).copy()
     square = p.shape[-1:] * 2
     if p.ndim != 2 or labels.shape != p.shape[:1] or common.shape != square or before.shape != square:
-        found = f"{p.shape}, {labels.shape}, {common.shape} and {before.shape}"
+        shapes = f"{p.shape}, {labels.shape}, {common.shape} and {before.shape}"
         raise InputError(
-            f"`probabilities`, `labels`, `common` and `counts` must be (n, C), (n,), (C, C) and (C, C), found {found}"
+            f"`probabilities`, `labels`, `common` and `counts` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < len(common):
         raise InputError(f"`labels` must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}")

@@ -31,13 +31,13 @@ def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.nda
 
 def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray:
     """Return a contiguous float32 or float64 array with the given number of dimensions."""
-    found = array(value, name)
-    if found.dtype.kind not in "fiu" or found.dtype.itemsize > 8:
-        raise InputError(f"`{name}` must hold real numbers, found {found.dtype}; convert it to float32 or float64")
-    if found.ndim != dimensions:
-        raise InputError(f"`{name}` must have shape {shape}, found {found.shape}")
-    kind = np.float32 if found.dtype in (np.float16, np.float32) else np.float64
-    return np.ascontiguousarray(found, kind)
+    values = array(value, name)
+    if values.dtype.kind not in "fiu" or values.dtype.itemsize > 8:
+        raise InputError(f"`{name}` must hold real numbers, found {values.dtype}; convert it to float32 or float64")
+    if values.ndim != dimensions:
+        raise InputError(f"`{name}` must have shape {shape}, found {values.shape}")
+    kind = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
+    return np.ascontiguousarray(values, kind)
 
 
 def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> None:
@@ -88,12 +88,12 @@ def holding(dtype: np.dtype, largest: int) -> np.dtype:
 
 def integers(value: ArrayLike, name: str, n: int, what: str) -> np.ndarray:
     """Return a contiguous int64 array (n,)."""
-    found = array(value, name)
-    if found.dtype.kind not in "iu" and found.size:
-        raise InputError(f"`{name}` must hold integers, found {found.dtype}; use astype(int) if its values are whole")
-    if found.ndim != 1 or len(found) != n:
-        raise InputError(f"`{name}` must have shape ({n:,},), one a {what}; found {found.shape}")
-    return np.ascontiguousarray(found, np.int64)
+    values = array(value, name)
+    if values.dtype.kind not in "iu" and values.size:
+        raise InputError(f"`{name}` must hold integers, found {values.dtype}; use astype(int) if its values are whole")
+    if values.ndim != 1 or len(values) != n:
+        raise InputError(f"`{name}` must have shape ({n:,},), one a {what}; found {values.shape}")
+    return np.ascontiguousarray(values, np.int64)
 
 
 def check_range(array: np.ndarray, name: str, below: int) -> None:
@@ -126,13 +126,13 @@ def positive(value: object, name: str) -> int:
 
 
 def uniforms(value: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    found = array(value, name)
-    if found.dtype.kind != "f" or found.shape != shape:
-        raise InputError(f"`{name}` must be floats of shape {shape}, found {found.dtype} of shape {found.shape}")
-    found = np.ascontiguousarray(found, np.float64)
-    if found.size and not (found.min() >= 0 and found.max() < 1):
-        raise InputError(f"`{name}` must lie in [0, 1), found {found.min()} to {found.max()}; use Generator.random")
-    return found
+    values = array(value, name)
+    if values.dtype.kind != "f" or values.shape != shape:
+        raise InputError(f"`{name}` must be floats of shape {shape}, found {values.dtype} of shape {values.shape}")
+    values = np.ascontiguousarray(values, np.float64)
+    if values.size and not (values.min() >= 0 and values.max() < 1):
+        raise InputError(f"`{name}` must lie in [0, 1), found {values.min()} to {values.max()}; use Generator.random")
+    return values
 
 
 def thread_count(threads: int | None) -> int:

@@ -425,8 +425,8 @@ def _augment(augment, mixup, order, picture):
         partner = _array("partner", mixup[0], np.int64, places)
         share = _array("share", mixup[1], np.float64, places[:1])
         if partner.size and not (0 <= partner.min() and partner.max() < places[1]):
-            found = f"{partner.min()} ... {partner.max()}"
-            raise InputError(f"`partner` must contain columns 0 ... {places[1] - 1} of `order`, found {found}")
+            span = f"{partner.min()} ... {partner.max()}"
+            raise InputError(f"`partner` must contain columns 0 ... {places[1] - 1} of `order`, found {span}")
         if ((order >= 0) & (np.take_along_axis(order, partner, 1) < 0)).any():
             raise InputError("`partner` refers to an empty place of `order`; draw partners from the step's samples")
     return Augment(shift, int(augment.pad), flip, center, int(augment.side), partner, share)

@@ -62,9 +62,9 @@ def learn_matrix(
     values = np.array(values, np.float64, order="C")
     base = np.zeros((classes, classes)) if base is None else np.ascontiguousarray(base, np.float64)
     if p.ndim != 2 or labels.shape != p.shape[:1] or values.shape != (classes, classes) or base.shape != values.shape:
-        found = f"{p.shape}, {labels.shape}, {values.shape} and {base.shape}"
+        shapes = f"{p.shape}, {labels.shape}, {values.shape} and {base.shape}"
         raise InputError(
-            f"`probabilities`, `labels`, `values` and `base` must be (n, C), (n,), (C, C) and (C, C), found {found}"
+            f"`probabilities`, `labels`, `values` and `base` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
         raise InputError(f"`labels` must be in 0 ... {classes - 1}, found {labels.min()} ... {labels.max()}")

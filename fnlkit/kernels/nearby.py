@@ -33,15 +33,15 @@ def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
         return *exact(points, rows, k), rows
     from fnlkit.kernels.neighbors import nearest_in_lists
 
-    found = nearest_in_lists(points, k)
-    away = np.empty(found.shape)
+    neighbors = nearest_in_lists(points, k)
+    away = np.empty(neighbors.shape)
     for start in range(0, len(points), 1024):
         here = slice(start, start + 1024)
-        step = points[here, None] - points[found[here]]
+        step = points[here, None] - points[neighbors[here]]
         away[here] = np.sqrt((step * step).sum(2, dtype=np.float64))
-    away[found < 0] = np.inf
-    away[rows], found[rows] = exact(points, rows, k)
-    return away, found, rows
+    away[neighbors < 0] = np.inf
+    away[rows], neighbors[rows] = exact(points, rows, k)
+    return away, neighbors, rows
 
 
 def sample_positions(points: np.ndarray) -> np.ndarray:

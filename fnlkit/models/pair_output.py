@@ -18,8 +18,8 @@ def must_be_pair(network: "Network", method: str) -> None:
     InputError
     """
     if not hasattr(network.module, "networks"):
-        found = type(network.module).__name__
-        raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {found}")
+        kind = type(network.module).__name__
+        raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {kind}")
 
 
 def both(features: "torch.Tensor") -> "torch.Tensor":

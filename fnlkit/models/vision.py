@@ -14,10 +14,10 @@ _declared: list[object] = []  # torch removes declarations of a Library when the
 
 
 def _folder(package):
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise InputError(f"{package} is not installed; run: pip install {package}")
-    return pathlib.Path(next(iter(found.submodule_search_locations)))
+    return pathlib.Path(next(iter(spec.submodule_search_locations)))
 
 
 def _loads(files):

@@ -264,10 +264,10 @@ def cost_of_run(run: "Run") -> dict[str, Any]:
     dict
         update_clip, update_noise, update_rounds, update_epsilon, update_delta, update_statement (sentences).
     """
-    found = run.meta.get("protection")
-    if not found:
+    protection = run.meta.get("protection")
+    if not protection:
         return {}
-    sums, epsilon, delta = Sums(**found["sums"]), found["epsilon"], found["delta"]
+    sums, epsilon, delta = Sums(**protection["sums"]), protection["epsilon"], protection["delta"]
     return {
         "update_clip": sums.clip,
         "update_noise": sums.noise,

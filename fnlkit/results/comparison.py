@@ -55,10 +55,10 @@ def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list
             groups.setdefault(run.meta["dataset_checksum"], []).append(i)
     for members in groups.values():
         path = ledger_of(runs[members[0]].meta["dataset"])
-        found = privacy.statement([runs[i] for i in members], known=ledger.read_ledger(path) if path else ())
+        statement = privacy.statement([runs[i] for i in members], known=ledger.read_ledger(path) if path else ())
         for i in members:
-            if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
-                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
+            if statement["label_releases"] > privacy.statement(runs[i])["label_releases"]:
+                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in statement.items()}
     return out
 
 

@@ -80,8 +80,8 @@ def _own_models(run, federation, dataset):
     settings = replace(settings, method="local", rounds=visits, loss=loss, eval_every=10**9, **same)
     bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
     experiment = Experiment(bare, dataset, settings)
-    found = run.memory.get("state/own")
-    if _alone(run) and found is not None and len(found) == len(federation):
-        return experiment, found[torch.argsort(run.memory["state/own/clients"])]
+    models = run.memory.get("state/own")
+    if _alone(run) and models is not None and len(models) == len(federation):
+        return experiment, models[torch.argsort(run.memory["state/own/clients"])]
     experiment.run()
     return experiment, torch.stack([client.state["own"] for client in experiment.clients.members])

@@ -175,9 +175,9 @@ def _against_truth(run):
         out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
     if "cumulative_lid" in run.records:
         out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
-    found = transition_similarity(run)
-    if found is not None:
-        out["transition_cosine_first"], out["transition_cosine_last"] = found[0], found[-1]
+    similarity = transition_similarity(run)
+    if similarity is not None:
+        out["transition_cosine_first"], out["transition_cosine_last"] = similarity[0], similarity[-1]
     return out
 
 

@@ -106,12 +106,12 @@ def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: 
     names = list(dict.fromkeys(names))
     if wanted is None:
         return USUAL if methods and USUAL in names else names[0]
-    found = [name for name in names if name == wanted or _spec(name) == _spec(wanted)]
-    found = found or [name for name in names if name.partition("(")[0] == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InputError(f"`baseline` {wanted} could mean {' or '.join(found)}; write one of them in full")
+    matches = [name for name in names if name == wanted or _spec(name) == _spec(wanted)]
+    matches = matches or [name for name in names if name.partition("(")[0] == wanted]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise InputError(f"`baseline` {wanted} could mean {' or '.join(matches)}; write one of them in full")
     raise InputError(f"`baseline` {wanted}: no run has it{nearest(wanted, names)}; write one of {list_names(names)}")
 
 
@@ -162,10 +162,10 @@ def groups(
         names = {name: name for name in evaluation.distinct([run for run, _ in done])[0]}
     else:
         names = {word: full_name(word, decided) for word in by}
-    found: dict[tuple[str, ...], list[Any]] = {}
+    members_of: dict[tuple[str, ...], list[Any]] = {}
     for (_, row), facts in zip(done, decided, strict=True):
-        found.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
-    out = [_group(members, names) for members in found.values()]
+        members_of.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
+    out = [_group(members, names) for members in members_of.values()]
     _beside_the_baseline(out, baseline)
     return out
 

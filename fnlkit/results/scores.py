@@ -171,15 +171,15 @@ def estimate_agreement(
     per = independence or Independence()
     shares = np.array([per.of_site(k) for k in range(len(counts))])
     evidence = [run.truth[name] for name in needed]
-    found = correct_scores(counts, *evidence, seed=run.settings["seed"], independence=shares, together=per.total)
-    if found is None:
+    scores = correct_scores(counts, *evidence, seed=run.settings["seed"], independence=shares, together=per.total)
+    if scores is None:
         return None
-    sites = [{"site": name, **_to_range(one)} for name, one in zip(names, found["sites"], strict=True) if one]
+    sites = [{"site": name, **_to_range(one)} for name, one in zip(names, scores["sites"], strict=True) if one]
     grouped = {} if per.groups is None else {"groups": per.groups}
-    out = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(found["share"])}
+    out = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(scores["share"])}
     for name in ("macro_f1", "balanced"):
-        out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
-    out["per_class"] = [one and _to_range(one) for one in found["per_class"]]
+        out[name], out[f"{name}_low"], out[f"{name}_high"] = scores[name]
+    out["per_class"] = [one and _to_range(one) for one in scores["per_class"]]
     return out | {
         "interval": f"95 %, bootstrap over samples and noise levels, not below Clopper-Pearson{per.groups and COUNTED or ''}",
         "sites": sites,

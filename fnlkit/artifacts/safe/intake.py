@@ -44,16 +44,16 @@ def slurp(source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_b
         # Without O_NONBLOCK, opening a named pipe could block forever.
         descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
                 raise InputError(f"{name}: is {what}; name a file, or pipe into '-'")
-            if found.st_size > max_bytes:
-                raise InputError(f"{name}: {found.st_size:,} bytes, more than the limit of {max_bytes:,}")
-            if not found.st_size:
+            if status.st_size > max_bytes:
+                raise InputError(f"{name}: {status.st_size:,} bytes, more than the limit of {max_bytes:,}")
+            if not status.st_size:
                 raise InputError(f"{name}: is empty; create the file again")
-            _foresee(name, descriptor, found.st_size)
-            raw = np.empty(found.st_size, np.uint8)  # aligned, and writable through views
+            _foresee(name, descriptor, status.st_size)
+            raw = np.empty(status.st_size, np.uint8)  # aligned, and writable through views
             view, at = raw.data, 0
             with open(descriptor, "rb", buffering=0, closefd=False) as handle:
                 while at < len(view):

@@ -94,10 +94,10 @@ def header(data: memoryview, name: str) -> tuple[np.dtype, tuple[int, ...], bool
         raise InputError(
             f"array {name!r} has a header of {length:,} bytes; expected at most {MAX_HEADER:,} and less than the file"
         )
-    found = _HEADER.fullmatch(bytes(data[start : start + length]))
-    if not found:
+    match = _HEADER.fullmatch(bytes(data[start : start + length]))
+    if not match:
         raise InputError(f"array {name!r}: the header is not that of a plain array; store numbers, not records or objects")
-    order, kind, size, fortran, shape = (part.decode() for part in found.groups())
+    order, kind, size, fortran, shape = (part.decode() for part in match.groups())
     if kind == "O":
         raise InputError(f"array {name!r} contains Python objects (a pickle); store plain numbers")
     if kind == "U":

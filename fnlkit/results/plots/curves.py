@@ -224,10 +224,10 @@ def prestopping(run: "Run") -> "Figure":
     axis.plot(*watched.T, label="agreement with given labels\n(prestopping criterion)", marker=".", **look(0))
     if len(tested):
         axis.plot(*tested.T, label=_CALLED[name].removesuffix(" (%)"), marker="." if len(tested) < 15 else "", **look(1))
-    found = [row["round"] + 1 for row in run.history if "prestopping_round" in row]
-    for chosen in found[:1]:
+    rounds = [row["round"] + 1 for row in run.history if "prestopping_round" in row]
+    for chosen in rounds[:1]:
         axis.axvline(chosen, color=COLORS[5], linestyle=STYLES[3], label=f"prestopping round {chosen}")
-    if not found:
+    if not rounds:
         axis.plot([], [], " ", label="no prestopping round found")
     axis.set(xlabel="round", ylabel="share (%)", title=f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
     place_legend_right(axis)

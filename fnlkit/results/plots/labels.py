@@ -35,23 +35,23 @@ def labels(run: "Run") -> "Figure":
 def transition(thing: "Run | Federation") -> "Figure":
     """Draw the requested transition, the transition of the labels and the estimate, as far as they exist."""
     federation = comparison.federation(thing)
-    found = {}
+    matrices = {}
     if (asked := mean_requested_transition(federation)) is not None:
-        found["requested"] = asked
+        matrices["requested"] = asked
     if federation.true is not None:
         judged = federation.extra.get("estimate_judged_label", federation.given)
         held = federation.client_indices if len(federation) else slice(None)
-        found["achieved"] = scores.confusion(federation.true[held], judged[held], federation.classes)
+        matrices["achieved"] = scores.confusion(federation.true[held], judged[held], federation.classes)
     if "estimate_transition" in federation.extra:
-        found["estimated"] = federation.extra["estimate_transition"]
+        matrices["estimated"] = federation.extra["estimate_transition"]
     records = getattr(thing, "records", {})
     if "transition" in records:
         method = thing.settings["method"].partition("(")[0]  # type: ignore[union-attr]
-        found[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
-    if not found:
+        matrices[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
+    if not matrices:
         raise InputError("no transition of these labels is known; estimate it with `fnlkit estimate-noise`")
     title = f"{data_set(federation.dataset)}: given labels in % of each true class"
-    return _matrices(list(found.items()), classes_of(federation.meta, federation.classes), "given label", title)
+    return _matrices(list(matrices.items()), classes_of(federation.meta, federation.classes), "given label", title)
 
 
 def _matrices(found, names, across, title):

@@ -310,9 +310,9 @@ class FedOpt:
         context["memory"] = clients.memory
         merged = self.aggregate(stacked, weights, **select_accepted(self.aggregate, context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
-            found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
+            kind = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)
-            raise InputError(f"{own.describe_place(self.aggregate)}: returned {found}; expected one vector {wanted}")
+            raise InputError(f"{own.describe_place(self.aggregate)}: returned {kind}; expected one vector {wanted}")
         merged[:p] = self.server(updates, merged[:p])
         return merged
 
