@@ -220,7 +220,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         groups_test=groups[1],
         notes=[
             *([note] if note else []),
-            *(note_columns(train, "x_train") if kind == "vector" else []),
+            *(note_columns(arrays["x_train"], "x_train") if kind == "vector" else []),
             *groups[2],
             *_note_empty_classes(names, labels, true, named),
             *doubts(names, labels[0]),
