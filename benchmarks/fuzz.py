@@ -206,7 +206,7 @@ def commands(kind, path, folder, rng):
         return [line if command in ("methods", "evaluate") else [*line, *out]]
     if kind == "embeddings":
         return [pick(rng, [
-            [*train, fed, "--method", "nnc(k=2)", "--embeddings", path, *out], ["info", path],
+            [*train, fed, "--method", "nnc(k=2)", "--embeddings", path, *out],
             ["estimate-noise", fed, "--estimator", "knn(k=3)", "--embeddings", path, *out],
             ["inject-noise", fed, "--noise", f'labels(path="{path}", key=given)', *out],
         ])]  # fmt: skip
@@ -252,7 +252,7 @@ def mutant(kind, folder, rng):
         raw = "".join(f"{json.dumps(row)}\n" for row in changed_tree(rows, rng)).encode("utf-8", "surrogatepass")
     elif name.endswith(".pub"):
         raw = changed_bytes((folder / name).read_bytes(), rng)
-    elif kind in ("run", "federation", "embeddings"):
+    elif kind in ("run", "federation"):
         raw = changed_artifact(files.read(folder / name), "pt" if kind == "run" else "npz", rng)
     elif name.endswith(".npy"):
         raw = b"".join(map(bytes, npz.encode(npz.plain(changed_array(np.load(folder / name), rng), "array"))))

@@ -142,7 +142,7 @@ def test_mistakes_are_the_sentences_of_the_commands(call, line, tmp_path):
         (lambda: fnlkit.evaluate(), "needs a run"),
         (lambda: fnlkit.evaluate(fnlkit.partition("digits")), "takes runs, found Federation"),
         (lambda: fnlkit.save({}, "x.npz"), "cannot write dict"),
-        (lambda: fnlkit.train(fnlkit.partition("digits"), features=np.zeros(3)), "pass the path"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), features="digits.npz"), "write `backbone`"),
     ],
 )
 def test_mistakes_that_only_python_can_make(call, words):

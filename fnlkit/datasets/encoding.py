@@ -137,9 +137,7 @@ class Encoding:
             If an earlier version of fnlkit wrote them.
         """
         if "weights" not in features:
-            raise InputError(
-                "the run was trained on features of a file (`--features` of an earlier fnlkit); train it again with `backbone`"
-            )
+            raise InputError("the run was trained on features of a file by an earlier fnlkit; train it again with `backbone`")
         names = ("backbone", "weights", "kind", "shape", "sample_rate")
         spec, weights, kind, shape, rate = (features[name] for name in names)
         return cls(spec, weights, kind, tuple(shape), rate)

@@ -290,7 +290,7 @@ def test_names_that_look_like_markup(terminal, tmp_path):
     np.savez(folder / "d.npz", **arrays, y_train=np.arange(40) % 4, y_test=np.arange(40) % 4)
     for command in (
         f"partition --dataset '{folder}/d.npz' --clients 2 -o 'f[red].npz'",
-        "embed 'f[red].npz' --backbone pixels -o 'e[i].npz'",
+        "estimate-noise 'f[red].npz' --estimator knn --embeddings pixels -o 'e[i].npz'",
         "train 'f[red].npz' --rounds 1 --fraction 1 -o 'r[dim].pt'",
         "evaluate 'r[dim].pt' -v",
         "evaluate 'r[dim].pt' 'r[dim].pt' -v",

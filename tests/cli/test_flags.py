@@ -16,7 +16,7 @@ from fnlkit.errors import InputError
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
 WRITERS = {
-    "sites/handover.py",
+    "sites/folders.py",
     "recipes/gathering.py",
     "recipes/published.py",
     "recipes/recipe.py",
@@ -24,10 +24,9 @@ WRITERS = {
     "recipes/search.py",
     "recipes/settled.py",
     "audits/report.py",
-    "audits/tasks/report.py",
 }
 # Whole commands in backticks that have no function in Python.
-SHELL = re.compile(r"`(fnlkit (embed|flower-app|reproduce|site|sites)|ray start) [^`]*`?")
+SHELL = re.compile(r"`(fnlkit (flower-app|reproduce|site|sites)|ray start) [^`]*`?")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z]|-o\b)")
 
 

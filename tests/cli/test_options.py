@@ -127,9 +127,9 @@ def test_every_precision_has_a_type():
 
 
 def _all_options(command, line):
-    """Yield (command line, option) of a command and of its subcommands; of equal names too."""
+    """Yield (command line, option) of a command and of its subcommands, without those that were removed."""
     for option in command.params:
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and not option.hidden:
             yield f"{line} {option.opts[0]}", option
     for name, each in getattr(command, "commands", {}).items():
         yield from _all_options(each, f"{line} {name}")

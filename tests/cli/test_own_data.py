@@ -50,7 +50,7 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
     secret = [CANARY.encode(coding) for coding in ("utf-8", "utf-16-le", "utf-32-le")]
     for name in ("run.pt", "run.metrics.jsonl", "spent.ledger"):
         assert not any(text in (folder / name).read_bytes() for text in secret), name
-    judged = succeed("fnlkit audit fed.npz --rounds 2 --folds 3 --json --html audit.html -o judged.npz", folder)
+    judged = succeed("fnlkit audit fed.npz --json --html audit.html -o judged.npz", folder)
     evaluated = succeed("fnlkit evaluate run.pt", folder)
     for text in (done.stdout, done.stderr, judged.stdout, judged.stderr, evaluated.stdout, (folder / "audit.html").read_text()):
         assert CANARY not in text
@@ -81,10 +81,10 @@ def test_unreadable_files_of_a_client_are_not_named(scans, monkeypatch):
 
 def test_site_names_are_printed(trained):
     folder, _ = trained
-    facts = json.loads(succeed("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
+    facts = json.loads(succeed("fnlkit audit fed.npz --json -o judged.npz", folder).stdout)
     assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabeled"] for row in facts["sites"]} == {4}
     assert facts["classes"] == ["gesund", "krank"]
-    shown = succeed("fnlkit audit fed.npz --rounds 2 --folds 3 -o judged.npz", folder).stderr
+    shown = succeed("fnlkit audit fed.npz -o judged.npz", folder).stderr
     assert "4 without a label" in shown
     shown = succeed("fnlkit info fed.npz", folder).stdout
     assert all(name in shown for name in SITES) and "without a label" in shown

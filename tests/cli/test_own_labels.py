@@ -21,7 +21,7 @@ def own(tmp_path_factory):
     chosen = rng.permutation(len(y))[:30]
     (folder / "gold.csv").write_text("id,label\n" + "".join(f"{i},{digits.y_train[i]}\n" for i in chosen))
     succeed("fnlkit partition --dataset own.npz --scheme 'field(name=site)' --gold gold.csv -o fed.npz", folder)
-    succeed("fnlkit audit fed.npz --rounds 3 --folds 2 -o judged.npz", folder)
+    succeed("fnlkit audit fed.npz -o judged.npz", folder)
     succeed("fnlkit train judged.npz --rounds 4 --fraction 1 -o run.pt", folder)
     return folder
 

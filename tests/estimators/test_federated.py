@@ -296,7 +296,7 @@ def test_principal_components_of_all_clients_are_refused():
     federation, data = world()
     larger = replace(data, samples=lambda: (np.repeat(data.x_train, 2, 1), np.repeat(data.x_test, 2, 1)))
     federation = Federation(**{**federation.__dict__, "meta": {}})
-    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*`embeddings`"):
+    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*`backbone`"):
         run_estimator(federation, larger, "knn", form="federated")
 
 

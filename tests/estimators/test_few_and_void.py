@@ -45,7 +45,7 @@ def test_constant_features_are_no_evidence(digits):
     noisy, said = federation(digits, 5), []
     with pytest.raises(InputError, match="the embedding is the same for every sample"):
         estimate(noisy, digits, "knn", embeddings=np.ones((1438, 4)))
-    blank = SimpleNamespace(**{n: getattr(digits, n) for n in ("name", "kind", "y_train", "checksum")})
+    blank = SimpleNamespace(**{n: getattr(digits, n) for n in ("name", "kind", "y_train", "checksum", "features")})
     blank.x_train = np.zeros_like(digits.x_train)
     with pytest.raises(InputError, match="the embedding is the same for every sample"):
         estimate(noisy, blank, "knn", say=said.append)

@@ -119,7 +119,9 @@ def silent(clients, model, opt, select, *, rounds):
 def test_unprotectable_settings_are_refused_before_training(options, noisy, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     flag, _, value = options.partition(" ")
-    done = refuse(f"fnlkit train {noisy} --protect dp {flag} '{value}' --rounds 1 -o run.pt", tmp_path, LINES[options])
+    value, _, more = value.partition(" ")
+    line = f"fnlkit train {noisy} --protect dp {flag} '{value}' {more} --rounds 1 -o run.pt"
+    done = refuse(line, tmp_path, LINES[options])
     assert len(re.findall("error", done.stderr)) == 1 and done.stderr.splitlines()[-1].startswith(
         "fnlkit: error: --protect dp: "
     )

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
 from fnlkit import datasets
 from fnlkit.client.losses.correction import forward_given
 from fnlkit.client.training import Fit
