@@ -30,10 +30,9 @@ def walked(tmp_path_factory):
     return folder, {" ".join(line.split()[1:3]): " ".join((each.stdout + each.stderr).split()) for line, each in done.items()}
 
 
-def test_the_audit_names_exactly_the_two_noisy_sites(walked):
+def test_the_audit_names_the_site_whose_errors_depend_on_the_class_only(walked):
     _, said = walked
-    words = re.search(r"Noisier than the others by more than chance: (.*?)\. ", said["audit fed.npz"])[1]
-    assert {name.split(" ")[0] for name in words.split(", ")} == {"cork", "bonn"}
+    assert "1 of 5 sites has more wrong labels than the others, beyond chance: bonn (" in said["audit fed.npz"]
 
 
 def test_the_review_lowers_the_share_of_wrong_labels(walked):
