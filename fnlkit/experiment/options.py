@@ -45,8 +45,8 @@ class TrainOptions(EngineOptions):
     )
     backbone: SpecText = option(
         "auto",
-        "Pretrained network that encodes the samples once: a spec (`fnlkit methods` lists them), none, or auto: an "
-        "installed one for photographs of 32 pixels or more, texts and sounds, if neither `preset` nor `model` is given.",
+        "Pretrained network that encodes the samples: a spec, none, or auto: an installed one for photographs, texts and "
+        "sounds, if neither `preset` nor `model` is given.",
         section="Method",
         after="model",
         metavar="SPEC",
