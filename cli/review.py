@@ -163,35 +163,6 @@ def describe_list(review: Review, federation: Federation, command: str = "fnlkit
         yield f"all lists of this site together: {statement(together.labels, together.q, together.confidence)}"
 
 
-@command.command("plan")
-@click.argument("file", metavar="JUDGED.npz")
-@dataset_option
-@click.option("--budget", type=click.IntRange(min=1), default=500, show_default=True, help="Number of decisions.")
-@click.option("--guarantee", type=float, default=0.2, show_default=True, metavar="SHARE",
-              help="Largest share of right labels in lists.")  # fmt: skip
-@click.option("--for-ranges", type=float, default=0.0, show_default=True,
-              help="Share of the decisions that narrow the ranges of all sites.")  # fmt: skip
-@seed_option
-@click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
-              help="Output file. Default: stdout.")  # fmt: skip
-def plan(file: str, dataset: str | None, output: str, **options: Any) -> None:
-    """Divide decisions among sites, classes and purposes, with the expected number of wrong labels found, as CSV.
-
-    Purposes: find (review the most suspicious labels), certify (review random candidates, list others with a guarantee), range
-    (review random samples). The expected numbers are estimates that rest on the assumptions of the audit.
-
-    \b
-    Example:
-      fnlkit review plan judged.npz --budget 500 -o plan.csv
-    """
-    keeps(file, output, "federation")
-    found = pipeline.plan_reviews(file, dataset=dataset, say=caution, **options)
-    found.write(output)
-    *_, reviews, wrong, listed, _, _, gain = found.rows[-1]
-    many = f"{reviews:g} decisions: about {wrong:g} wrong labels found and {listed:g} listed"
-    console().print(f"{many}; estimated gain of accuracy {100 * gain:.1f} points", soft_wrap=True)
-
-
 @command.command("suspects")
 @click.argument("file", metavar="JUDGED.npz")
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,

@@ -18,7 +18,6 @@ _HOME = {
     "consensus": "fnlkit.pipeline",
     "export_review": "fnlkit.pipeline",
     "import_review": "fnlkit.pipeline",
-    "plan_reviews": "fnlkit.pipeline",
     "predict": "fnlkit.pipeline",
     "export": "fnlkit.pipeline",
     "load": "fnlkit.pipeline",
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
     from fnlkit.pipeline import inject_noise as inject_noise
     from fnlkit.pipeline import load as load
     from fnlkit.pipeline import partition as partition
-    from fnlkit.pipeline import plan_reviews as plan_reviews
     from fnlkit.pipeline import predict as predict
     from fnlkit.pipeline import save as save
     from fnlkit.pipeline import suspects as suspects

@@ -2,6 +2,6 @@
 
 In reading order: `samples` and `summaries` (both messages of a site), `own_model` and `copies` (results that stay at the site),
 `shifts` and `differing` (inputs), `statistics`, `verdict` and `results` (findings), `audit` (all sites), `private` (sums with
-noise), `steps` (over Flower), `report`; then `suspects`, `decisions`, `designs`, `guarantees` and `planning` (reviews),
+noise), `report`; then `suspects`, `decisions`, `designs` and `guarantees` (reviews),
 and `crowd`, `votes` and `consensus` (annotators).
 """

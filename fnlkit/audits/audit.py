@@ -15,7 +15,7 @@ import numpy as np
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.records import to_json
 from fnlkit.audits import crowd, private, rounding, shifts, summaries
-from fnlkit.audits.designs import last_counts, summary
+from fnlkit.audits.designs import describe_last
 from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import Names, Searched
 from fnlkit.audits.reviews import read_guaranteed_reviews
@@ -281,7 +281,7 @@ def _withhold(sites, rows):
 
 def _searched(sites, whole, detectors):
     """Return the Searched of a simulation."""
-    reviewed = {one.client for one in read_guaranteed_reviews(whole)}
+    reviews = {one.client: describe_last(one) for one in read_guaranteed_reviews(whole)}
     flags = [np.stack([site.kept[f"by_{name}"] for name in detectors]) for site in sites]
     number = {
         "copies": [int(((s.kept["copy_of"] >= 0) & ~s.kept["near"]).sum()) for s in sites],
@@ -297,8 +297,8 @@ def _searched(sites, whole, detectors):
             )
             for each in flags
         ],
+        reviews=[reviews.get(k, "") for k in range(len(sites))],
         unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
-        reviews=[summary(*last_counts(whole, k)) if k in reviewed else None for k in range(len(sites))],
     )
 
 

@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, logit
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence
-from fnlkit.audits.records import ReviewCounts
-from fnlkit.audits.reviews import GROUPS, Guarantee, ListTerms, read_guaranteed_reviews
+from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence, shortest_list
+from fnlkit.audits.reviews import Guarantee, ListTerms, Review, read_guaranteed_reviews
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
 MULTIPLE, MOST = 10, 0.5
-# Smallest number of candidates of a group of a real site: the count of a single candidate would be its label.
-LEAST = 5
+SURE = 1e-3  # probabilities of wrong labels are kept this far from 0 and 1
 _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
 
 
@@ -154,6 +153,49 @@ def plan_design(
     return replace(design, check=_check(top)), top
 
 
+def describe_achievable(federation: "Federation", client: int, design: Design, candidates: np.ndarray) -> str:
+    """Return a note before a review with a guarantee: the shortest possible list, and the expected wrong candidates.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    client : int
+    design : Design
+    candidates : int (K,)
+        Positions of the candidates.
+    """
+    terms: dict[str, Any] = {"confidence": design.confidence, "errors": design.errors}
+    length = shortest_list(len(candidates), design.reviews, design.q, **terms)
+    remedy = "raise `budget` or `guarantee`, or omit `guarantee` to review the most suspicious labels"
+    if length is None:
+        return f"no list is possible with {design.reviews:,} reviews of {len(candidates):,} candidates; {remedy}"
+    members, score = rank_samples(federation, client), np.asarray(federation.extra[PREFIX + "issue_score"])
+    levels = federation.extra.get(f"{PREFIX}client_level")
+    p = _calibrate(score[members], None if levels is None else float(np.nan_to_num(levels[client])))
+    expected = float(p[np.isin(members, candidates)].sum())
+    needed = math.ceil(length * len(candidates) / (len(candidates) - design.reviews))
+    text = (
+        f"with {design.reviews:,} reviews of {len(candidates):,} candidates, a list has {length:,} labels or more: about "
+        f"{needed:,} of the most suspicious labels must be wrong; {expected:,.0f} of all candidates are expected to be wrong"
+    )
+    return f"{text}: the list will probably be empty; {remedy}" if expected < needed else text
+
+
+def _calibrate(scores, level):
+    """Return probabilities (n,) that labels are wrong: log odds of the scores, shifted so that their mean is the level.
+
+    A level of None returns the scores.
+    """
+    odds = logit(np.clip(np.asarray(scores, np.float64), SURE, 1 - SURE))
+    if level is None or not len(odds):
+        return expit(odds)
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expit(odds + middle).mean() < level else (low, middle)
+    return expit(odds + low)
+
+
 def _check(positions):
     return hashlib.sha256(np.asarray(positions, np.int64).tobytes()).hexdigest()[:12]
 
@@ -206,52 +248,8 @@ def make_guarantee(
         wrong=int((reviewed & np.isin(top, wrong)).sum()),
         right_at_most=found.right_at_most,
         listed=listed.tolist(),
-        groups=_groups(found, reviewed, np.isin(top, wrong)),
         together=_together([*(ListTerms(len(one.listed), one.q, one.confidence) for one in before if one), this]),
     )
-
-
-def _groups(found, reviewed, wrong):
-    """Return counts [GROUPS][4] of reviewed right, reviewed wrong, listed and other candidates, by their place in the list."""
-    kinds = np.stack([reviewed & ~wrong, reviewed & wrong, found.listed, ~reviewed & ~found.listed], 1)
-    return [kinds[part].sum(0).tolist() for part in np.array_split(found.order, GROUPS)]
-
-
-def last_counts(federation: Federation, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (counts (GROUPS, 4), terms (2,)) of a client's last review with a guarantee, zeros if there is none.
-
-    The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
-    `LEAST` candidates; the last rows are then zero.
-    """
-    lists = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client and one.guarantee]
-    if not lists:
-        return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
-    last = lists[-1]
-    return _merge(np.array(last.groups, np.int64)), np.array([last.q, last.confidence or 0.0])
-
-
-def _merge(counts):
-    """Return counts (GROUPS, 4) with neighboring rows added until each has `LEAST` candidates; zeros if there are fewer."""
-    out = np.zeros_like(counts)
-    place = 0
-    for row in counts:
-        if out[place].sum() >= LEAST:
-            place += 1
-        out[place] += row
-    if 0 < out[place].sum() < LEAST:  # the last row
-        if place:
-            out[place - 1] += out[place]
-        out[place] = 0
-    return out
-
-
-def summary(counts: np.ndarray, terms: np.ndarray) -> ReviewCounts | None:
-    """Return the counts and terms of `last_counts` as a record, or None if there was no review."""
-    if not counts.sum():
-        return None
-    right, wrong, listed, _ = counts.sum(0).tolist()
-    q, confidence = terms.tolist()
-    return ReviewCounts(q, confidence or None, int(counts.sum()), right + wrong, wrong, listed, counts.tolist())
 
 
 def _together(lists):
@@ -261,6 +259,13 @@ def _together(lists):
     if len(sure) == len(lists):
         return ListTerms(labels, max(one.q for one in lists), max(0.0, 1 - sum(1 - c for c in sure)))
     return ListTerms(labels, min(1.0, sum(one.q for one in lists)), None)
+
+
+def describe_last(review: Review) -> str:
+    """Return the guarantee of a review as a sentence for an audit; "" if it has none."""
+    if (found := review.guarantee) is None:
+        return ""
+    return f"The last review lists {statement(len(found.listed), found.q, found.confidence)} ({found.reviews} decisions)."
 
 
 def statement(labels: int, q: float, confidence: float | None) -> str:

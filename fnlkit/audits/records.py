@@ -149,32 +149,6 @@ class ClassErrors:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewCounts:
-    """Counts of the last review with a guarantee of a site.
-
-    Attributes
-    ----------
-    q : float
-        Largest share of right labels in the list.
-    confidence : float or None
-        Probability of the guarantee. None: it holds on average.
-    candidates, reviews, wrong, labels : int
-        Numbers of candidates, of reviewed candidates, of wrong labels among these, and of listed labels.
-    groups : list of list of int
-        Rows of four numbers: candidates reviewed as right, reviewed as wrong, listed, and others. A row is a group of
-        candidates with neighboring places in the list; unused rows are zero.
-    """
-
-    q: float
-    confidence: float | None
-    candidates: int
-    reviews: int
-    wrong: int
-    labels: int
-    groups: list[list[int]]
-
-
-@dataclass(frozen=True, slots=True)
 class SiteAudit:
     """Results of an audit for a site.
 
@@ -225,7 +199,6 @@ class SiteAudit:
         Largest class.
     copies, near_copies, far, unlabeled : int or None
         Numbers of samples: copies and near copies within the site, far from all others, without a label. None: not counted.
-    review : ReviewCounts or None
     finding : str
         See fnlkit.audits.verdict.find_verdict.
     words, next : list of str
@@ -263,7 +236,6 @@ class SiteAudit:
     near_copies: int | None
     far: int | None
     unlabeled: int | None
-    review: ReviewCounts | None
     finding: str = ""
     words: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)

@@ -6,8 +6,7 @@ import numpy as np
 
 from fnlkit.audits import shifts, statistics
 from fnlkit.audits.confusions import confusions_of_mistakes, errors_by_class, find_confusions, mark_supported
-from fnlkit.audits.designs import statement
-from fnlkit.audits.records import ReviewCounts, SiteAudit
+from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.verdict import AGREES, WITHIN, Assessment, OwnPredictions, Predictions, find_verdict
 from fnlkit.audits.wording import describe_site
 
@@ -41,7 +40,8 @@ class Searched:
     detected : list of N (dict, list) or None
         Number of samples that each detector flags, and numbers of samples by the number of detectors that flag them. None for
         a site that no model judges.
-    reviews : list of N ReviewCounts or None
+    reviews : list of N str
+        The guarantee of the last review as a sentence; "" if there is none.
     """
 
     copies: list[int]
@@ -49,7 +49,7 @@ class Searched:
     far: list[int]
     unlabeled: list[int]
     detected: list[tuple[dict[str, int], list[int]] | None]
-    reviews: list[ReviewCounts | None]
+    reviews: list[str]
 
 
 def describe_sites(
@@ -76,7 +76,7 @@ def describe_sites(
         Expected numbers of samples by true and given class.
     assessed : list of Assessment
     searched : Searched, optional
-        Default: copies, outliers, detectors and reviews were not searched.
+        Default: copies, outliers and detectors were not searched.
     """
     classes, rows = named.classes, []
     by_class = statistics.shares_differ(others.predicted.sum(2))
@@ -110,28 +110,25 @@ def describe_sites(
             largest=classes[int(held.argmax())],
             **_findings_of_samples(searched, k),
         )
-        rows.append(_with_words(row))
+        rows.append(_with_words(row, searched.reviews[k] if searched else ""))
     return sorted(rows, key=lambda row: (-row.noisier, row.finding in AGREEING, -row.low, row.client))
 
 
 def _findings_of_samples(searched, k):
     """Return the entries of SiteAudit about the samples of site k, by name."""
     if searched is None:
-        none = dict.fromkeys(("copies", "near_copies", "far", "unlabeled", "review"))
+        none = dict.fromkeys(("copies", "near_copies", "far", "unlabeled"))
         return none | {"detectors": {}, "agreed": []}
     detectors, agreed = searched.detected[k] or ({}, [])
     return {
         "detectors": detectors,
         "agreed": agreed,
         **{name: int(getattr(searched, name)[k]) for name in ("copies", "near_copies", "far", "unlabeled")},
-        "review": searched.reviews[k],
     }
 
 
-def _with_words(row):
+def _with_words(row, review):
     """Return the results of a site with the finding, its description and the next steps."""
     row = replace(row, finding=find_verdict(row))
     words, following = describe_site(row)
-    if given := row.review:
-        words.append(f"The last review lists {statement(given.labels, given.q, given.confidence)} ({given.reviews} decisions).")
-    return replace(row, words=words, next=following)
+    return replace(row, words=[*words, review] if review else words, next=following)

@@ -12,9 +12,6 @@ from fnlkit.errors import InputError
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
 
-# Number of groups of candidates by rank whose counts a real site sends.
-GROUPS = 10
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -110,8 +107,6 @@ class Guarantee:
         As in fnlkit.audits.guarantees.GuaranteedList.
     listed : list of int
         Positions of the listed labels.
-    groups : list of list of int
-        Reviewed right, reviewed wrong, listed and other candidates, by their place in the list.
     together : ListTerms
         Of all lists of the client.
     """
@@ -125,7 +120,6 @@ class Guarantee:
     wrong: int
     right_at_most: float
     listed: list[int]
-    groups: list[list[int]]
     together: ListTerms
 
 
@@ -210,8 +204,6 @@ def read_reviews(federation: "Federation") -> list[Review]:
             )
             if not 0 <= one.client < len(federation):
                 raise InputError(f"review {k}: client is {one.client}; the federation has {len(federation)} clients")
-            if one.guarantee and [len(row) for row in one.guarantee.groups] != [4] * GROUPS:
-                raise InputError(f"review {k}: groups are not {GROUPS} rows of 4 counts")
     except InputError as error:
         raise InputError(f"`reviews` is damaged: {error}; import the review again") from None
     return reviews

@@ -14,7 +14,6 @@ _HOME = {
     "consensus": "annotators",
     "export_review": "reviewing",
     "import_review": "reviewing",
-    "plan_reviews": "reviewing",
     "predict": "prediction",
     "export": "prediction",
     "train": "training",
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from fnlkit.pipeline.reviewing import correct as correct
     from fnlkit.pipeline.reviewing import export_review as export_review
     from fnlkit.pipeline.reviewing import import_review as import_review
-    from fnlkit.pipeline.reviewing import plan_reviews as plan_reviews
     from fnlkit.pipeline.reviewing import suspects as suspects
     from fnlkit.pipeline.training import train as train
 

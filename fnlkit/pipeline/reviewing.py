@@ -13,8 +13,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.audits import annotation_exports, decisions, page
+from fnlkit.audits.designs import describe_achievable
 from fnlkit.audits.listing import list_labels
-from fnlkit.audits.plans import describe_achievable, plan
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 from fnlkit.datasets.features import choose_backbone, with_backbone
 from fnlkit.datasets.groups import count_groups
@@ -206,49 +206,6 @@ def export_review(
     saving.write_bytes([text.encode()], folder / "review.html")
     saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
     return chosen
-
-
-def plan_reviews(
-    federation: Labels,
-    budget: int = 500,
-    *,
-    guarantee: float = 0.2,
-    for_ranges: float = 0.0,
-    dataset: Samples | None = None,
-    seed: int = 0,
-    say: Say = tell,
-) -> Sheet:
-    """Return a Sheet that divides a number of decisions among sites, classes and purposes.
-
-    Columns: site, class, purpose (find, certify, range), reviews, expected_found, expected_listed, and on the first row of a
-    site expected_wrong (now) and expected_wrong_after (shares of the site's labels). The last row, `all`, has the expected gain
-    of accuracy of a simple model.
-
-    Parameters
-    ----------
-    federation : Federation, or path
-        Federation with the result of `audit` or `estimate_noise`; labels are classes.
-    budget : int >= 1
-    guarantee : float in (0, 1)
-        Largest share of right labels in the lists of the purpose certify.
-    for_ranges : float in [0, 1]
-        Share of the budget to narrow the ranges of all sites.
-    dataset : str, path or Dataset, optional
-        Location of the samples. Default: the location recorded in the federation.
-    seed : int
-    say : callable(str) or None
-
-    Returns
-    -------
-    fnlkit.artifacts.sheets.Sheet
-        With `write`, `csv` and `to_pandas`.
-
-    Raises
-    ------
-    InputError
-    """
-    federation = to_federation(federation)
-    return plan(federation, data_of(federation, dataset, say), budget, q=guarantee, ranges=for_ranges, seed=seed)
 
 
 def import_review(

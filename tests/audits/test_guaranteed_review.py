@@ -10,7 +10,6 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import decisions, designs, reviews
 from fnlkit.audits.designs import Design, rank_samples
-from fnlkit.audits.reviews import Guarantee, ListTerms, Review
 from fnlkit.audits.suspects import choose_guaranteed
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
@@ -224,18 +223,14 @@ def test_the_next_audit_shows_the_review_of_a_site(world):
     reviewed = imported(federation, data, review(federation, data)[1])
     found = fnlkit.audit(reviewed, dataset=data, detectors=(), backbone="none", say=None).facts["sites"]
     rows = {row["site"]: row for row in found}
-    record, shown = reviewed.meta["reviews"][0]["guarantee"], rows["client 1"]["review"]
-    assert all(shown[name] == record[name] for name in ("candidates", "reviews", "wrong", "groups"))
-    assert shown["labels"] == len(record["listed"]) and shown["confidence"] is None
     assert "on average at most 20 % are right (32 decisions)" in " ".join(rows["client 1"]["words"])
-    assert rows["client 0"]["review"] is None
+    assert "review" not in " ".join(rows["client 0"]["words"])
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda record: record["guarantee"].update(listed=[10**6]),
-        lambda record: record["guarantee"].update(groups=[[1, 2]]),
         lambda record: record["guarantee"].update(q="a lot"),
         lambda record: record.update(guarantee=[3]),
         lambda record: record.update(client="Bonn"),
@@ -247,23 +242,7 @@ def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
     out = imported(federation, data, review(federation, data)[1])
     change(out.meta["reviews"][0])
     out.write(tmp_path / "reviewed.npz")
-    for line in ("correct reviewed.npz --list -o out.npz", "review plan reviewed.npz --dataset digits --budget 9 -o out.csv"):
-        refuse(f"fnlkit {line}", tmp_path, "import the review again")
-
-
-@pytest.mark.parametrize("candidates", [0, 1, 4, 5, 7, 10, 23, 49, 50, 200])
-def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeypatch):
-    kinds = np.random.default_rng(candidates).integers(0, 4, candidates)
-    groups = [[int((part == kind).sum()) for kind in range(4)] for part in np.array_split(kinds, designs.GROUPS)]
-    terms = ListTerms(0, 0.2, None)
-    found = Guarantee(0.2, None, 0.0, None, candidates, 0, 0, 0.0, listed=[], groups=groups, together=terms)
-    review = Review(client=0, guarantee=found)
-    monkeypatch.setattr(designs, "read_guaranteed_reviews", lambda federation: [review])
-    counts, _ = designs.last_counts(None, 0)
-    sizes = counts.sum(1)
-    assert counts.shape == (designs.GROUPS, 4) and ((sizes == 0) | (sizes >= 5)).all()
-    assert counts.sum(0).tolist() == (np.sum(groups, 0).tolist() if candidates >= 5 else [0] * 4)
-    assert (sizes > 0).sum() == min(designs.GROUPS, candidates // 5) or candidates in (7, 23, 49)  # here some sizes are 3 and 4
+    refuse("fnlkit correct reviewed.npz --list -o out.npz", tmp_path, "import the review again")
 
 
 def test_a_list_states_its_groups(world, tmp_path):
