@@ -3,6 +3,7 @@
 The limits follow from the site's copy of the project and from constants of this module, never from a message.
 """
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable
@@ -112,74 +113,23 @@ class Row:
         return self.task, short(self.step), ", ".join(self.replies), f"{self.requests:,}", self.limits
 
 
-# Parameters of steps that equal the argument of the agreed method or optimizer with the same name.
-AGREED = {
-    "fnlkit.methods.fedcorr:find_and_relabel": ("confidence", "ratio"),
-    "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
-    "fnlkit.methods.fedcorr:score_locally": ("k", "copies"),
-    "fnlkit.methods.energy_levels:keep_scores": ("score",),
-    "fnlkit.methods.energy_levels:estimate_own_level": ("percentile", "side", "score"),
-    "fnlkit.methods.energy_levels:score_samples": ("score",),
-    "fnlkit.methods.fedrn:select_clean": ("threshold",),
-    "fnlkit.methods.noisy_clients:merge_prediction": ("scale",),
-    "fnlkit.client.losses.adjusted:partly_distilled": ("temperature",),
-    "fnlkit.methods.maskedoptim:blend_with_received": ("inertia",),
-    "fnlkit.methods.crowd_layer:learn_layer": ("rate",),
-    "fnlkit.methods.crowd_layer:learn_matrix": ("rate", "strength"),
-    "fnlkit.client.losses.mixture:label_mixture": ("strength", "floor", "clamp"),
-    "fnlkit.client.losses.mixture:remember_predictions": ("start",),
-    "fnlkit.server.optimizers.feddyn:update_dual": ("alpha",),
-    "fnlkit.client.drift:proximal": ("mu",),
-    "fnlkit.client.penalties:decorrelate": ("strength",),
-    "fnlkit.client.drift:dynamic": ("alpha",),
-    "fnlkit.client.drift:towards_global": ("strength",),
-    "fnlkit.methods.feddiv:filter_samples": ("level", "relabel_level", "confidence", "losses"),
-    "fnlkit.methods.feddiv:fit_filter": ("losses",),
-    "fnlkit.methods.feddiv:update_bias": ("momentum", "debias", "sure"),
-    "fnlkit.methods.fedgr:revise_labels": ("confidence", "limit", "coverage", "keep", "temperature"),
-    "fnlkit.methods.fedgr:average_and_count": ("beta",),
-    "fnlkit.client.losses.revised:revised": ("represent", "temperature"),
-    "fnlkit.methods.fedreda:judge_samples": ("momentum",),
-    "fnlkit.methods.fedrg:judge_by_geometry": ("groups", "threshold", "temperature", "rate"),
-    "fnlkit.methods.fedrg:learn_absorption": ("lr", "absorb"),
-    "fnlkit.client.losses.absorbing:absorbing": ("robust", "absorb"),
-    "fnlkit.client.losses.reliable:prior_adjusted": ("prior",),
-    "fnlkit.client.losses.reliable:reliable": (
-        "prior",
-        "threshold",
-        "agreement",
-        "smoothing",
-        "temperature",
-        "distil",
-        "rate",
-    ),
-    "fnlkit.methods.corrected_training:keep_anchor_transition": ("percentile", "limit"),
-    "fnlkit.methods.neighbor_votes:vote": ("include_self", "ties", "least"),
-    "fnlkit.methods.rhfl:align": ("steps", "lr", "batch_size"),
-    "fnlkit.methods.rhfl:reply_knowledge": ("alpha", "beta", "log_zero"),
-    "fnlkit.methods.t_revision:revise": ("correction", "lr"),
-    "fnlkit.client.losses.adjusted:adjusted_distilled": ("temperature",),
-    "fnlkit.client.losses.centroids:near_centroids": ("entropy",),
-    "fnlkit.client.losses.consistency:self_regularized": ("entropy", "power", "variant"),
-    "fnlkit.client.losses.contrastive:contrastive": ("expected", "floor"),
-    "fnlkit.client.losses.filtered:consistent": ("prior", "debias"),
-    "fnlkit.client.losses.mixmatch:mixmatch": ("temperature", "threshold", "views"),
-    "fnlkit.client.losses.robust:symmetric_cross_entropy": ("alpha", "beta", "log_zero"),
-}
 # Parameters that change by round, from 0 to the argument of the agreed method with this name.
 SCHEDULED = {
-    "fnlkit.client.losses.centroids:near_centroids": {"forget": "forget", "pull": "strength"},
-    "fnlkit.client.losses.consistency:self_regularized": {"consistency": "consistency"},
-    "fnlkit.client.losses.contrastive:contrastive": {"strength": "strength"},
-    "fnlkit.client.losses.exchange:exchanged": {"forget": "forget"},
-    "fnlkit.client.losses.mixmatch:mixmatch": {"unlabeled": "unlabeled"},
-    "fnlkit.client.losses.revised:revised": {"distil": "distil"},
-    "fnlkit.methods.rofl:move_centroids": {"forget": "forget"},
+    "fnlkit.client.losses.centroids:near_centroids": ("forget", "pull"),
+    "fnlkit.client.losses.consistency:self_regularized": ("consistency",),
+    "fnlkit.client.losses.contrastive:contrastive": ("strength",),
+    "fnlkit.client.losses.exchange:exchanged": ("forget",),
+    "fnlkit.client.losses.mixmatch:mixmatch": ("unlabeled",),
+    "fnlkit.client.losses.mixture:label_mixture": ("alpha", "beta", "gamma"),
+    "fnlkit.client.losses.revised:revised": ("distil",),
+    "fnlkit.methods.rofl:move_centroids": ("forget",),
 }
 
 
 def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
     """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
+
+    A parameter equals the argument of the agreed method or optimizer with the same name, unless the method derives it.
 
     Parameters
     ----------
@@ -187,18 +137,22 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
     arguments : list of (name, value)
         Of the agreed method and optimizer.
     """
-    agreed = {name: [value for each, value in arguments if each == name] for name in AGREED.get(step, ())}
-    # An argument without a value, or of -1, is derived by the method.
-    limits = {name: equal_to(*values) for name, values in agreed.items() if values and all(v not in (None, -1) for v in values)}
-    for name, argument in SCHEDULED.get(step, {}).items():
-        values = [value for each, value in arguments if each == argument]
-        if values and all(type(value) in (int, float) and value >= 0 for value in values):
-            limits[name] = _up_to(max(values))
+    agreed: dict[str, list[Any]] = {}
+    for name, value in arguments:
+        agreed.setdefault(name, []).append(value)
+    module, _, function = step.partition(":")
+    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters.values()
+    limits = {}
+    for name in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in agreed):
+        values = agreed[name]
+        if callable(values[0]) or any(value in (None, -1) for value in values):  # derived by the method
+            continue
+        limits[name] = _up_to(max(values)) if name in SCHEDULED.get(step, ()) else equal_to(*values)
     return limits
 
 
 def _up_to(most):
-    """Return the Limit of a number that increases or decreases by round, from 0 to the agreed one."""
+    """Return the Limit of a number from 0 to the agreed one."""
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
