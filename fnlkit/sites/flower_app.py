@@ -28,6 +28,7 @@ from fnlkit.sites.project import (
     settings_of,
     text_of,
 )
+from fnlkit.sites.templates import render
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
@@ -120,11 +121,11 @@ def write_project(
         raise InputError(f"{folder}: there is something already; name a new folder")
     parts = {
         FILE: text_of(project),
-        "pyproject.toml": _PROJECT.format(package=PACKAGE, publisher=publisher, **FLOWER).encode(),
-        "LICENSE": _LICENSE.encode(),
+        "pyproject.toml": render("pyproject", package=PACKAGE, publisher=publisher, **FLOWER),
+        "LICENSE": render("license"),
         f"{PACKAGE}/__init__.py": b"",
-        f"{PACKAGE}/server.py": _SERVER.encode(),
-        f"{PACKAGE}/client.py": _CLIENT.encode(),
+        f"{PACKAGE}/server.py": render("server"),
+        f"{PACKAGE}/client.py": render("client"),
     }
     _write_whole(folder, parts | (more(parts[FILE]) if more else {}))
     return [folder / name for name in parts]
@@ -209,69 +210,3 @@ def _write_whole(folder, parts):
             os.replace(source, folder / source.name if there else folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-_PROJECT = """\
-# Written by `fnlkit flower-app`.  docs/deployment.md of fnlkit says how to run it.
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "fnlkit-sites"
-version = "1.0.0"
-description = "Federated learning with noisy labels, by fnlkit"
-license = {{file = "LICENSE"}}
-dependencies = ["fnlkit[flower]", "flwr>={oldest},<{newer}"]
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "{publisher}"
-fab-format-version = 1
-flwr-version-target = "{target}"
-fab-include = ["{package}/*.py", "project.json", "LICENSE"]
-
-[tool.flwr.app.components]
-serverapp = "{package}.server:app"
-clientapp = "{package}.client:app"
-
-# Options of a run. project.json has the settings, to which the sites agree.
-[tool.flwr.app.config]
-task = "train"
-output = ""
-run = ""
-scale = ""
-server_data = ""
-min_replies = ""
-wait = ""
-timeout = ""
-"""
-_LICENSE = """\
-Copyright The fnlkit developers
-
-Licensed under the Apache License, Version 2.0 (the "License");
-you may not use these files except in compliance with the License.
-You may obtain a copy of the License at
-
-    http://www.apache.org/licenses/LICENSE-2.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-See the License for the specific language governing permissions and
-limitations under the License.
-"""
-_SERVER = '''"""The server: it runs the task that the run configuration selects, and writes the result."""
-
-from fnlkit.sites.flower import server_app
-
-app = server_app(__file__)
-'''
-_CLIENT = '''"""A site: it runs the steps of the task on the samples there, and sends only declared replies."""
-
-from fnlkit.sites.flower import client_app
-
-app = client_app()
-'''

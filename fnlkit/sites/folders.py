@@ -25,6 +25,7 @@ from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import credentials, identity, project
 from fnlkit.sites.identity import is_name, parse_address
+from fnlkit.sites.templates import render
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
@@ -34,7 +35,6 @@ FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
 _MAX_BYTES, _MOST_SITES = 2**14, 10**6
 _PROGRAM = "flower-superexec"
-_TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
 
 
 def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict
     made = credentials.of_server(host)
     out = {f"{FOLDER}/{name}": content for name, content in made.items()}
     listen = "127.0.0.1" if identity.is_loopback(host) else "0.0.0.0"  # noqa: S104 - sites connect from other machines
-    out[f"{FOLDER}/start.sh"] = _START.format(telemetry=_TELEMETRY, host=listen, port=port).encode()
+    out[f"{FOLDER}/start.sh"] = render("start_server", host=listen, port=port)
     out[".gitignore"] = f"{FOLDER}/\nsites/\n".encode()
     for client, name in enumerate(names):
         about = {"client": client, "name": name, "superlink": f"{host}:{port}", "data": "", "memory": "memory",
@@ -60,7 +60,7 @@ def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict
         folder = f"sites/{name}"
         out[f"{folder}/ca.crt"], out[f"{folder}/{project.FILE}"] = made["ca.crt"], agreed
         out[f"{folder}/{SITE}"] = to_toml(about).encode()
-        out[f"{folder}/README.md"] = _README.format(name=name, host=host, port=port).encode()
+        out[f"{folder}/README.md"] = render("readme", name=name, host=host, port=port)
     return out
 
 
@@ -205,25 +205,19 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
     if any('"' in str(value) or "'" in str(value) for value in node.values()):
         raise InputError(f"{data}: Flower reads no path with quotes; rename it")
     config = " ".join(f"{name}={json.dumps(value)}" for name, value in node.items())
-    about = {
-        "telemetry": _TELEMETRY,
-        "superlink": site["superlink"],
-        "name": site["name"],
-        "config": config,
-        "port": site["port"],
-    }
-    out["start.sh"] = _JOIN.format(**about).encode()
-    out[f"bin/{_PROGRAM}"] = _SUPEREXEC.encode()
+    out["start.sh"] = render("start_site", superlink=site["superlink"], name=site["name"], port=site["port"], config=config)
+    out[f"bin/{_PROGRAM}"] = render("superexec")
     start, path = _quote_for_systemd(f"{folder}/start.sh"), _quote_for_systemd(f"PATH={os.environ.get('PATH', '')}", "%")
-    out["fnlkit-site.service"] = _UNIT.format(name=site["name"], user=_user(), start=start, path=path).encode()
+    out["fnlkit-site.service"] = render("unit", name=site["name"], user=_user(), start=start, path=path)
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
-    out["Containerfile"] = _CONTAINER.format(
+    out["Containerfile"] = render(
+        "container",
         mounts=" ".join(f"-v {shlex.quote(mount)}" for mount in mounts),
         python=".".join(platform.python_version_tuple()[:2]),
         version=metadata.version("fnlkit"),
         start=json.dumps([f"{folder}/start.sh"]),
-    ).encode()
+    )
     saving.private_folder(site["memory"])
     os.makedirs(folder / "bin", exist_ok=True)
     for name, content in out.items():
@@ -281,113 +275,4 @@ def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequenc
         join(path.parent, str(path))
     more = " ".join(f"sites/{name}/{name}.key.pub" for name in names)
     starts = "\n".join(f"sites/{name}/start.sh > sites/{name}/log.txt 2>&1 &" for name in names)
-    saving.write_bytes([_DEMO.format(keys=more, starts=starts).encode()], str(folder / "demo.sh"), mode=0o755)
-
-
-_START = """\
-#!/bin/sh
-# Start the server (SuperLink) of this project. Written by `fnlkit flower-app`.
-cd "$(dirname "$0")"
-{telemetry}
-exec flower-superlink --ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key \\
-    --host {host} --port {port} --enable-supernode-auth --database link.db --disable-runtime-dependency-installation
-"""
-
-_JOIN = """\
-#!/bin/sh
-# Start this site (SuperNode). Written by `fnlkit site join`.
-cd "$(dirname "$0")"
-{telemetry} FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
-export PATH="$PWD/bin:$PATH"
-stopped= node=
-trap 'stopped=1; [ -z "$node" ] || kill -TERM "$node" 2>/dev/null' INT TERM
-while [ -z "$stopped" ]; do
-    # Exit code 1: the server does not answer yet, and Flower tries again. Any other failure is final.
-    fnlkit site connect || [ $? -eq 1 ] || exit 2
-    flower-supernode --superlink {superlink} --root-certificates ca.crt --auth-supernode-private-key {name}.key \\
-        --ssl-ca-certfile own.crt --ssl-certfile own.crt --ssl-keyfile own.key --port {port} \\
-        --node-config '{config}' &
-    node=$!
-    wait "$node"
-    code=$?
-    [ -z "$stopped" ] || {{ wait "$node"; exit 0; }}
-    # Flower ends with 1 if the server refuses the site, for example because it still waits for an earlier process of the site.
-    [ "$code" -eq 1 ] || exit "$code"
-    echo "the server did not accept this site: it may wait up to a minute for the earlier process of the site, or the" \\
-        "coordinator has not admitted the key yet; next attempt in 15 s" >&2
-    node=
-    sleep 15
-done
-"""
-
-_SUPEREXEC = """\
-#!/bin/sh
-# The SuperNode calls this instead of Flower's program, which would import everything again for each message.
-exec fnlkit site superexec "$@"
-"""
-
-_UNIT = """\
-# Copy to /etc/systemd/system/ to start the site with the machine: systemctl enable --now fnlkit-site
-[Unit]
-Description=fnlkit site {name}
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-User={user}
-Environment={path}
-ExecStart={start}
-Restart=always
-RestartSec=20
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-_CONTAINER = """\
-# Start the site in a container instead. The image contains no key and no data; the container uses the folders of this machine:
-#   podman build -t fnlkit-site - < Containerfile
-#   podman run -d --restart always --name fnlkit-site {mounts} fnlkit-site
-FROM docker.io/library/python:{python}-slim
-RUN pip install --no-cache-dir 'fnlkit[flower]=={version}'
-CMD {start}
-"""
-
-_DEMO = """\
-#!/bin/bash
-# Start the server and all sites of this demonstration on this machine. Ctrl-C stops them.
-cd "$(dirname "$0")"
-trap 'trap - EXIT; kill 0' EXIT INT TERM
-coordinator/start.sh > coordinator/log.txt 2>&1 &
-fnlkit sites admit . {keys} || exit 1
-{starts}
-echo "server and sites are running"
-wait
-"""
-
-_README = """\
-# {name}
-
-This folder connects your data to a federation. Your samples stay on this machine; `project.json` contains all settings that you
-agree to, and a run with other settings is refused here. You need Python 3.11 or newer and `pip install 'fnlkit[flower]'`.
-The machine must reach {host} on port {port}; it needs no open port of its own.
-
-1. Check your data. This prints problems, and the data that would leave this machine with their sizes. Nothing is sent:
-
-       fnlkit site check DATA --project .
-
-2. Join. This writes a key, a certificate and `start.sh`. Send only `{name}.key.pub` to the coordinator, and compare its
-   fingerprint by telephone:
-
-       fnlkit site join . --data DATA
-
-3. Start, and leave it running (`fnlkit-site.service` starts it with the machine, `Containerfile` in a container):
-
-       ./start.sh
-
-4. After an audit, review the suspicious samples. The page stays here; the next run uses your decisions:
-
-       fnlkit site review
-
-`fnlkit site log` lists everything that has left this machine.
-"""
+    saving.write_bytes([render("demo", keys=more, starts=starts)], str(folder / "demo.sh"), mode=0o755)
