@@ -300,7 +300,7 @@ class Tables:
     def run_disturbed(self):
         """In each task, site 1 is killed and started again, site 2 is stopped for a minute, and site 3 sends NaN."""
         self.hostile("site-3")
-        self.agree(max_samples=9_999)  # under an agreement, a site answers one audit
+        self.agree(audits=2)  # under an agreement, a site answers one audit
         self.task("disturbed audit", "audit", check=self.audit_equals, during=self.disturb)
         self.task("disturbed estimate", "estimate", check=self.estimate_equals, during=self.disturb)
         self.task("disturbed training", "train", during=self.disturb)

@@ -69,7 +69,7 @@ class Budgets:
                 if row.once and once.get(name, {}).get("request", key) != key:
                     raise Released(
                         f"{short(row.step)}: this site has answered another request under this agreement, and it answers one; "
-                        "agree on a new project"
+                        "agree on one more (`audits` in project.json)"
                     )
                 if row.different:
                     self._count_different(counts, name, row, key)
@@ -138,7 +138,7 @@ class Budgets:
                 if entry.setdefault("reply", digest) != digest:
                     raise Released(
                         f"{short(row.step)}: the data changed since the first reply, and the difference of both can reveal "
-                        "samples; restore the data, or agree on a new project"
+                        "samples; restore the data, or agree on one more audit (`audits` in project.json)"
                     )
             if any(row.noise for row in rows):
                 path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")

@@ -145,7 +145,8 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
     limits = {}
     for name in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in agreed):
         values = agreed[name]
-        if callable(values[0]) or any(value in (None, -1) for value in values):  # derived by the method
+        # An argument without a value, or of -1, is derived by the method; the releases of labels limit epsilon (budgets).
+        if name == "epsilon" or callable(values[0]) or any(value in (None, -1) for value in values):
             continue
         limits[name] = _up_to(max(values)) if name in SCHEDULED.get(step, ()) else equal_to(*values)
     return limits

@@ -78,6 +78,9 @@ class Project:
     open_tasks : bool
         Whether sites agree to audit, estimate and evaluate although the training hides updates or label counts: the replies of
         these tasks are neither masked nor randomized.
+    audits : int >= 1
+        Number of audits, the next one included. Under an agreement, a site answers one audit; a larger number is another
+        agreement, with which it answers one more.
     sums_epsilon, sums_delta : float or None
         Epsilon and delta of both replies of a site in an audit. None: sums without noise.
     sums_budget : float or None
@@ -108,6 +111,7 @@ class Project:
     warm_up_rounds: int = 25
     per_sample: bool = False
     open_tasks: bool = False
+    audits: int = 1
     sums_epsilon: float | None = None
     sums_delta: float | None = None
     sums_budget: float | None = None
@@ -127,6 +131,7 @@ class Project:
             "max_samples": self.max_samples > 0,
             "tasks": self.tasks and set(self.tasks) <= {*TASKS, scale.TASK},
             "warm_up_rounds": self.warm_up_rounds > 0,
+            "audits": self.audits > 0,
             "keys": all(re.fullmatch("SHA256:[A-Za-z0-9+/]{43}|", key) for key in self.keys),
             "columns": self.columns is None
             or 0 < len({str(one.get("name")) for one in self.columns}) == len(self.columns) <= 10_000,

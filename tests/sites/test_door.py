@@ -138,10 +138,9 @@ def test_a_site_gives_one_reply_to_one_message_of_an_audit(audited, tmp_path):
         ask(deployed, audit.summarize, run="d" * 16) == "release" and "data changed" in lines(deployed)[-1]["told"]["refused"]
     )
     # An agreement in between does not make the site forget the message.
-    agreed = deployed.project
-    deployed.agree(max_samples=99)
+    deployed.agree(audits=2)
     assert ask(deployed, audit.summarize, run="e" * 16) == first
-    deployed.agree(max_samples=agreed.max_samples)
+    deployed.agree(audits=1)
     assert ask(deployed, audit.judge, received=other, run="f" * 16) == "release"
 
 
