@@ -123,4 +123,4 @@ def _make_bar(talk, count, **more):
     # A path can contain text that looks like markup.
     column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
     description = rich.TextColumn("{task.description}", markup=False, table_column=column)
-    return rich.Progress(*columns, description, console=talk, expand=True, **more)
+    return rich.Progress(*columns, description, console=talk.rich, expand=True, **more)

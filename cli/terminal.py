@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import os
 import re
 import sys
@@ -77,12 +78,60 @@ class Talk(_Stream):
             pass
 
 
-def console() -> Console:
-    """Return the rich console on stderr, for messages; it prints nothing after `be_quiet(True)`.
+class Output:
+    """Console that escapes control characters, on rich, which is imported for a terminal and for tables only.
+
+    Parameters
+    ----------
+    file : file
+        Receives the text.
+    stream : file
+        Decides whether the reader is a terminal.
+    quiet : bool
+        True prints nothing.
+    change : callable
+        Applied to each text.
+    """
+
+    def __init__(self, file, stream, quiet=False, change=str):
+        self._file, self._quiet, self._change = file, quiet, change
+        # rich reads these variables: a width, or colors without a terminal.
+        self._terminal = stream.isatty() or any(name in os.environ for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"))
+
+    @functools.cached_property
+    def rich(self) -> Console:
+        from rich.console import Console
+
+        made = Console(
+            file=self._file, highlight=False, markup=False, width=None if self._terminal else _ENDLESS, quiet=self._quiet
+        )
+        made.on_broken_pipe = _reader_gone  # type: ignore[method-assign]  # the handler of rich would exit with code 1
+        return made
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._terminal and self.rich.is_terminal
+
+    @property
+    def width(self) -> int:
+        return self.rich.width
+
+    def print(self, *objects: Any, style: str | None = None, soft_wrap: bool = False) -> None:
+        """Print texts and renderables of rich, separated by a blank, and a line break."""
+        parts = [_lines(self._change(part)) if isinstance(part, str) else part for part in objects]
+        if self._terminal or not all(isinstance(part, str) for part in parts):
+            self.rich.print(*parts, style=style, soft_wrap=soft_wrap)
+        elif not self._quiet:
+            self._file.write(" ".join(parts) + "\n")
+            self._file.flush()
+
+
+def console() -> Output:
+    """Return the console on stderr, for messages; it prints nothing after `be_quiet(True)`.
 
     Parameters in backticks are printed as flags of the running command.
     """
-    return _console(Talk(), sys.stderr, quiet=_quiet[0], change=name_flags)
+    return Output(Talk(), sys.stderr, quiet=_quiet[0], change=name_flags)
 
 
 def be_quiet(quiet: bool) -> None:
@@ -90,26 +139,9 @@ def be_quiet(quiet: bool) -> None:
     _quiet[0] = quiet
 
 
-def out_console() -> Console:
-    """Return the rich console on stdout, for tables that are results."""
-    return _console(_Stream("stdout"), sys.stdout)
-
-
-def _console(file, stream, quiet=False, change=str):
-    from rich.console import Console
-
-    # COLUMNS takes precedence if set; rich reads it.
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _ENDLESS
-
-    class Safe(Console):
-        """Console that prints control characters of a text as escapes."""
-
-        def print(self, *objects: Any, **how: Any) -> None:
-            super().print(*(_lines(change(o)) if isinstance(o, str) else o for o in objects), **how)
-
-    made = Safe(file=file, highlight=False, markup=False, width=width, quiet=quiet)
-    made.on_broken_pipe = _reader_gone  # the handler of rich would exit with code 1
-    return made
+def out_console() -> Output:
+    """Return the console on stdout, for tables that are results."""
+    return Output(_Stream("stdout"), sys.stdout)
 
 
 def _reader_gone():

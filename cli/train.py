@@ -34,8 +34,7 @@ from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fnlkit.cli.terminal import Output
     from fnlkit.experiment.experiment import Experiment
 
 
@@ -112,7 +111,7 @@ def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> It
 
 
 @contextmanager
-def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Console) -> Iterator[None]:
+def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Output) -> Iterator[None]:
     """Print the file of the run at the end; after an interruption, print the saved rounds and the command that resumes it."""
     try:
         yield

@@ -31,7 +31,7 @@ def command(metrics: str, every: float, once: bool) -> None:
         return
     from rich.live import Live
 
-    with Live(console=say, refresh_per_second=4) as live:
+    with Live(console=say.rich, refresh_per_second=4) as live:
         going = True
         while going:
             going = found.running and not once  # check before reading, so that the last rows are read

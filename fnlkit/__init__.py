@@ -2,6 +2,8 @@
 
 from fnlkit._lazy import attach
 
+__version__ = "0.3.0"
+
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
 _HOME = {
     "InputError": "fnlkit.errors",

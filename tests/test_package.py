@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import fnlkit
 from tests.test_versions import PINNED, PROJECT, ROOT, python_versions
 
 
@@ -47,7 +48,7 @@ def test_the_wheel_contains_all_files_of_the_package(wheel):
 def test_the_metadata_are_those_of_the_project(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     found = Parser().parsestr(wheel.read(name).decode())
-    assert (found["Name"], found["Version"], found["License-Expression"]) == ("fnlkit", PROJECT["version"], PROJECT["license"])
+    assert (found["Name"], found["Version"], found["License-Expression"]) == ("fnlkit", fnlkit.__version__, PROJECT["license"])
     assert set(found.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     assert len([line for line in found.get_all("Requires-Dist") if "extra ==" not in line]) == len(PROJECT["dependencies"])
     (scripts,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]

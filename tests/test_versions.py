@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+import fnlkit
 from fnlkit import tested_versions
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +73,7 @@ def test_a_newer_torch_is_noted_once_per_version(tmp_path):
 
 def test_all_files_name_the_same_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert re.search(r"(?m)^version: (.*)$", citation)[1] == PROJECT["version"] == version("fnlkit")
+    assert re.search(r"(?m)^version: (.*)$", citation)[1] == fnlkit.__version__ == version("fnlkit")
 
 
 INTERNAL = re.compile(r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow))")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
+from fnlkit import __version__
 from fnlkit.components.spec import digests
 
 
@@ -21,7 +23,7 @@ def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict
         "command": command,
         "parameters": {key: value for key, value in parameters.items() if value is not None},
         "seed": seed,
-        "versions": {"fnlkit": version("fnlkit"), "python": platform.python_version(), "numpy": version("numpy")},
+        "versions": {"fnlkit": __version__, "python": platform.python_version(), "numpy": np.__version__},
         **({"own": own} if own else {}),
     }
 

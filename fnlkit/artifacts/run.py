@@ -6,12 +6,12 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
+from fnlkit import __version__
 from fnlkit.artifacts import display, files, paths, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
@@ -289,7 +289,7 @@ def _older(meta):
     """Return a text if an older version of fnlkit wrote the run, or ""."""
     try:
         wrote = meta["provenance"][-1]["versions"]["fnlkit"]
-        older = [int(part) for part in wrote.split(".")] < [int(part) for part in version("fnlkit").split(".")]
+        older = [int(part) for part in wrote.split(".")] < [int(part) for part in __version__.split(".")]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""
     return f"written by an older version, fnlkit {wrote}, whose runs only that version reads" if older else ""

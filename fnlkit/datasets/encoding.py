@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 
 from fnlkit.artifacts import large
 from fnlkit.artifacts.saving import private_folder
@@ -170,6 +169,8 @@ def cached_parts(
     device : str
     progress : callable (done, total), optional
     """
+    from filelock import FileLock  # takes 17 ms, which commands without a backbone save
+
     data = View(next(iter(parts.values())), next(iter(parts.values())), how.kind, how.sample_rate)
     key = [checksum, how.spec, how.weights, _device_type(device), *parts]
     folder = cache_folder() / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]

@@ -4,12 +4,12 @@ import hashlib
 import json
 import os
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit import __version__
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import blocks
 from fnlkit.experiment.assembly import digest_of_federation
@@ -60,7 +60,7 @@ class Checkpoints:
         dataset : fnlkit.datasets.Dataset
         settings : fnlkit.experiment.Settings
         """
-        named = [version("fnlkit"), digest_of_federation(federation), dataset.checksum, self._digest.hexdigest()]
+        named = [__version__, digest_of_federation(federation), dataset.checksum, self._digest.hexdigest()]
         named.append(asdict(settings))
         path = self.folder / f"{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.pt"
 

@@ -11,11 +11,10 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fnlkit import datasets
+from fnlkit import __version__, datasets
 from fnlkit.components import own
 from fnlkit.components.spec import data_files, own_names
 
@@ -99,7 +98,7 @@ class Settled:
         return self._read[name][1]
 
     def _key(self, *what):
-        return hashlib.sha256(json.dumps([version("fnlkit"), *what]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([__version__, *what]).encode()).hexdigest()
 
 
 def _identity(source):
