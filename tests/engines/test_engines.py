@@ -32,6 +32,7 @@ from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.stacked_training import StackedTraining, timetable
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
+from fnlkit.methods.fedcorr import adaptive_proximal_norm
 from fnlkit.models import build
 from fnlkit.models.dropout import Dropout2d, replace_dropout
 from fnlkit.models.head import WithHead
@@ -402,16 +403,6 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are(device, noisy,
     assert f"--device {device}: not available here; write auto or one of: cpu" in done.stderr
 
 
-def test_a_note_warns_before_memory_is_exhausted(monkeypatch):
-    from fnlkit.engines import stacked
-
-    monkeypatch.setattr(stacked, "free_memory", lambda device: 2**15)
-    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6])
-    assert "at once instead of 4" in fed.notes[0]
-    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6], at_once=4)
-    assert "write `at_once=" in fed.notes[0]
-
-
 # ---- a GPU's recordings, played by the CPU
 @pytest.fixture
 def recorded(monkeypatch):
@@ -539,8 +530,7 @@ def test_a_cohort_that_does_not_fit_is_let_go_before_halves_are_tried(recorded, 
 
 
 # ---- the compiled engine
-@pytest.mark.parametrize("fit", [FITS["plain"], FITS["augmented"], FITS["adam"]], ids=["plain", "augmented", "adam"])
-@pytest.mark.parametrize(
+IMAGES = pytest.mark.parametrize(
     ("name", "dtype"),
     [  # Compiling LeNet-5 in double precision takes 15 s.
         ("lenet5", torch.float32),
@@ -549,6 +539,10 @@ def test_a_cohort_that_does_not_fit_is_let_go_before_halves_are_tried(recorded, 
         pytest.param("mlp", torch.float32, marks=pytest.mark.slow),
     ],
 )
+
+
+@IMAGES
+@pytest.mark.parametrize("fit", [FITS["plain"], FITS["augmented"], FITS["adam"]], ids=["plain", "augmented", "adam"])
 def test_fused_images(name, fit, dtype):
     network = partial(build, name, input_shape=(3, 32, 32), classes=10)
     both = [federation(e, [9, 1, 13], network, dtype, side=32, classes=10) for e in ("sequential", "fused")]
@@ -564,6 +558,24 @@ def test_fused_images(name, fit, dtype):
     fast.close()
 
 
+@IMAGES
+@pytest.mark.parametrize("drift", ["fedprox(mu=0.3)", "feddyn(alpha=0.1)", "scaffold", "ditto", adaptive_proximal_norm])
+def test_fused_drift_terms(drift, name, dtype):
+    """Two rounds, so that dual variables and control variates are not zero."""
+    fit = Fit(epochs=2, batch_size=5, lr=0.02, momentum=0.5, weight_decay=0.01, augment=Augment(2, True, 3), mixup=1.0)
+    network, ends = partial(build, name, input_shape=(3, 32, 32), classes=10), []
+    more = {"corrections": (drift,), "scatter": {"proximal": np.array([0.1, 0.5, 0.0])}} if callable(drift) else {}
+    for engine in ("sequential", "fused"):
+        fed, model = federation(engine, [9, 1, 13], network, dtype, side=32, classes=10)
+        opt = registry.optimizer("fedavg" if more else drift, fit)
+        for _ in range(2):
+            model, _ = opt.round(fed, range(3), model, **more)
+        assert not fed.notes
+        fed.close()
+        ends.append(model.weights)
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
+
+
 def test_fused_refuses_unsupported_settings():
     with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
         federation("fused", [3])
@@ -573,15 +585,6 @@ def test_fused_refuses_unsupported_settings():
     fed.round([0, 1], model, FIT.changed(loss=moody))
     assert len(fed.notes) == 3 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
     assert "moody cannot be stacked" in fed.notes[2]
-    fed.close()
-
-
-def test_a_loss_without_a_kernel_is_handed_over_in_one_line():
-    fed, model = toy.toy("fused", network=mlp, count=4)
-    loss = registry.loss("nce-rce")
-    for _ in range(2):
-        fed.round([0, 1, 2], model, FIT.changed(loss=loss))
-    assert len(fed.notes) == 1 and "no kernel for the loss 'normalized_and_reverse_cross_entropy'" in fed.notes[0]
     fed.close()
 
 
@@ -595,7 +598,7 @@ LENET_METHODS = (
 )
 
 
-@pytest.mark.slow  # see tests/engines/test_fused.py: losses of LeNet-5
+@pytest.mark.slow  # compiling the losses of LeNet-5 takes minutes
 @pytest.mark.parametrize("method", LENET_METHODS)
 def test_terms_of_lenets_losses(method):
     """With crops and flips, so that the two views of DivideMix differ."""
