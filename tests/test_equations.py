@@ -42,20 +42,6 @@ def test_the_stored_output_has_every_row_and_no_survivor():
     assert numbers[0] == "all" and numbers[2:] == [str(len(rows)), str(len(rows)), "0", "0"]
 
 
-def test_a_text_without_rows_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["equations", "--only", "FedFoo"])
-    with pytest.raises(SystemExit) as stopped:
-        equations.main()
-    assert stopped.value.code == 2 and "--only FedFoo: no row" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("code", "change"), [("b", "c"), ("x = 1", "x = 1"), ("x = 1", "x = ("), ("x", "y")])
-def test_code_that_does_not_fit_is_refused(code, change):
-    row = equations.Mutation("FLR", "1", "", "a.py", code, change, "")
-    with pytest.raises((ValueError, SyntaxError)):
-        equations.changed(row, "x = 1\nxx = 2\n")
-
-
 @pytest.mark.parametrize(
     ("code", "exception", "found"),
     [

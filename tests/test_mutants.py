@@ -21,14 +21,6 @@ def test_a_copy_imports_its_own_packages(tmp_path):
     assert all(path.startswith(str(tmp_path / "copy")) for path in done.stdout.split())
 
 
-def test_mutants_are_drawn_by_the_seed_and_change_the_text():
-    first, again, other = (mutants.draw("fnlkit/errors.py", 3, seed) for seed in (0, 0, 1))
-    assert first == again != other
-    for path, line, change, text in first:
-        before, after = change.split("  ->  ")
-        assert before != after and text != (mutants.ROOT / path).read_text(encoding="utf-8") and line > 0
-
-
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_mutant_is_killed_if_a_test_fails_in_its_copy(wrong, tmp_path):
     (tmp_path / "tests").mkdir()

@@ -1,24 +1,18 @@
 """The pipeline from Python: the same functions, files and sentences as the commands."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import fnlkit
 from fnlkit.artifacts import files
-from fnlkit.cli import group
-from fnlkit.cli.flags import name_flags
 from tests.commands import fnlkit as command
 from tests.commands import succeed
 
 pytestmark = pytest.mark.smoke
 
-ROOT = Path(__file__).parent.parent
 TRAINING = {"rounds": 2, "fraction": 0.5, "epochs": 1, "engine": "sequential"}
 OPTIONS = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
@@ -89,16 +83,6 @@ def test_several_runs_make_one_table(run, fed):
     assert "<td" in found._repr_html_()
 
 
-def test_a_federation_displays_a_summary(fed):
-    text = repr(fed)
-    assert "1,438 samples" in text and "symmetric(eta=0.4)" in text and "% wrong" in text and "clients 4" in text
-    frame = fnlkit.estimate_noise(fed, "knn(k=10)", say=None).to_pandas()
-    np.testing.assert_allclose(frame["wrong_share"], fed.wrong_share())
-    assert frame.columns.tolist() == ["samples", "wrong_share", "estimated_level"]
-    assert "true labels unknown" in repr(fnlkit.partition("digits", labels="observed"))
-    assert "none yet" in repr(fnlkit.inject_noise("digits", "symmetric(eta=0.1)"))
-
-
 @pytest.mark.parametrize("method", ["_repr_html_", "__repr__"])
 def test_text_from_files_is_not_markup(method, fed):
     import dataclasses
@@ -106,29 +90,6 @@ def test_text_from_files_is_not_markup(method, fed):
     hostile = dataclasses.replace(fed, meta={**fed.meta, "noise": [{"model": "<script>alert(1)</script>\x1b[31m"}]})
     shown = getattr(hostile, method)()
     assert "\x1b" not in shown and ("<script>" not in shown or method == "__repr__")
-
-
-@pytest.mark.parametrize(
-    ("call", "line"),
-    [
-        (lambda: fnlkit.partition("digits", "iidd"), "partition --scheme iidd"),
-        (lambda: fnlkit.partition("digits", clients=9999), "partition --clients 9999"),
-        (lambda: fnlkit.inject_noise("digits", "pairflip(eta=2)"), "inject-noise {fed} --noise 'pairflip(eta=2)'"),
-        (lambda: fnlkit.estimate_noise(fnlkit.partition("digits"), "nope"), "estimate-noise {fed} --estimator nope"),
-        (lambda: fnlkit.train(fnlkit.partition("digits"), "fedavgg"), "train {fed} --method fedavgg"),
-        (lambda: fnlkit.train(fnlkit.partition("digits"), lr=-1.0), "train {fed} --lr -1"),
-        (lambda: fnlkit.train(fnlkit.partition("digits"), preset="nope"), "train {fed} --preset nope"),
-        (lambda: fnlkit.evaluate("nothing.pt"), "evaluate nothing.pt"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_the_sentences_of_the_commands(call, line, tmp_path):
-    fnlkit.save(fnlkit.partition("digits"), tmp_path / "fed.npz")
-    with pytest.raises(fnlkit.InputError) as ours:
-        call()
-    done = command(f"fnlkit {line.format(fed=tmp_path / 'fed.npz')}" + (" -o run.pt" if "train" in line else ""), tmp_path)
-    assert done.returncode == 2
-    sentence = name_flags(" ".join(str(ours.value).split()), group.get_command(None, line.split()[0]))
-    assert done.stderr.splitlines()[-1] == f"fnlkit: error: {sentence}" and "--" not in str(ours.value)
 
 
 @pytest.mark.parametrize(
@@ -166,13 +127,6 @@ def test_training_calls_on_round_and_restores_the_thread_count(fed, tmp_path, ca
     assert again.history == made.history and torch.equal(again.weights, made.weights)
 
 
-def test_assumptions_are_printed_as_notes(fed, capsys):
-    fnlkit.inject_noise(fed, "symmetric(eta=0.1)")
-    assert "corrupted before" in capsys.readouterr().err
-    fnlkit.inject_noise(fed, "symmetric(eta=0.1)", say=None)
-    assert capsys.readouterr().err == ""
-
-
 def test_other_files_load_as_artifacts(run, tmp_path):
     fnlkit.save(fnlkit.evaluate(run), tmp_path / "found.npz")
     found = fnlkit.load(tmp_path / "found.npz")
@@ -185,9 +139,3 @@ def test_to_pandas_without_pandas_names_the_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(fnlkit.InputError, match=r"pip install 'fnlkit\[notebook\]'"):
         run.to_pandas()
-
-
-def test_naming_the_functions_imports_nothing_heavy():
-    code = "import fnlkit, sys; fnlkit.partition, fnlkit.inject_noise; print({'torch', 'numba'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -5,7 +5,6 @@ One build serves all tests: ten seconds in a separate process, because mkdocs se
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -105,33 +104,3 @@ def test_links_to_repository_files_lead_to_copies(site):
     text = (site / "audits.html").read_text(encoding="utf-8")
     copied = re.findall(r'href="(files/[^"]+)"', text)
     assert copied and all((site / path).is_file() for path in copied)
-
-
-SHOWN = ("index", "tutorial", "noise", "method/fedcorr", "commands/train", "library/kernels", "results")
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_pages_fit_a_phone_and_a_wide_screen(site, dark):
-    """No error in the console, nothing wider than the screen, colors as the reader asked for."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
-    chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
-    if not (chromium and driver):
-        pytest.skip("needs chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-sync"
-    for flag in f"{flags} disable-component-update".split():
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as browser:
-        asked = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [asked]})
-        for width in (400, 1400):
-            screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-            for page in SHOWN:
-                browser.get((site / f"{page}.html").as_uri())
-                assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), (page, width)
-                ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-                assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 384) == dark, (page, ground)
-        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -69,12 +69,3 @@ def test_the_lines_that_a_release_changes_exist():
     assert {name for name, _ in rows} == {"README.md", "docs/index.md", "docs/python.md"}
     for name, line in rows:
         assert line in (ROOT / name).read_text(encoding="utf-8"), f"{name}: {line}"
-
-
-def test_the_oldest_versions_are_tested_with_the_oldest_python_as_contributing_md_states():
-    job = load(WORKFLOWS["tests"])["jobs"]["oldest"]
-    (python,) = [step["with"]["python-version"] for step in job["steps"] if "python-version" in step.get("with", {})]
-    assert python == python_versions()[0]
-    resolved = next(step["run"] for step in job["steps"] if "--resolution lowest-direct" in step.get("run", ""))
-    assert f"--python-version {python}" in resolved
-    assert resolved in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

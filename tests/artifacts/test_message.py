@@ -1,12 +1,15 @@
 """Messages between processes: what was written is read, and foreign bytes are refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fnlkit import partition, train
 from fnlkit.artifacts import message
+from fnlkit.artifacts.run_schema import check
 from fnlkit.errors import InputError
 
 VALUE = {
@@ -85,3 +88,18 @@ def test_a_header_of_another_size_is_not_parsed():
     assert message.decode(message.encode("x" * (message.MOST_TEXT - 100)))
     with pytest.raises(message.Unreadable):
         message.decode(message.encode("x" * message.MOST_TEXT))
+
+
+# ---- a run file with metadata of a wrong type is refused, and the message names the entry
+@pytest.fixture(scope="module")
+def run():
+    federation = partition("digits", clients=3, scheme="iid", seed=0)
+    return train(federation, "fedavg", rounds=1, model="mlp(hidden=[2])", epochs=1, ledger="none", say=None)
+
+
+@pytest.mark.parametrize("value", [False, "", "text", [0], {"a": 1}])
+@pytest.mark.parametrize("name", ["needs", "own", "head", "unsaved", "machine", "input_shape", "features", "samples"])
+def test_metadata_of_a_wrong_type_is_refused(run, name, value):
+    check(run)
+    with pytest.raises(InputError, match=name):
+        check(replace(run, meta=run.meta | {name: value}))

@@ -30,22 +30,6 @@ def test_the_bare_pipe_runs(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"run.pt", "run.metrics.jsonl"}
 
 
-def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
-    (line,) = succeed(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path).stdout.splitlines()
-    found = json.loads(line)
-    for key in (
-        "accuracy_best",
-        "accuracy_last",
-        "rounds",
-        "client_rounds",
-        "bytes_up",
-        "bytes_down",
-        "class_accuracy",
-    ):
-        assert found[key] is not None
-    assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
-
-
 def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
     method = "'fedefc(latest=9, patience=30, report_transition=true)'"
     done = succeed(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
@@ -98,60 +82,18 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
     assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
 
 
-@pytest.mark.parametrize("words", ["fnlkit", "fnlkit review", "fnlkit data", "fnlkit site", "fnlkit sites"])
-def test_a_group_without_a_command_prints_help(words, tmp_path):
-    done = fnlkit(words, tmp_path)
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.startswith(f"Usage: {words} ") and "\n\nCommands:\n" in done.stderr or "\nThe pipe:\n" in done.stderr
-
-
-def test_commands_print_at_most_15_lines_with_the_result_first_and_the_next_command_last(noisy, tmp_path):
-    shutil.copy(noisy, tmp_path / "my noisy.npz")
-    first = {
-        "partition --clients 4 -o 'my fed.npz'": ("digits: ", "fnlkit inject-noise 'my fed.npz'"),
-        "inject-noise 'my fed.npz' -o 'my noisy.npz'": ("noise ", "fnlkit train 'my noisy.npz'"),
-        "estimate-noise 'my noisy.npz' -o judged.npz": ("noise level ", "fnlkit train judged.npz"),
-        "train 'my noisy.npz' --rounds 2 --epochs 1 -o 'my run.pt'": ("", "fnlkit evaluate 'my run.pt'"),
-        "evaluate 'my run.pt'": ("accuracy late", "fnlkit report 'my run.pt'"),
-        "correct judged.npz -o corrected.npz": ("", "fnlkit train corrected.npz"),
-    }
-    for command, (result, following) in first.items():
-        done = succeed(f"fnlkit {command}", tmp_path)
-        lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-        shown = [line for line in lines if not re.match(r"(loading |warm-up: |\d+/\d+ client-rounds|fnlkit: compiling)", line)]
-        assert len(shown) <= 15 and shown[0].startswith(result) and shown[-1].startswith(f"next: {following}"), shown
-
-
 @pytest.mark.parametrize(
     ("command", "says"),
     [
         ("fnlkit trian", "did you mean 'train'?"),
-        ("fnlkit train --method fedcor {noisy}", "did you mean 'fedcorr'?"),
         ("fnlkit train --method 'fedcorr(beat=5)' {noisy}", "did you mean 'beta'?"),
-        ("fnlkit train --method 'fedcorr(beta=' {noisy}", "write name(key=value, ...)"),
-        ("fnlkit train --rounds 0 {noisy}", "--rounds is 0"),
         ("fnlkit train --fraction 0 {noisy}", "--fraction is 0.0; write a number above 0 and at most 1"),
         ("fnlkit train {noisy} -o run.JSON", "write a name such as RUN.pt"),
-        ("fnlkit audit {noisy} -o page.html", "write a name such as JUDGED.npz; --html page.html writes the page"),
-        ("fnlkit reproduce regimes --model lenet7 --dry-run", "lenet7"),
-        ("fnlkit reproduce regimes --dataset nope --dry-run", "nope"),
-        ("fnlkit train --method 'fedcorr(confidence=2)' {noisy}", "'confidence' is 2.0; write a number from 0 to 1"),
-        ("fnlkit train --method 'feddpcont(epsilon=0)' {noisy}", "'epsilon' is 0.0; write a number above 0, or -1"),
-        ("fnlkit train --model 'resnet20(base=-1)' {noisy}", "'base' is -1; write a whole number at least 1"),
         ("fnlkit partition --scheme 'shards(per_client=1e400)'", "'per_client' is inf; write a whole number"),
         (f"fnlkit partition --scheme 'dirichlet(alpha={'9' * 400})'", "'alpha' is too large; write a number below 2^63"),
-        ("fnlkit train --decay inf {noisy}", "--decay is inf; write a number at least 0"),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
-        ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
-        ("fnlkit train --model lenet {noisy}", "did you mean 'lenet5'?"),
-        ("fnlkit train nowhere.npz", "nowhere.npz"),
-        ("fnlkit train {noisy} -o no/such/folder/run.pt", "no/such/folder/run.pt"),
         ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
-        ("fnlkit partition --scheme 'dirichlet(alpha=-1)'", "alpha"),
-        ("fnlkit partition --dataset digitz", "digitz"),
-        ("fnlkit inject-noise {noisy} --noise 'symmetric(eta=2)'", "eta"),
-        ("fnlkit evaluate {noisy}", "noisy.npz"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
@@ -182,15 +124,6 @@ def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
         assert "Traceback" not in done.stderr
 
 
-def test_info_shows_names_and_obeys_none(noisy, tmp_path):
-    found = files.read(noisy)
-    found.meta |= {"\x1b[2J": "\x1b]0;title\x07"}
-    files.write(found, tmp_path / "x.npz")
-    for line in ("info x.npz", "info x.npz --json"):
-        done = succeed(f"fnlkit {line}", tmp_path)
-        assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)
-
-
 def test_control_characters_in_errors_are_escaped(noisy, tmp_path):
     """A parser's own words may quote a file; the line, and with -vv the traceback, are printable all the same."""
     succeed(f"fnlkit train {noisy} --rounds 1 --fraction 0.1 --epochs 1 --engine sequential -o run.pt", tmp_path)
@@ -209,11 +142,6 @@ def test_files_may_have_names_in_any_bytes(tmp_path):
     for line in (f"partition --clients 3 -o {name}", f"inject-noise {name} -o {name}", f"info {name}", f"info {name} --json"):
         succeed(f"fnlkit {line}", tmp_path)
     refuse(f"fnlkit evaluate {name}", tmp_path, "\\udcff~nobody.npz")
-
-
-def test_a_traceback_comes_with_vv_only(tmp_path):
-    assert "Traceback" not in fnlkit("fnlkit train nowhere.npz", tmp_path).stderr
-    assert "Traceback" in fnlkit("fnlkit -vv train nowhere.npz", tmp_path).stderr
 
 
 def talk(folder):
@@ -274,14 +202,6 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, rows, noisy, whole, tmp_p
     same_run(tmp_path, whole)
 
 
-def test_names_with_spaces_and_newlines(noisy, tmp_path):
-    done = succeed(
-        f"fnlkit train {noisy} {QUICK} -o 'a run\nof mine.pt' && fnlkit evaluate 'a run\nof mine.pt' --json",
-        tmp_path,
-    )
-    assert json.loads(done.stdout)["run"] == "a run\nof mine.pt"
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_names_that_look_like_markup(terminal, tmp_path):
     folder = tmp_path / "of [bold]mine[" / "b]"
@@ -305,14 +225,6 @@ def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
     leaves = "2> >(head -c 1 >/dev/null)"
     done = shell(f"fnlkit inject-noise {noisy} -o out.npz {leaves}; code=$?; sleep 0.5; exit $code", tmp_path)
     assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr
-
-
-def test_a_preset_sets_options_and_the_command_line_wins(noisy, tmp_path):
-    chosen = "--preset fedcorr/cifar10 --method fedavg --model mlp --rounds 3 --fraction 0.2 --epochs 1"
-    succeed(f"fnlkit train {noisy} {chosen} -o run.pt", tmp_path)
-    settings = Run.read(str(tmp_path / "run.pt")).settings
-    assert (settings["lr"], settings["rounds"], settings["method"]) == (0.03, 3, "fedavg")
-    assert "did you mean 'fedcorr/cifar10'" in fnlkit(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
 
 
 @pytest.mark.slow

@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from importlib import metadata
 
 import numpy as np
 import pytest
 
 from fnlkit.engines import ENGINES
 from fnlkit.pipeline import agreement, doctor
-from tests.commands import fnlkit, succeed
+from tests.commands import fnlkit
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +54,6 @@ def test_a_kernel_or_file_that_differs_is_broken(monkeypatch):
     assert [text.split(":")[0] for text in broken] == ["kernel lid", "kernel count_matrix", "kernel knn_vote", ".pt files"]
 
 
-def test_versions_caches_and_gpu_are_named(found):
-    assert {"torch", "numpy", "numba", "python", "fnlkit"} <= set(found["packages"]) and all(found["packages"].values())
-    assert "plot" in found["extras"] and {one["what"] for one in found["caches"]} == {"data and embeddings", "compiled kernels"}
-    assert found["gpu"]["usable"] or found["gpu"]["why"]
-
-
-def test_version_prints_the_versions_of_the_libraries(tmp_path, monkeypatch):
-    lines = fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
-    assert lines[0] == f"fnlkit {metadata.version('fnlkit')}" and f"torch {metadata.version('torch')}" in lines
-    before = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "scipy" else before(name))
-    assert "scipy MISSING" in fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
-
-
-def test_without_json_the_check_prints_a_table(tmp_path):
-    done = succeed("fnlkit doctor --no-test", tmp_path)
-    assert "torch" in done.stdout and "broken:" not in done.stdout
-
-
 def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
     """Training is replaced: what is tested is the judgment of what comes out of it."""
     import torch
@@ -94,18 +74,6 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
     assert "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu" in done.stdout
 
 
-def test_an_engine_with_a_reason_is_not_broken(monkeypatch):
-    def tiny(federation, engine, device):
-        from fnlkit.errors import InputError
-
-        raise InputError("needs a thing that is not here")
-
-    monkeypatch.setattr(doctor, "_tiny", tiny)
-    broken = []
-    rows = doctor.engines(["cpu"], broken)
-    assert not broken and all(one["why"] == "needs a thing that is not here" and not one["runs"] for one in rows)
-
-
 @pytest.mark.parametrize(("version", "words"), [(None, "torch is not installed"), ("0.1", "torch is 0.1, fnlkit needs")])
 def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_path):
     before = doctor._version
@@ -115,15 +83,6 @@ def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and not facts["fit"] and words in facts["broken"][0]
     assert facts["engines"] == facts["kernels"] == []
-
-
-def test_a_cache_that_cannot_be_written_and_a_busy_machine_are_advised_about(monkeypatch):
-    advice = []
-    monkeypatch.setattr(doctor.os, "access", lambda path, how: False)
-    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (1e3, 0, 0))
-    assert not any(one["writable"] for one in doctor.caches(advice, []))
-    doctor.machine(advice)
-    assert any("cannot be written" in text for text in advice) and any("times measured now" in text for text in advice)
 
 
 def test_a_library_that_is_installed_but_cannot_be_imported_is_broken(monkeypatch):

@@ -1,7 +1,6 @@
 """Training on frozen features, and what becomes of a trained model: predictions and files for other programs."""
 
 import json
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -15,10 +14,9 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Stored
 from fnlkit.cli import main
-from fnlkit.datasets.batches import Batches
 from fnlkit.datasets.embed import embed, embed_parts
 from fnlkit.datasets.encoding import weights_of
-from fnlkit.datasets.features import choose_backbone, with_backbone
+from fnlkit.datasets.features import with_backbone
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import digest_of_rows
 from fnlkit.experiment.network import network_of
@@ -153,22 +151,6 @@ def test_changed_weights_are_refused(made, tmp_path, capfd):
         assert "are not those of the run" in capfd.readouterr().err
 
 
-def test_removed_commands_name_what_replaces_them(made, capfd):
-    assert call("embed", "--dataset", "digits") == 2 and "--backbone SPEC" in capfd.readouterr().err
-    assert call("train", made / "noisy.npz", "--features", "emb.npz") == 2 and "--backbone SPEC" in capfd.readouterr().err
-
-
-def test_auto_takes_an_installed_network_for_photographs_only(monkeypatch):
-    small, said = datasets.load("digits"), []
-    photos = replace(small, samples=lambda: (np.zeros((1438, 40, 40, 3), np.uint8), np.zeros((359, 40, 40, 3), np.uint8)))
-    monkeypatch.setattr("fnlkit.datasets.features.find_pretrained", lambda kind, side: f"{kind}({side})")
-    assert choose_backbone(small, say=pytest.fail) is None
-    assert choose_backbone(photos, say=said.append) == "image(40)" and "backbone='none'" in said[0]
-    assert choose_backbone(photos, "none", say=pytest.fail) is None
-    monkeypatch.setattr("fnlkit.datasets.features.find_pretrained", lambda kind, side: None)
-    assert choose_backbone(photos, say=said.append) is None and "pip install" in said[1]
-
-
 def texts_file(place, rows=60):
     """Write a table of texts with two classes and return its path."""
     words = [["rain and wind today", "a cold storm comes"], ["bake bread in the oven", "slice the fresh tomato"]]
@@ -199,20 +181,6 @@ def test_texts_are_encoded_and_new_texts_predicted(tmp_path, monkeypatch, capsys
     stored.write(str(run))
     assert call("predict", run, tmp_path / "new.csv") == 2
     assert "are not those of the run" in capsys.readouterr().err
-
-
-def test_interrupted_embeddings_continue_with_the_same_bytes(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
-    first = Batches(tmp_path / "p", 10, 4)
-    first.put(8, rows[8:])
-    del first
-    second = Batches(tmp_path / "p", 10, 4)
-    assert list(second.missing()) == [0, 4]
-    for start in (4, 0):
-        second.put(start, rows[start : start + 4])
-    third = Batches(tmp_path / "p", 10, 4)
-    assert not list(third.missing()) and third.done == 10
-    np.testing.assert_array_equal(third.whole()[:], rows)
 
 
 @pytest.mark.parametrize("backbone", ["pixels", "pca(dim=6)", "torchvision(weights=random, size=32)"])
@@ -283,13 +251,6 @@ def test_predictions_are_those_of_the_evaluation(made, which, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("sample,class,name,probability\n0,")
 
 
-def test_samples_of_another_shape_are_refused(made, tmp_path, capfd):
-    np.save(tmp_path / "x.npy", np.zeros((3, 9, 9), np.uint8))
-    assert call("predict", made / "run.pt", tmp_path / "x.npy") == 2
-    assert "are (8, 8, 1)" in capfd.readouterr().err
-    assert call("predict", made / "head.pt", tmp_path / "x.npy") == 2
-
-
 def test_an_export_that_fails_leaves_the_file_that_was_there(made, tmp_path, monkeypatch):
     target = tmp_path / "m.pt2"
     target.write_bytes(b"old")
@@ -322,8 +283,3 @@ def test_onnx_equals_the_network(made, which, tmp_path):
     pytest.importorskip("onnxscript", reason="needs onnxscript (extra `export`)")
     pytest.importorskip("onnxruntime", reason="needs onnxruntime (extra `export`)")
     assert export(Run.read(made / f"{which}.pt"), str(tmp_path / "m.onnx")) < 1e-4
-
-
-def test_an_unknown_format_is_named(made, capfd):
-    assert call("export", made / "run.pt", "-o", "model.h5") == 2
-    assert "write .onnx, .pt2, .pt" in capfd.readouterr().err

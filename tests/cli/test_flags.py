@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import fnlkit
-from fnlkit.cli import group, main
+from fnlkit.cli import main
 from fnlkit.cli.flags import FlagContext, name_flags
 from fnlkit.errors import InputError
 
@@ -77,10 +77,6 @@ def test_a_name_in_backticks_becomes_the_flag_of_the_command(text, line):
     assert name_flags(line, command) == line
 
 
-def test_outside_a_command_only_calls_change():
-    assert name_flags("`lr` or `fnlkit.partition(gold=...)`") == "`lr` or `fnlkit partition --gold`"
-
-
 def test_errors_and_notes_of_a_command_name_its_flags(capfd, tmp_path):
     command.context_class = FlagContext
     done = CliRunner().invoke(command)
@@ -90,8 +86,3 @@ def test_errors_and_notes_of_a_command_name_its_flags(capfd, tmp_path):
     with pytest.raises(SystemExit):
         main(["train", __file__, "--lr", "-1"])
     assert "--lr is -1.0; " in capfd.readouterr().err
-
-
-def test_a_declared_help_text_names_flags():
-    shown = CliRunner().invoke(group, ["train", "--help-all"]).output
-    assert "--select" in shown and "`select`" not in shown

@@ -42,12 +42,6 @@ def test_a_submodule_loads_its_package_first(slow):
     assert importlib.import_module(f"{slow}.part").twice == 6 and sys.slow_executions == 1
 
 
-def test_a_missing_attribute_is_an_error_of_the_loaded_package(slow):
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = importlib.import_module(slow).nothing
-    assert sys.slow_executions == 1
-
-
 def test_a_missing_package_is_an_import_error():
     lazy_torch.postpone("no_such_package_at_all")
     try:

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from fnlkit.cli.parts import KINDS, describe_parameters, find_all, purpose, section
-from fnlkit.components import own, registry
+from fnlkit.cli.parts import KINDS, describe_parameters, find_all, purpose
+from fnlkit.components import own
 from fnlkit.components.spec import find
 from tests.commands import fnlkit, refuse, succeed
 
@@ -32,33 +32,6 @@ def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
         assert done.returncode == 0 and head.startswith(f"{name}, a") and f" {kind}: fnlkit " in head, done.stderr
         assert purpose(function).split()[-1].rstrip(".") in rest
         assert not re.search(r"^ *(clients|model|opt|select|evidence|ground|stacked|logits)\b +:", rest, re.MULTILINE)
-
-
-def test_parameter_sections_contain_only_parameters():
-    """Other text belongs to the summary or to Notes; the reference pages would show it as a parameter."""
-    for kind, name in PARTS:
-        for line in section(find(name, KINDS[kind].parts(), kind), "Parameters").splitlines():
-            assert not line[:1].strip() or re.fullmatch(r"[*\w]+(, [*\w]+)*( : .+)?", line), f"{kind} {name}: {line}"
-
-
-def test_a_name_of_two_kinds_shows_both(tmp_path):
-    shown = fnlkit("fnlkit methods fedavg", tmp_path).stdout
-    assert re.search("^fedavg, a method: ", shown, re.MULTILINE) and re.search("^fedavg, an optimizer: ", shown, re.MULTILINE)
-
-
-def test_lists_print_the_purpose_of_every_component(tmp_path):
-    shown = fnlkit("fnlkit methods", tmp_path).stdout
-    for name, each in ((n, find(n, KINDS["method"].parts(), "method")) for n in KINDS["method"].parts()):
-        assert f"{purpose(each)}" in shown
-        assert not re.search(r"`|Yield|CE\(|\[|KD\b|T_e|R_w|<p", purpose(each)), f"{name}: {purpose(each)}"
-    for kind, name in PARTS:
-        said = purpose(find(name, KINDS[kind].parts(), kind))
-        assert len(said.split()) > 3 and not re.search(r"\.\.\., B|\(P,\)|\|\||<-|[=^]|_[a-z]\b|``", said), (
-            f"{kind} {name}: {said}"
-        )
-    for kind in KINDS:
-        listed = fnlkit(f"fnlkit methods {kind}", tmp_path).stdout
-        assert all(re.search(f"^{name}( |$)", listed, re.MULTILINE) for name in KINDS[kind].parts())
 
 
 OWN = """
@@ -106,29 +79,6 @@ def test_a_user_component_is_described(name, kinds, tmp_path):
     assert re.findall(rf"^my_own\.py:{name}, an? (\w+): fnlkit", done.stdout, re.MULTILINE) == kinds
     if name == "mine":
         assert "Count easy samples less" in done.stdout and "How much less" in done.stdout
-
-
-def test_the_table_of_methods_includes_a_method_without_measured_costs(tmp_path, monkeypatch):
-    (tmp_path / "my_registered.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
-    assert succeed("fnlkit methods --markdown", tmp_path).stdout.splitlines()[-1].startswith("| `mine` | method | nothing |")
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("fnlkit methods no.py:thing", "no.py"),
-        ("fnlkit methods my_own.py:six", "my_own.py"),
-        ("fnlkit methods my_own.py:seven", "my_own.py"),
-        ("fnlkit methods dirichlt", "did you mean 'dirichlet'?"),
-        ("fnlkit methods --template lost", "did you mean 'loss'?"),
-        ("fnlkit methods gce --template loss", "--template"),
-    ],
-)
-def test_a_mistake_is_one_line(line, says, tmp_path):
-    (tmp_path / "my_own.py").write_text(OWN)
-    refuse(line, tmp_path, says)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,10 +1,5 @@
 """Lines of progress in a log: soon after the start, and regularly although nothing finishes."""
 
-import contextlib
-import inspect
-import re
-from types import SimpleNamespace
-
 import pytest
 
 from fnlkit import pipeline
@@ -75,35 +70,3 @@ def test_a_command_prints_progress_while_it_loads(command, module, function, lin
 
     monkeypatch.setattr(module, function, slow)
     assert refuse(f"fnlkit {command.format(noisy)}", tmp_path, "loaded").stderr.splitlines()[0].startswith(line)
-
-
-def test_the_first_line_comes_before_two_seconds_and_the_others_every_half_a_minute():
-    """The tests of commands change both numbers (tests/commands.py), so they are read from the source."""
-    (line,) = re.findall(r"^_FIRST, _EVERY = (.*)$", inspect.getsource(progress), re.MULTILINE)
-    first, every = map(float, line.split(", "))
-    assert first < 2 and every == 30
-
-
-def test_a_recipe_prints_progress_before_the_first_run_is_finished(tmp_path):
-    (tmp_path / "tiny.toml").write_text(
-        'dataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 1\nepochs = 1\nfraction = 0.2\n'
-        'model = "mlp(hidden=4)"\n[[regime]]\nname = "a"\nsteps = ["partition --clients 5"]\n'
-    )
-    assert "no run is finished, 0 s after the start" in succeed("fnlkit reproduce tiny.toml", tmp_path).stderr
-
-
-def test_the_time_left_is_that_of_the_present_step(monkeypatch):
-    """The time of earlier steps does not count: 4 visits in 8 s, so 7 more take 14 s."""
-    clock, states = [0.0], []
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-
-    @contextlib.contextmanager
-    def log(state):
-        states.append(state)
-        yield print
-
-    monkeypatch.setattr(progress, "log", log)
-    with progress.bar("model 1") as advance:
-        for clock[0], done, title in ((500.0, 11, "model 1"), (502.0, 1, "model 2"), (508.0, 4, "model 2")):
-            advance(done, 11, title)
-        assert "about 14 s left" in states[0]()

@@ -7,7 +7,6 @@ import pytest
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.estimators.judgment import PREFIX
 from tests.commands import refuse, succeed
 from tests.tables import edit_csv
 
@@ -61,13 +60,3 @@ def test_audit_review_and_correct(tmp_path):
 )
 def test_mistakes_are_one_line(line, says, noisy, tmp_path):
     refuse(line.format(noisy=noisy), tmp_path, says)
-
-
-@pytest.mark.parametrize("missing", ["issue_score", "suggested_label"])
-def test_half_a_judgment_is_not_reviewed(missing, noisy, tmp_path):
-    federation = Federation.read(str(noisy))
-    judged = {"issue_score": np.zeros(len(federation.given)), "suggested_label": federation.given}
-    federation.extra |= {PREFIX + name: array for name, array in judged.items() if name != missing}
-    federation.write(str(tmp_path / "half.npz"))
-    refuse("fnlkit review export half.npz --client 1 -o r", tmp_path, "no issue scores and suggestions")
-    assert not (tmp_path / "r").exists()

@@ -1,7 +1,6 @@
 """What a person sees: tables at any width, plain letters where there are no others, names of classes, and how -v is heard."""
 
 import io
-import json
 import re
 import signal
 import subprocess
@@ -52,13 +51,6 @@ def test_vv_works_at_any_position(line, tmp_path):
     assert "Traceback" not in fnlkit(f"fnlkit {quiet} -v", tmp_path).stderr
 
 
-def test_v_prints_details_of_the_noise(zoo):
-    short, long = (fnlkit(f"fnlkit inject-noise {v} noisy.npz --noise 'symmetric(eta=0.1)' -o x.npz", zoo) for v in ("", "-v"))
-    assert short.stderr.count("\n") <= 4 and "requested" in short.stderr, short.stderr
-    assert "achieved transition" in long.stderr and "achieved transition" not in short.stderr
-    assert long.stderr.startswith(short.stderr.rpartition("next: ")[0])
-
-
 # ---- widths
 @pytest.mark.parametrize("command", ["methods", "data list", "info judged.npz", "evaluate a-run-of-mine.pt another.pt"])
 def test_a_row_is_a_line_in_a_pipe_and_not_padded(command, zoo):
@@ -68,36 +60,6 @@ def test_a_row_is_a_line_in_a_pipe_and_not_padded(command, zoo):
     if command.startswith("evaluate"):
         (row,) = [line for line in done.stdout.splitlines() if line.startswith("a-run-of-mine.pt")]
         assert "fedavg" in row and row.split()[-1] == re.search(r"another.pt .* (\S+)\n", done.stdout)[1]
-
-
-@pytest.mark.parametrize(
-    "command", ["data list", "info judged.npz", "evaluate a-run-of-mine.pt another.pt", "evaluate another.pt"]
-)
-def test_nothing_is_cut_at_60_columns(command, zoo):
-    done = succeed(f"fnlkit {command}", zoo, columns=60, terminal=True)
-    assert "…" not in done.stdout
-    done = done._replace(stdout=re.sub(r"\x1b\[\w*", "", done.stdout))
-    assert max(map(len, done.stdout.splitlines())) <= 60
-    if command.startswith("evaluate a-"):
-        assert re.search(r"(^|^run +)a-run-of-mine.p", done.stdout, re.MULTILINE) and re.search(r"\bgce\b", done.stdout)
-
-
-def test_classes_have_names_where_a_person_reads(zoo):
-    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt --confusion -v"))
-    for title in ("requested transition", "achieved transition", "estimated transition"):
-        (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
-        assert head.split() == ANIMALS
-    for title in ("test samples", "training labels at the end"):
-        assert re.findall(f"^{title}.*\n +(.*)$", run, re.MULTILINE)[0].split() == ANIMALS
-    assert re.search(r"^class +accuracy\naardvark +\d", run, re.MULTILINE)
-    # Too narrow for names side by side: numbers, which stand before the names.
-    narrow = fnlkit("fnlkit info judged.npz", zoo, columns=40).stdout
-    assert re.search(r"^ +0 +1 +2 +3$\n0 aardvark ", re.sub(" +$", "", narrow, flags=re.MULTILINE), re.MULTILINE), narrow
-
-
-def test_confusion_matrices_are_printed_on_request_only(zoo):
-    assert "predicted in columns" not in fnlkit("fnlkit evaluate another.pt", zoo).stdout
-    assert "predicted in columns" in fnlkit("fnlkit evaluate another.pt --confusion", zoo).stdout
 
 
 def test_help_names_all_options_and_describes_the_most_used(zoo):
@@ -110,38 +72,6 @@ def test_help_names_all_options_and_describes_the_most_used(zoo):
 
 
 # ---- estimates
-def test_info_prints_estimates(zoo):
-    assert "sampling range" not in fnlkit("fnlkit info noisy.npz", zoo).stdout
-    text = fnlkit("fnlkit info judged.npz", zoo).stdout
-    assert "sampling range" in text and re.search(r"noise level 0\.\d+ of 80 samples", text) and " as " in text
-    facts = json.loads(fnlkit("fnlkit info judged.npz --json", zoo).stdout)
-    assert [row["client"] for row in facts["estimates"]["by_client"]] == [0, 1, 2, 3]
-
-
-def test_json_of_estimates_is_on_stdout_with_every_clients_level(zoo):
-    done = fnlkit("fnlkit estimate-noise noisy.npz --json", zoo)
-    (line,) = done.stdout.splitlines()
-    facts, text = json.loads(line), fnlkit("fnlkit estimate-noise noisy.npz -o x.npz", zoo).stderr
-    for row in facts["by_client"]:
-        assert row["level_low"] <= row["level"] <= row["level_high"] and f"{row['level']:.3f}" in text
-    assert sum(row["flagged"] for row in facts["by_client"]) == facts["flagged"]
-
-
-@pytest.mark.parametrize("estimator", ["loss", "confident"])
-def test_a_warm_up_shows_progress(estimator, zoo):
-    done = succeed(
-        f"fnlkit estimate-noise noisy.npz --estimator {estimator} --rounds 2 -o x.npz", zoo, terminal=True, columns=60
-    )
-    assert "100 %" in done.stderr and "━━" in done.stderr
-    assert ("model 4 of 4" if estimator == "confident" else "warm-up") in done.stderr
-
-
-def test_the_bar_of_a_training_stays_a_bar_at_60_columns(zoo):
-    done = fnlkit(f"fnlkit train noisy.npz {QUICK} -o x.pt", zoo, terminal=True, columns=60)
-    bars = [line for line in re.split(r"[\r\n]|\x1b\[\w+", done.stderr) if "8/8" in line]
-    assert bars and all(line.count("━") >= 15 and "accuracy" in line and len(line) <= 60 for line in bars), done.stderr
-
-
 # ---- letters
 @pytest.mark.parametrize(
     "command", ["methods fedavg", "evaluate another.pt twin.pt", "evaluate a-run-of-mine.pt", "train --help"]
@@ -153,13 +83,6 @@ def test_ascii_gets_the_nearest_letters(command, zoo):
         assert "+-" in done.stdout
     if command == "methods fedavg":
         assert "Aguera" in done.stdout
-
-
-def test_ascii_of_a_bar_and_of_an_error(zoo):
-    done = succeed(f"fnlkit train noisy.npz {QUICK} -o 'größe.pt'", zoo, encoding="ascii", terminal=True, columns=60)
-    assert done.stderr.isascii() and "grosse" not in done.stderr
-    done = fnlkit("fnlkit info größe.npz", zoo, encoding="ascii")
-    assert done.returncode == 2 and done.stderr.isascii() and done.stderr.count("\n") == 1
 
 
 # ---- readers that leave

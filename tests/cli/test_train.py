@@ -9,13 +9,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import lock_output
-from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
+from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
@@ -51,17 +50,6 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
     assert done.traffic.client_rounds <= 8 * 3 and f"({left_out.partition('=')[0]}=" not in done.settings["method"]
 
 
-def test_a_preset_keeps_its_published_rounds(fed, tmp_path):
-    code, _, err = fnlkit(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3", tmp_path)
-    assert code == 2 and "of the preset are parts" not in err
-
-
-def test_stages_that_cost_more_than_the_budget_are_refused(fed, tmp_path):
-    method = "'fedcorr(finetune_rounds=5, usual_rounds=9)'"
-    code, _, err = fnlkit(f"fnlkit train {fed} --method {method} {SHORT} -o {tmp_path}/x.pt", tmp_path)
-    assert code == 2 and "1 iterations cost 2 of 2 rounds" in err and "raise --rounds" in err
-
-
 def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     mine, its = pty.openpty()
     done = subprocess.run(
@@ -70,15 +58,6 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     )  # fmt: skip
     os.close(its), os.close(mine)
     assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_the_output_file_is_named_and_a_missing_run_is_reported(fed, tmp_path):
-    run = tmp_path / "run.pt"
-    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}", tmp_path)
-    assert code == 0 and "typo.pt: the file does not exist yet" in err
-    assert f"wrote {run}: accuracy 0." in err
-    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 3 --resume {run} -o {run}", tmp_path)
-    assert code == 0 and "no such file" not in err and Run.read(str(run)).finished
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -145,30 +124,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(line, says, fe
     assert (tmp_path / "over.npz").read_bytes() == (tmp_path / fed).read_bytes()
 
 
-def test_embeddings_of_any_array_file(fed, tmp_path):
-    rows = np.random.default_rng(0).normal(size=(1438, 4)).astype(np.float32)
-    np.save(tmp_path / "e.npy", rows)
-    np.savez(tmp_path / "e.npz", features=rows)
-    np.savez(tmp_path / "short.npz", features=rows[1:])
-    np.savez(tmp_path / "two.npz", a=rows, b=rows)
-    train = f"fnlkit train {fed} --method 'nnc(k=5)' {SHORT} -o run.pt --embeddings"
-    judge = f"fnlkit estimate-noise {fed} --estimator 'knn(k=5)' -o judged.npz --embeddings"
-    trained, judged = set(), set()
-    for name in ("e.npy", "e.npz"):
-        assert fnlkit(f"{train} {name} && {judge} {name}", tmp_path).returncode == 0
-        trained.add(Run.read(str(tmp_path / "run.pt")).labels["corrected"].tobytes())
-        judged.add(Federation.read(str(tmp_path / "judged.npz")).extra["estimate_issue_score"].tobytes())
-    assert len(trained) == len(judged) == 1
-    for name, says in (
-        ("short.npz", "expected 1,438 rows"),
-        ("two.npz", "a (1438, 4), b (1438, 4)"),
-        (fed, "noisy.npz"),
-    ):
-        refusals = [fnlkit(f"{command} {name}", tmp_path) for command in (train, judge)]
-        assert all(code == 2 and says in err and err.count("\n") == 1 for code, _, err in refusals), refusals
-        assert len({err for _, _, err in refusals}) == 1
-
-
 def test_links_to_one_file_share_a_lock(fed, tmp_path):
     (tmp_path / "run.pt").touch()
     (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
@@ -200,14 +155,3 @@ def test_a_matrix_that_was_written_anew_is_read_anew(tmp_path, monkeypatch):
         np.savetxt("T.csv", share * np.eye(4) + (1 - share) / 4, delimiter=",")
         assert transition_matrix("T.csv", 4)[0, 0] == pytest.approx(share + (1 - share) / 4)
         assert inverse_matrix("T.csv", 4)[0, 0] == pytest.approx((1 + 3 / share) / 4)
-
-
-def test_a_loss_with_a_transition_and_mixup(fed, tmp_path):
-    np.savetxt(tmp_path / "T.csv", 0.7 * np.eye(10) + 0.03, delimiter=",")
-    options = f"{SHORT} --model mlp --mixup 1 --loss"
-    succeed(f"fnlkit train {fed} {options} 'forward(transition=T.csv)' -o a.pt", tmp_path)
-    succeed(f"fnlkit train {fed} {options} 'forward(transition=symmetric(eta=0.3, include_true=true))' -o b.pt", tmp_path)
-    first, second = (Run.read(tmp_path / name) for name in ("a.pt", "b.pt"))
-    assert first.settings["mixup"] == 1 and np.allclose(first.weights, second.weights, atol=1e-5)
-    refuse(f"fnlkit train {fed} {options} 'backward(transition=symmetric(eta=0.9))' -o c.pt", tmp_path, "cannot be inverted")
-    assert not (tmp_path / "c.pt").exists()

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from fnlkit.errors import InputError
 from fnlkit.results import live_metrics
-from fnlkit.results.live_metrics import Metrics, sparkline, summary
+from fnlkit.results.live_metrics import Metrics, summary
 from tests.commands import fnlkit, refuse, succeed
 
 
@@ -30,12 +30,6 @@ def test_a_file_that_grows_is_read_once_and_one_that_begins_anew_from_the_start(
     path.write_text(row(0, 0.25))  # --resume writes it anew
     found.update()
     assert len(found.rows) == 1 and not found.running
-
-
-def test_the_line_of_bars():
-    assert sparkline([]) == "" and sparkline([0.5]) == "▄" and sparkline([0, 1, 0.5]) == "▁█▅"
-    assert sparkline([0, float("nan"), 1, float("inf")]) == "▁█" and sparkline([float("nan")]) == ""
-    assert sparkline(range(1000), 10) == "▁▂▃▃▄▅▆▆▇█" and len(sparkline(range(1000), 60)) == 60
 
 
 def test_watch_follows_until_the_run_ends(tmp_path):
@@ -68,9 +62,7 @@ def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     "text",
     [
         "hello\n",
-        "[]\n",
         "5\n",
-        "null\n",
         '"round stage"\n',
         '{"round": 1}\n',
         '{"round": 1, "stage": "x", "accuracy": "high"}\n',

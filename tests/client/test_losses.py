@@ -286,17 +286,6 @@ def test_a_loss_equals_its_formula(name):
             assert values[k, b].item() == pytest.approx(formula(logits[k, b].tolist(), sample), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_stacked_losses_equal_single_losses(name):
-    logits, batch = batches(1)
-    values, rows = values_of(CASES[name][0], logits, batch)
-    for k in range(K):
-        own, own_rows = values_of(CASES[name][0], logits[k], one(batch, k))
-        assert torch.allclose(values[k], own, rtol=1e-12, atol=0)
-        assert rows.keys() == own_rows.keys()
-        assert all(torch.equal(rows[key][k], own_rows[key]) for key in rows)
-
-
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("clamped", "elr", "er")])  # theirs: below
 def test_gradients_equal_finite_differences(name):
     loss = CASES[name][0]

@@ -14,7 +14,6 @@ from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import check_arguments, passes_on
 from fnlkit.engines import fused
 from fnlkit.errors import InputError
-from fnlkit.experiment import cards
 from fnlkit.methods import fedcorr
 from fnlkit.models.head import WithHead
 from fnlkit.models.mlp import MLP
@@ -43,17 +42,6 @@ def test_a_declaration_survives_wrappers_and_bound_parameters_and_cannot_change(
         found.cite = "Roe 2026"
     with pytest.raises(TypeError):
         found.sends["more"] = Sent("more")
-
-
-def test_a_component_without_a_declaration_has_the_defaults():
-    found = declaration(inner)
-    assert found.sends is None and found.loss == "open" and found.needs == () and not found.sums and found.year is None
-    assert method()(lambda: None).declaration.sends == {}
-
-
-def test_a_second_declaration_adds_and_replaces():
-    part = declare(cite="Roe 2025")(declare(sums=True, cite="Doe 2026")(lambda stacked, weights: stacked[0]))
-    assert part.declaration.sums and part.declaration.cite == "Roe 2025"
 
 
 @pytest.mark.parametrize(
@@ -90,14 +78,6 @@ def test_nested_methods_and_components_in_parameters_compose():
     outer, nested = (registry.method(name).func.declaration.sends["noise_level"] for name in ("nnc", "fedcorr"))
     assert registry.sends("nnc(usual=fedcorr)")["noise_level"] == outer != nested
     assert registry.of_budget("nnc(usual=clipfl(before=3))", 50) == [None, 3]
-
-
-def test_methods_of_one_file_have_their_own_declarations():
-    sends = {name: set(registry.sends(name)) for name in ("fedefc", "forward", "confident-learning")}
-    assert sends["fedefc"] == sends["forward"] == {"accuracy", "transition"} and sends["confident-learning"] == {"accuracy"}
-    assert [cards.card("method", name).source for name in ("coteaching", "coteaching-plus", "flr", "elr")] == [
-        "Han 2018", "Yu 2019", "Kim 2024", "Liu 2020",
-    ]  # fmt: skip
 
 
 def test_every_registered_method_declares_its_replies():

@@ -342,11 +342,3 @@ def test_methods_with_their_own_loss_refuse_a_user_loss(method):
         with pytest.raises(InputError, match=f"{method}.* has its own loss; remove `loss`"):
             Plan.of(Settings(method=method, loss="gce"))
     assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"
-
-
-def test_which_methods_leave_the_loss_open():
-    free = {name for name in registry.METHODS if not registry.brings_loss(name)}
-    assert free >= {"fedavg", "fedcorr", "nnc", "na-fedavg", "clipfl", "centralized", "local", "oracle"}
-    assert not free & {"flr", "flr-plus", "elr", "fedefc", "feddpcont", "forward", "akd", "coteaching", "dividemix"}
-    assert not registry.brings_loss("fedcorr(usual=flr)") and not registry.brings_loss("nnc(usual=na-fedavg)")
-    assert registry.brings_loss("nnc(usual=flr)") and registry.brings_loss("fedcorr(regularizer=flr)")

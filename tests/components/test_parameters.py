@@ -1,18 +1,15 @@
 """Every parameter of every part says what it may be, and anything else is refused by name before work begins."""
 
-import doctest
 import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
-from click.testing import CliRunner
 
 from fnlkit import models
-from fnlkit.cli import group
 from fnlkit.components import parameters, registry
-from fnlkit.components.parameters import Automatic, Range, check, check_arguments, passes_on
+from fnlkit.components.parameters import Automatic, Range, check_arguments, passes_on
 from fnlkit.components.spec import Spec, bind, find
-from fnlkit.datasets import embed, loading
+from fnlkit.datasets import embed
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.methods import akd, fedcorr, fedefc, flr, flr_plus, forward, na_fedavg, nnc, prestopping
@@ -122,26 +119,6 @@ def test_values_that_are_not_numbers_are_refused(value, says):
         part(share=value)
 
 
-@pytest.mark.parametrize(
-    ("limits", "says", "inside", "outside"),
-    [
-        (Range(), "at least 0", [0, 1e300], [-1e-300, float("inf")]),
-        (Range(open_low=True), "above 0", [1e-300], [0]),
-        (Range(0, 0.5, open_high=True), "from 0 to below 0.5", [0, 0.49], [0.5]),
-        (Range(0, 1, open_low=True), "above 0 and at most 1", [1], [0, 1.1]),
-        (Range(0, 1, True, True), "above 0 and below 1", [0.5], [0, 1]),
-    ],
-)
-def test_the_text_of_a_range(limits, says, inside, outside):
-    assert str(limits) == says
-    assert all(value in limits for value in inside) and not any(value in limits for value in outside)
-
-
-def test_methods_prints_the_allowed_values():
-    shown = " ".join(CliRunner().invoke(group, ["methods", "fedcorr"]).output.split())
-    assert "confidence 0.5 a number from 0" in shown and "usual_lr 0.0 a number at least 0" in shown
-
-
 def test_a_parameter_that_is_passed_on_is_declared_once():
     @check_arguments
     @passes_on(inner_part, "share")
@@ -164,33 +141,6 @@ def test_a_parameter_that_is_passed_on_is_declared_once():
         outer_part("them", rule="paper")
 
 
-def test_a_passed_on_parameter_can_be_redeclared():
-    @passes_on(inner_part)
-    def outer_part(*, share: parameters.Percentile = 97.0, **passed):
-        return inner_part(share=share / 100, **passed)
-
-    assert inspect.signature(outer_part).parameters["share"].default == 97.0
-    assert outer_part(rule="public") == (0.97, "public")
-
-
-def test_parameters_of_several_functions_are_passed_on_together():
-    def second(*, count: parameters.Count = 1):
-        return count
-
-    def third(*, level: parameters.Share = 0.1):
-        return level
-
-    @passes_on(inner_part, "share")
-    @passes_on(second)
-    @passes_on(third)
-    def outer_part(**passed):
-        return passed
-
-    assert outer_part(share=0.2, count=3, level=0.4) == {"share": 0.2, "count": 3, "level": 0.4}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'rule'"):
-        outer_part(share=0.2, rule="paper")
-
-
 def inner_part(*, share: parameters.Share = 0.5, rule: Literal["paper", "public"] = "paper"):
     return share, rule
 
@@ -203,18 +153,3 @@ def test_methods_declare_no_parameter_twice():
         own = inspect.signature(inspect.unwrap(outer)).parameters
         taken = {name for name, p in inspect.signature(inner).parameters.items() if own.get(name) == p}
         assert taken <= {"clients", "model", "opt", "select", "rounds"}, f"{outer.__name__} repeats {taken}"
-
-
-def test_examples_of_the_docstrings():
-    assert doctest.testmod(parameters).failed == 0
-
-
-def test_parameters_without_annotation_are_not_checked():
-    check(lambda *, usual=None: usual, {"usual": object()}, "mine")
-
-
-def test_annotations_that_are_texts_are_checked():
-    """The file of `open_set` has `from __future__ import annotations`, which makes each annotation a text."""
-    assert isinstance(inspect.signature(loading.open_set).parameters["size"].annotation, str)
-    with pytest.raises(InputError, match="parameter 'size' is -1"):
-        check(loading.open_set, {"size": -1}, "open-set")

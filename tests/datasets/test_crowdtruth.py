@@ -9,7 +9,6 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.datasets import crowdtruth, load
-from fnlkit.errors import InputError
 from tests.commands import refuse, succeed
 
 
@@ -48,12 +47,6 @@ def test_crowdtruth_has_adjudicated_sentences_and_three_labelers(publish):
     assert len(rows.y_train) == 9 and rows.truth.tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0]
 
 
-def test_the_card_has_license_checksums_and_the_step_to_obtain_the_files():
-    text = datasets.card("crowdtruth")
-    assert "icense" in text and f"git clone {crowdtruth.URL}" in text and crowdtruth.COMMIT[:12] in text
-    assert all(digest in text for digest in crowdtruth.SHA256.values())
-
-
 def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_path):
     assert not datasets.present("crowdtruth", cache=tmp_path)
     refuse("fnlkit data get crowdtruth", tmp_path, f"git clone {crowdtruth.URL}", "no ground_truth_cause.csv")
@@ -66,9 +59,3 @@ def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_p
     refuse(f"fnlkit data get 'crowdtruth(path=\"{tmp_path}/none\")'", tmp_path, "no ground_truth_cause.csv")
     refuse("fnlkit data get 'crowdtruth(relation=cures)'", tmp_path, "cause or treat")
     refuse("fnlkit data get crowdtruht", tmp_path, "did you mean 'crowdtruth'")
-
-
-@pytest.mark.parametrize("name", ["cifar10n", "relabeled(data=digits)", "label-errors", "lewidi(name=ArMIS)", "openml(id=61)"])
-def test_removed_readers_name_the_replacement(name):
-    with pytest.raises(InputError, match=r"was removed; .*(labels\(path=FILE|manifest\(file)"):
-        load(name)

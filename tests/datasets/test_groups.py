@@ -13,7 +13,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.folds import assign_folds
-from fnlkit.datasets.groups import class_of_groups, number_groups, repeats_like_groups
+from fnlkit.datasets.groups import class_of_groups, repeats_like_groups
 from fnlkit.datasets.holdout import set_apart
 from fnlkit.datasets.local import split
 from fnlkit.errors import InputError
@@ -48,13 +48,6 @@ def toy(groups=PATIENTS, labels=LABELS, clients=None):
 
 
 # ---- numbers and classes of groups
-def test_groups_are_numbered_as_they_occur_and_an_empty_name_is_a_group_of_its_own():
-    assert number_groups(["b", "a", "b", "", ""]).tolist() == [0, 1, 0, 2, 3]
-    assert number_groups([7, 7, 3]).tolist() == [0, 0, 1]
-    assert number_groups(["1", "1", "1"], ["x", "y", "x"]).tolist() == [0, 1, 0]
-    assert number_groups(["a", "b", "", ""]) is None
-
-
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-1, 4)), min_size=1, max_size=40))
 def test_the_class_of_a_group_is_its_most_frequent_label_and_of_ties_the_lowest(pairs):
     groups, labels = np.array(pairs).T
@@ -88,23 +81,6 @@ def test_equal_names_at_different_sites_are_different_groups(tmp_path):
     data = datasets.load(table_of(tmp_path / "a.csv", more=["x", "y"]))
     key = [(p, i % 2) for i, p in enumerate(PATIENTS)]
     assert len(np.unique(data.groups)) == len(set(key))
-
-
-def test_rows_in_training_and_test_of_one_group_are_named(tmp_path):
-    rows = "".join(f"p{i // 4},{i}.5,{'ab'[i % 2]},{'test' if i % 4 == 3 else 'train'}\n" for i in range(40))
-    (tmp_path / "a.csv").write_text("patient,age,label,split\n" + rows)
-    data = datasets.load(tmp_path / "a.csv")
-    assert len(data.groups) == 30 and any("10 groups" in note and "test" in note for note in data.notes)
-
-
-def test_a_parquet_file_has_groups(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    age = np.random.default_rng(3).normal(size=len(PATIENTS))
-    parquet.write_table(pyarrow.table({"subject_id": PATIENTS, "age": age, "label": LABELS}), tmp_path / "a.parquet")
-    data = datasets.load(tmp_path / "a.parquet")
-    assert data.groups.tolist() == PATIENTS.tolist() and data.columns == ["age"]
 
 
 def test_npz_npy_and_an_npz_per_site_have_groups(tmp_path):
@@ -208,11 +184,6 @@ def test_expected_sizes_with_groups_do_not_depend_on_the_position():
     assert (np.abs(mean - len(groups) / 5) < 4 * error).all()
 
 
-def test_more_clients_than_groups_are_refused():
-    with pytest.raises(InputError, match="60"):
-        partitioning.partition(LABELS, 3, "iid", clients=61, seed=0, groups=PATIENTS)
-
-
 def test_a_public_share_consists_of_whole_groups(tmp_path):
     fed = fnlkit.partition(table_of(tmp_path / "a.csv"), clients=3, public=0.3, holdout=0, say=None)
     rest = np.setdiff1d(np.arange(len(PATIENTS)), fed.client_indices)
@@ -303,20 +274,3 @@ def test_a_file_with_groups_is_read_again_and_bad_groups_are_refused(tmp_path):
 )
 def test_columns_that_repeat_like_identifiers_of_groups(name, values, expected):
     assert repeats_like_groups(name, [str(v) for v in values]) == expected
-
-
-def test_partition_prints_a_note_on_such_a_column_and_on_groups_at_several_clients(tmp_path):
-    notes = []
-    values = [str(100_000 + i) for i in np.arange(len(PATIENTS)) // 3]
-    path = table_of(tmp_path / "a.csv", name="mrn", values=values)
-    fnlkit.partition(path, clients=3, say=notes.append)
-    assert sum("'mrn'" in note and "group='mrn'" in note for note in notes) == 1
-    notes.clear()
-    fnlkit.partition(path, clients=3, group="mrn", say=notes.append)
-    assert not any("group='mrn'" in note for note in notes)
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0] + ",ward", *(f"{line},{'ab'[i % 2]}" for i, line in enumerate(lines[1:]))]))
-    spec = f'manifest(file="{path}", group=mrn, drop=[ward])'
-    notes.clear()
-    fnlkit.partition(spec, "field(name=ward)", say=notes.append)
-    assert any("several clients" in note for note in notes)

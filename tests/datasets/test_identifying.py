@@ -9,8 +9,8 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
-from fnlkit.datasets.dates import FORMS, forms_of, parts_of, read_date
-from fnlkit.datasets.identifying import note_columns, reason_to_leave_out
+from fnlkit.datasets.dates import forms_of, parts_of, read_date
+from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
 
@@ -167,10 +167,6 @@ def test_predict_and_sites_need_no_column_that_was_left_out(tmp_path):
     assert made.returncode == 0, made.stderr
 
 
-def test_runs_accept_each_form_of_dates():
-    assert run_schema._DATES == FORMS
-
-
 def test_agreed_columns_of_a_real_site(tmp_path):
     """A column of an older project stays a feature; agreed dates are checked."""
     from fnlkit.datasets.columns import learn
@@ -212,29 +208,3 @@ def test_unseen_categories_are_counted(tmp_path):
     assert "'ward': 2 of 4 rows" in made.stderr and "'stage': 2 of 4 rows" in made.stderr and "3 of 4 rows" in made.stderr
     (tmp_path / "new.csv").write_text("ward,stage,age\nsouth,1,1.5\n")
     assert "rows have" not in fnlkit("fnlkit predict run.pt new.csv", tmp_path).stderr
-
-
-@pytest.mark.parametrize("ending", ["npz", "npy"])
-def test_a_note_names_columns_of_an_array_that_identify_rows(ending, tmp_path):
-    rng = np.random.default_rng(0)
-    ages = rng.integers(20, 90, 60)
-    x = np.stack([np.arange(60) * 3 + 7, ages, rng.normal(size=60), 1000 + rng.permutation(90)[:60]], 1).astype(float)
-    y = rng.integers(0, 2, 60)
-    path = tmp_path / f"data.{ending}"
-    if ending == "npz":
-        np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
-        spec = str(path)
-    else:
-        for name, part in (("x_train", x), ("y_train", y), ("x_test", x), ("y_test", y)):
-            np.save(tmp_path / f"{name}.npy", part)
-        spec = str(tmp_path)
-    (note,) = [note for note in datasets.load(spec).notes if "identif" in note]
-    assert "columns 0 (row numbers), 3 (identifiers) of `x_train`" in note
-    assert datasets.load(spec).x_train.shape == (60, 4)
-
-
-@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes", "digits"])
-def test_measured_arrays_get_no_note(name):
-    import sklearn.datasets
-
-    assert note_columns(getattr(sklearn.datasets, f"load_{name}")().data, "x_train") == []

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fnlkit import datasets, pipeline
+from fnlkit import datasets
 from fnlkit.audits.page import view
-from fnlkit.datasets import layout, local, manifest
+from fnlkit.datasets import decoding, layout, local, manifest
 from fnlkit.errors import InputError
 
 SHAPES = [
@@ -59,21 +59,6 @@ def test_a_shape_that_fits_both_layouts_is_asked_about(shape, tmp_path):
             np.testing.assert_array_equal(np.asarray(source().x_train), expected)
 
 
-def test_a_layout_is_one_of_two_words(tmp_path):
-    x = np.zeros((12, 8, 8, 3), np.uint8)
-    for source in sources(tmp_path, x, layout=np.array("first"))[:3]:
-        with pytest.raises(InputError, match="`layout` is"):
-            source()
-
-
-def test_partition_states_that_channels_were_moved(tmp_path):
-    said = []
-    for source in sources(tmp_path, np.zeros((12, 3, 32, 32), np.uint8)):
-        said.clear()
-        pipeline.partition(source(), clients=2, say=said.append)
-        assert any("channels first" in text for text in said)
-
-
 def test_new_samples_may_have_either_layout(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (12, 3, 4, 3), dtype=np.uint8)
     like = datasets.Dataset(
@@ -95,20 +80,6 @@ ORIENTED = {
     7: [[120, 160], [40, 80], [240, 0]],
     8: [[160, 120], [80, 40], [0, 240]],
 }
-
-
-@pytest.mark.parametrize("orientation", ORIENTED)
-def test_the_exif_orientation_of_a_photo_is_applied(tmp_path, orientation):
-    from PIL import Image
-
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    stored = Image.fromarray(np.array(ORIENTED[1], np.uint8))
-    for i, name in enumerate("ab" * 5):
-        (tmp_path / name).mkdir(exist_ok=True)
-        stored.save(tmp_path / name / f"{i}.png", exif=exif)
-    found = datasets.load(str(tmp_path)).x_train
-    assert np.asarray(found[:1])[0, :, :, 0].tolist() == ORIENTED[orientation]
 
 
 BLOCK = np.kron(np.array(ORIENTED[1], np.uint8), np.ones((16, 16), np.uint8))  # JPEG compresses blocks of 8 x 8
@@ -165,3 +136,86 @@ def test_the_checksum_of_photos_that_were_decoded_as_stored_is_another_one(tmp_p
         monkeypatch.setattr(module, "digest_of", lambda path: hashlib.sha256(path.read_bytes()).digest())  # as in 0.2
     before = [datasets.load(source).checksum for source in sources]
     assert [a == b for a, b in zip(now, before, strict=True)] == [True, False, True, False]
+
+
+# ---- images of microscopes: 32 bits per pixel, and files with several pages
+def pages_of(path, values):
+    """Write an image with one page for each value."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first, *others = (Image.fromarray(np.full((6, 5), value, np.uint8)) for value in values)
+    first.save(path, save_all=True, append_images=others)
+
+
+def deep(path, values, dtype=np.float32):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.asarray(values, dtype)).save(path)
+
+
+def table_of(home, below):
+    """Write a table that names the files of folders of classes, and return its path."""
+    rows = [f"{file.relative_to(home).as_posix()},{file.parent.name}" for file in sorted((home / below).rglob("*.*"))]
+    (home / "t.csv").write_text("\n".join(["path,label", *rows, ""]))
+    return home / "t.csv"
+
+
+@pytest.mark.parametrize("ending", ["tif", "gif"])
+def test_the_first_page_is_read_and_the_others_are_counted(ending, tmp_path):
+    value = {}
+    for name, tone in (("clean", 10), ("ill", 100)):
+        for i in range(5):
+            value[f"{name}/{i}.{ending}"] = tone + i
+            pages_of(tmp_path / "all" / name / f"{i}.{ending}", [tone + i, 200, 201][: 3 if i < 2 else 1])
+    table = table_of(tmp_path, "all")
+    for source in (tmp_path / "all", table):
+        data = datasets.load(source)
+        for path, x in zip(data.paths, np.asarray(data.x_train), strict=True):
+            assert x.shape == (6, 5, 3 if ending == "gif" else 1) and (x == value[path.removeprefix("all/")]).all()
+        (note,) = (note for note in data.notes if "pages" in note)
+        assert note.startswith("4 of 10 images have several pages, of which the first is read and 8 are not: ")
+        for new in (tmp_path / "all", table):
+            notes = []
+            names, x = datasets.new_samples(data, str(new), say=notes.append)
+            assert [int(each[0, 0, 0]) for each in x] == [value[name.removeprefix("all/")] for name in names]
+            assert notes == [note]
+    for file in (tmp_path / "all").rglob(f"[01].{ending}"):
+        pages_of(file, [7])
+    assert not any("pages" in note for note in datasets.load(tmp_path / "all").notes)
+
+
+def test_images_of_32_bits_are_scaled_by_the_range_of_the_data_set(tmp_path):
+    values = {}
+    for name, low in (("clean", 0), ("ill", 1000)):
+        for i in range(5):
+            values[f"{name}/{i}.tif"] = low + i + np.arange(30.0).reshape(6, 5) * 100
+            deep(tmp_path / "all" / name / f"{i}.tif", values[f"{name}/{i}.tif"], np.int32 if i == 2 else np.float32)
+    table = table_of(tmp_path, "all")
+    sources = [f'folder(path="{tmp_path}/all", pixels="-100/4095")', f'manifest(file="{table}", pixels="-100/4095")']
+    for source in sources:
+        data = datasets.load(source)
+        assert data.x_train.dtype == np.float32
+        for path, x in zip(data.paths, np.asarray(data.x_train), strict=True):
+            np.testing.assert_allclose(x[..., 0], (values[path.removeprefix("all/")] + 100) / 4195, atol=1e-6)
+        assert datasets.load(data.name).checksum == data.checksum
+        for new in (tmp_path / "all", table):  # the range comes from the training data
+            names, x = datasets.new_samples(data, str(new))
+            for name, each in zip(names, x, strict=True):
+                np.testing.assert_allclose(each[..., 0], (values[name.removeprefix("all/")] + 100) / 4195, atol=1e-6)
+    assert datasets.load(sources[0].replace("4095", "4096")).checksum != datasets.load(sources[0]).checksum
+    for source in (tmp_path / "all", table):
+        with pytest.raises(InputError, match=r"0\.tif: pixels of 32 bits from 0 to 2900, outside 0 to 1.*pixels=") as error:
+            _ = datasets.load(source).x_train
+        assert len(str(error.value)) < 2000
+
+
+def test_values_that_are_no_numbers_are_refused(tmp_path):
+    values = np.linspace(0, 1, 20).reshape(4, 5)
+    deep(tmp_path / "a.tif", values)
+    np.testing.assert_allclose(decoding.image(tmp_path / "a.tif")[..., 0], values, atol=1e-6)
+    for odd in (np.nan, np.inf):
+        values[1, 2] = odd
+        deep(tmp_path / "a.tif", values)
+        with pytest.raises(InputError, match=r"a\.tif: 1 pixels are NaN or infinite"):
+            decoding.image(tmp_path / "a.tif")
+    for odd in ("4095", "1/0", "0/inf", "nan/1", "a/b"):
+        with pytest.raises(InputError, match="pixels is"):
+            datasets.load(f'folder(path="{tmp_path}", pixels="{odd}")')

@@ -8,7 +8,6 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
 from fnlkit.datasets.columns import learn
-from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
 from fnlkit.errors import InputError
@@ -64,13 +63,6 @@ def test_values(texts, comma, values):
 )
 def test_texts_that_do_not_look_like_numbers(texts):
     assert not looks_like_numbers(texts)
-
-
-def test_another_unit_and_other_marks_are_no_numbers():
-    notation = {"thousands": ",", "decimal": ".", "unit": "mg"}
-    values, odd = read_numbers(["1,234 mg", "2 g", "1.234,5 mg", "12,34 mg", "9e999", "mg"], notation)
-    assert odd == [1, 2, 3, 5, 4] and values[0] == 1234
-    assert reason_to_leave_out("dose", [f"{i}mg" for i in range(3, 43)], np.full(40, NAN)) is None  # else codes
 
 
 CELLS = [f"{i + 0.5} %" for i in range(60)]
@@ -137,13 +129,6 @@ def test_several_units_and_other_texts_are_refused_with_rows(tmp_path):
     path = write(tmp_path, ["north", "south"] * 30)
     with pytest.raises(InputError, match=r"row 2: .*'north'.*59 more"):
         datasets.load(f'manifest(file="{path}", numbers=[share])')
-
-
-def test_few_levels_stay_categories_with_a_note(tmp_path):
-    path = write(tmp_path, ["10 %", "20 %", "30 %"] * 20)
-    data = datasets.load(path)
-    assert data.columns[:3] == ["share: 10 %", "share: 20 %", "share: 30 %"]
-    assert any("percentages" in note and 'numbers=["share"]' in note for note in data.notes)
 
 
 def test_predict_reads_new_rows_in_the_same_way(tmp_path):

@@ -1,10 +1,6 @@
 """The report of a partition: right counts, at most 15 lines, and the same facts as JSON."""
 
-import json
-
 import fnlkit as package
-from fnlkit.datasets.partition_report import MOST_LINES, report_lines
-from tests.commands import fnlkit
 
 
 def write(folder):
@@ -33,36 +29,3 @@ def test_counts_of_a_table(tmp_path):
     assert facts["columns"] == {
         "label": ["label"], "site": ["site"], "group": ["patient_id"], "number": ["crp"], "one-hot": ["ward"]}  # fmt: skip
     assert facts["samples"]["training"] == sum(map(len, federation.clients))
-
-
-def test_lines_and_json_agree(tmp_path):
-    write(tmp_path)
-    line = "fnlkit partition --dataset table.csv --scheme sites -o fed.npz"
-    text, made = fnlkit(line, tmp_path), fnlkit(f"{line} --json", tmp_path)
-    assert text.returncode == made.returncode == 0, made.stderr
-    facts = json.loads(made.stdout)
-    lines = text.stderr.splitlines()
-    assert (
-        lines[:-1] == report_lines(facts, facts["notes"])
-        and lines[-1].startswith("next: fnlkit ")
-        and len(lines) <= MOST_LINES
-        and text.stdout == ""
-    )
-    assert sum(facts["samples"][use] for use in ("training", "held_out")) == 54 and (tmp_path / "fed.npz").exists()
-    assert any("Aix 3" in each and "crp" in each for each in lines) and any("ill 36" in each for each in lines)
-    pipe = fnlkit("fnlkit partition --dataset table.csv --json", tmp_path)
-    assert pipe.returncode == 2 and "-o" in pipe.stderr and pipe.stdout == ""
-
-
-def test_many_notes_fit_into_the_lines():
-    facts = {
-        "dataset": "x",
-        "samples": {"training": 2, "held_out": 0, "verified": 1, "left_out": 0},
-        "clients": {"count": 1, "smallest": 2, "largest": 2},
-        "sites": None, "classes": {str(i): 1 for i in range(8)}, "missing": {"a": {"": 3}}, "true_labels": True}  # fmt: skip
-    notes = [f"note {i}" for i in range(40)]
-    lines = report_lines(facts, notes)
-    assert len(lines) == MOST_LINES and lines[1:11] == notes[:10] and lines[11].startswith("30 more notes")
-    assert lines[12] == "classes: 0 1, 1 1, 2 1, 3 1, 4 1 and 3 more" and lines[13] == "missing cells: a (3)"
-    assert lines[0] == "x: 2 samples over 1 clients, 2 to 2 each, 1 verified"
-    assert report_lines(facts, notes[:11])[1:12] == notes[:11]

@@ -9,7 +9,6 @@ import pytest
 from fnlkit import datasets
 from fnlkit.datasets.pathmnist import CLASSES
 from fnlkit.errors import InputError
-from tests.commands import succeed
 
 
 def put(path, *, size=28, labels=9, **more):
@@ -29,12 +28,6 @@ def test_a_file_is_read_with_its_classes_and_without_validation_images(tmp_path)
     assert data.name == "pathmnist" and data.class_names == CLASSES and not data.observed
     assert np.array_equal(data.x_train, arrays["train_images"]) and np.array_equal(data.x_test, arrays["test_images"])
     assert data.y_train.tolist() == [i % 9 for i in range(40)] and data.y_train.dtype == np.int64 and len(data.y_test) == 10
-
-
-def test_the_folder_of_the_package_is_read(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    put(tmp_path / ".medmnist/pathmnist.npz")
-    assert datasets.load("pathmnist", cache=tmp_path / "cache").classes == 9
 
 
 @pytest.mark.parametrize(
@@ -59,15 +52,3 @@ def test_the_package_downloads_into_the_cache_folder(tmp_path, monkeypatch):
         datasets.load("pathmnist", cache=tmp_path / "cache", download=True)
     monkeypatch.setitem(sys.modules, "medmnist", SimpleNamespace(PathMNIST=PathMNIST))
     assert datasets.load("pathmnist", cache=tmp_path / "cache", download=True).classes == 9
-
-
-def test_a_class_of_the_package_is_a_class_here():
-    info = pytest.importorskip("medmnist", reason="medmnist is not installed: pip install 'fnlkit[medmnist]'").INFO
-    assert len(CLASSES) == len(info["pathmnist"]["label"])
-
-
-def test_the_pipe_reads_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path))
-    put(tmp_path / "pathmnist.npz")
-    done = succeed("fnlkit partition --dataset pathmnist --clients 2 -o fed.npz && fnlkit info fed.npz", tmp_path)
-    assert "pathmnist" in done.stdout

@@ -26,14 +26,6 @@ def test_half_a_data_set_is_none(name, tmp_path):
     assert datasets.present(name, cache=tmp_path)
 
 
-def test_a_second_place_counts(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert not datasets.present("pathmnist", cache=tmp_path / "cache")
-    (tmp_path / ".medmnist").mkdir()
-    (tmp_path / ".medmnist/pathmnist.npz").write_bytes(b"")
-    assert datasets.present("pathmnist", cache=tmp_path / "cache")
-
-
 @pytest.mark.parametrize("error", [OSError("connection reset"), KeyboardInterrupt()])
 @pytest.mark.parametrize(
     ("name", "torch_name", "left"),

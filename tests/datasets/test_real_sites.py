@@ -6,11 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import load
 from fnlkit.errors import InputError
-from tests.commands import refuse, succeed
+from tests.commands import succeed
 from tests.tables import parse_csv
 
 RATERS = ("rater_1", "rater_2", "rater_3")
@@ -114,22 +113,6 @@ def test_missing_values_are_marked_and_filled_as_in_a_table_of_the_user():
     assert data.x_train[swiss, at("chol (missing)")].all() and not data.x_train[swiss, at("trestbps (missing)")].all()
 
 
-@pytest.mark.parametrize(("name", "sites", "samples"), [("mriqc", 17, 1101), ("heart", 4, 666), ("heart(flamby=true)", 4, 486)])
-def test_each_site_is_a_client(name, sites, samples, tmp_path):
-    succeed(f"fnlkit partition --dataset '{name}' --scheme sites -o fed.npz", tmp_path)
-    fed, data = Federation.read(tmp_path / "fed.npz"), load(name)
-    assert len(fed) == sites and sum(map(len, fed.clients)) == samples and fed.dataset == name
-    for k, site in enumerate(fed.names):
-        np.testing.assert_array_equal(fed.clients[k], np.flatnonzero(data.fields["site"] == site))
-    assert (fed.true is None) == name.startswith("mriqc")
-
-
-def test_scans_without_a_rating_can_be_predicted(trained):
-    rows = parse_csv(succeed("fnlkit predict run.pt --unlabeled", trained).stdout)
-    assert [row["sample"] for row in rows] == load("mriqc(label=rater_1)").unlabeled.ids
-    assert {row["name"] for row in rows} <= {"accept", "exclude"}
-
-
 def test_a_site_that_took_no_part_is_evaluated_and_predicted(trained):
     data = load("mriqc(label=rater_1)")
     row = json.loads(succeed("fnlkit evaluate run.pt --test --json", trained).stdout)
@@ -147,14 +130,6 @@ def test_a_site_that_took_no_part_is_evaluated_and_predicted(trained):
     assert agree == pytest.approx(row["measured"]["test"]["share"])
 
 
-def test_a_new_site_that_lacks_a_metric_is_refused(trained):
-    data = load("mriqc")
-    with (trained / "short.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["id", *data.columns[1:]], ["s0", *data.x_test[0, 1:].tolist()]])
-    refuse("fnlkit predict run.pt short.csv -o out.csv", trained, "short.csv", "'cjv'")
-    assert not (trained / "out.csv").exists()
-
-
 def test_the_ratings_are_votes_for_consensus(tmp_path):
     data = load("mriqc")
     with (tmp_path / "votes.csv").open("w", newline="") as file:
@@ -168,15 +143,6 @@ def test_the_ratings_are_votes_for_consensus(tmp_path):
     votes = [[BINARY[vote] for vote in row if vote] for row in zip(*(data.fields[rater] for rater in RATERS), strict=True)]
     clear = [i for i, row in enumerate(votes) if len(set(row)) == 1]
     assert len(clear) > 800 and all(given[i] == votes[i][0] for i in clear)
-
-
-@pytest.mark.parametrize("name", ["mriqc", "heart"])
-def test_the_list_and_the_card_work_without_a_network(name, tmp_path):
-    rows = {row["name"]: row for row in map(json.loads, succeed("fnlkit data list --json", tmp_path).stdout.splitlines())}
-    assert rows[name]["here"] and datasets.present(name)
-    facts, data = json.loads(succeed(f"fnlkit data info {name} --json", tmp_path).stdout), load(name)
-    assert (facts["train"], facts["test"], facts["checksum"]) == (len(data.y_train), len(data.y_test), data.checksum)
-    assert succeed(f"fnlkit data get {name}", tmp_path).stdout
 
 
 @pytest.mark.parametrize(

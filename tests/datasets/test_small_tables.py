@@ -8,7 +8,6 @@ from fnlkit.datasets import load
 from fnlkit.datasets.small_tables import SOURCES
 from fnlkit.errors import InputError
 from fnlkit.recipes import recipe, reproduce
-from tests.commands import succeed
 
 
 def shares(data):
@@ -63,11 +62,6 @@ def test_the_rows_of_a_site_do_not_depend_on_its_number_if_a_class_runs_out(skew
     assert stats.chi2.sf(squares / spread, sites - 1) > 1e-3
 
 
-def test_too_few_rows_are_refused():
-    with pytest.raises(InputError, match="wine has 178 rows, too few for 10 sites of 30 rows and 50 test rows"):
-        load("small-table(source=wine, sites=10, rows=30)")
-
-
 def user_table(path):
     """Write a table of 200 rows: class a has a first feature below 0."""
     x = np.random.default_rng(0).normal(size=(200, 3))
@@ -117,14 +111,6 @@ def test_an_unusable_source_is_refused(tmp_path, source, text):
     source = source.replace("{here}/mine.csv", f'"{tmp_path}/mine.csv"')
     with pytest.raises(InputError, match=text):
         load(f"small-table(source={source}, rows=20)")
-
-
-def test_a_user_trains_on_a_small_table(tmp_path):
-    done = succeed(
-        "fnlkit partition --dataset 'small-table(source=wine, sites=4, rows=30)' --scheme sites -o fed.npz", tmp_path
-    )
-    assert "4 clients" in done.stderr
-    succeed("fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 3 --epochs 1 --ledger none -o run.pt", tmp_path)
 
 
 def test_the_tables_of_the_recipe_can_be_drawn():

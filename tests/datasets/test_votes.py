@@ -8,7 +8,6 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.consensus import consensus_of_rows
-from fnlkit.audits.report import describe_shared_samples
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.votes import by_vote, most_votes
 from fnlkit.errors import InputError
@@ -96,17 +95,6 @@ def test_sites_keep_the_votes_of_several_raters(tmp_path):
     assert np.diff(Federation.read(str(tmp_path / "rows.npz")).client_offsets).tolist() == [9, 5]
 
 
-def test_an_audit_states_that_clients_share_samples(tmp_path):
-    data = datasets.load(written(tmp_path))
-    fed = partitioning.federation(data, "annotators")
-    (text,) = describe_shared_samples(fed)
-    shared = ((VOTES >= 0).sum(1) > 1).sum()
-    assert f"{shared} of {len(VOTES)} samples" in text
-    assert describe_shared_samples(partitioning.federation(datasets.load("digits"), clients=3)) == []
-    data.votes = np.where(np.arange(4) == (np.arange(6) % 4)[:, None], 1, -1)  # one vote per sample
-    assert describe_shared_samples(partitioning.federation(data, "annotators")) == []
-
-
 def test_consensus_of_rows_decides_each_sample_once():
     """Nine reliable annotators and one who always answers 0: all rows of a sample get the label of the nine."""
     rng, n = np.random.default_rng(1), 200
@@ -158,9 +146,16 @@ def test_votes_with_nan_are_those_with_minus_one(tmp_path):
         datasets.load(tmp_path / "data.npz")
 
 
-@pytest.mark.parametrize("sample", ["item", "task", "question_id", "sample_id", "HITId"])
-@pytest.mark.parametrize("annotator", ["worker", "rater", "_worker_id", "annotator"])
-@pytest.mark.parametrize("label", ["label", "answer", "judgment"])
+@pytest.mark.parametrize(
+    ("sample", "annotator", "label"),
+    [
+        ("item", "worker", "label"),
+        ("task", "rater", "answer"),
+        ("question_id", "_worker_id", "judgment"),
+        ("sample_id", "annotator", "label"),
+        ("HITId", "worker", "answer"),
+    ],
+)
 def test_names_of_platforms_for_samples_annotators_and_labels(sample, annotator, label, tmp_path):
     """Rows are votes if they name samples that repeat with other annotators; the number of a vote is no sample."""
     lines = [f"id,{sample},{annotator},{label},age"] if sample != "sample_id" else [f"{sample},{annotator},{label},age"]

@@ -15,7 +15,7 @@ from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.protection import Protection
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, succeed
 from tests.engines.test_engines import mlp
 from tests.toy import toy
 
@@ -109,20 +109,6 @@ def leaks(clients, model, opt, select, *, rounds):
         yield Round(model, "training", replies, {{"mean": float(told["mean"].mean())}})
     return model
 """
-
-
-@pytest.mark.parametrize(("sends", "protect"), [("{}", ""), ("{}", "--protect dp")])
-def test_an_undeclared_reply_ends_a_run_in_one_line(sends, protect, noisy, tmp_path):
-    if protect:
-        pytest.importorskip("dp_accounting")
-    (tmp_path / "own.py").write_text(OWN.format(sends=sends))
-    done = refuse(
-        f"fnlkit train {noisy} --method own.py:leaks {protect} --rounds 1 --epochs 1 -o run.pt",
-        tmp_path,
-        "'mean'",
-        protect or "sends=",
-    )
-    assert done.stderr.splitlines()[-1].startswith("fnlkit: error: ") and not (tmp_path / "run.pt").exists()
 
 
 @pytest.mark.parametrize(

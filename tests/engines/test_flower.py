@@ -20,7 +20,7 @@ import torch
 
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
-from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, last_counted_rounds
+from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from tests.commands import LIMIT, shell, wait_until
@@ -155,15 +155,6 @@ def test_a_notebook_returns_saved_states_and_reports_lost_states(tmp_path):
         notes.read(3)
 
 
-def test_the_last_round_that_counted():
-    from fnlkit.artifacts.exchange import Exchange
-
-    log = [Exchange(np.array([0, 1]), np.array(kept), {}) for kept in ([0, 1], [0], [0, 1])]
-    refused = [{"round": 2, "client": 0}, {"round": 2, "client": 5}]
-    assert last_counted_rounds(log, refused, [0, 1, 2], 3) == {0: 1, 1: 2, 2: NEVER}
-    assert last_counted_rounds(log, refused, [0, 1], 2) == {0: 1, 1: 0} and last_counted_rounds(log, [], [0], 0) == {0: NEVER}
-
-
 # ---- messages
 @pytest.mark.parametrize("number", [np.array([0, 1]), np.array([]), "0", None, 0.0, [0]])
 def test_an_answer_about_no_client_is_left_out(number):
@@ -264,11 +255,3 @@ def test_a_missing_cluster_is_reported_in_one_line(address, monkeypatch):
     with pytest.raises(InputError, match="there is no Ray cluster .*ray start --head"):
         fed.round([0, 1], model, FIT)
     fed.close()
-
-
-def test_engine_options_are_checked():
-    from fnlkit import engines
-
-    for wrong in ("flower(adress=auto)", "fused(address=auto)", "flower(workers=2)"):
-        with pytest.raises(InputError, match="has no parameter"):
-            engines.make(wrong, [], None, None)

@@ -16,7 +16,6 @@ from fnlkit.engines.devices import Devices
 from fnlkit.engines.forward import FORMS
 from fnlkit.engines.stacked_training import match_layout
 from fnlkit.models import build
-from fnlkit.pipeline import doctor
 from tests.commands import succeed
 from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
@@ -170,22 +169,6 @@ def test_as_many_clients_train_at_once_as_fit_into_half_of_the_free_memory(share
     monkeypatch.setattr(stacked, "StackedTraining", counted)
     fed = same_round("stacked", fit, sizes)
     assert seen == [together] * (4 // together) and bool(fed.notes) == (together < 4)
-
-
-def test_doctor_describes_every_device(monkeypatch, tmp_path):
-    """A client of ResNet-18 needs at least weights, gradient and momentum: 3 x 11.2 million numbers of 4 bytes."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: ((10, 40)[device] * GIB, 80 * GIB))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"a device {device}")
-    monkeypatch.setattr(doctor, "engines", lambda devices, broken: [])
-    found = doctor.gpu([])
-    assert found["usable"] and found["name"] == "a device 0" and found["free_bytes"] == 10 * GIB
-    small, large = (each["at_once"] for each in found["devices"])
-    assert 1 <= small["resnet18"] < 5 * GIB / (3 * 11.2e6 * 4) < small["lenet5"]
-    assert all(abs(large[name] - 4 * small[name]) <= 4 for name in small)
-    done = succeed("fnlkit doctor --no-test", tmp_path)
-    assert all(f"a device {k}" in done.stdout for k in (0, 1))
 
 
 # ---- whole runs

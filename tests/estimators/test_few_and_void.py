@@ -84,9 +84,3 @@ def test_informative_input_gives_no_void_estimate(digits):
     evidence, said = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
     evidence.weigh(np.full(1438, 3), "votes for one class")
     assert said and "void" in said[0]
-
-
-def test_energy_prints_that_levels_are_not_shares(digits):
-    noisy, said = federation(digits, 5, "none"), []
-    found = estimate(noisy, digits, "energy", say=said.append, warm_up={"rounds": 2})
-    assert found["estimate_client_level"].mean() > 0.3 and any("not shares of wrong labels" in text for text in said)

@@ -8,7 +8,6 @@ import pytest
 
 import fnlkit
 from fnlkit.artifacts.federation import Federation
-from fnlkit.cli.estimate_noise import command
 from fnlkit.errors import InputError
 from fnlkit.estimators import EstimateOptions, estimate
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -25,13 +24,6 @@ def test_the_signature_lists_every_option_with_the_declared_default(function):
     shown = inspect.signature(function).parameters
     assert DEFAULTS.keys() <= shown.keys()
     assert all(shown[name].default == default for name, default in DEFAULTS.items() if name != "say")
-
-
-def test_the_command_has_the_declared_defaults():
-    """The command leaves an option out unless it is given, so a different default would be ignored."""
-    options = {option.name: option.default for option in command.params if option.name in DEFAULTS}
-    assert {"embeddings", "probabilities", "run", "form"} <= options.keys()
-    assert options == {name: DEFAULTS[name] for name in options}
 
 
 @pytest.mark.parametrize("call", [lambda **options: EstimatorInputs(federation(), None, **options), EstimateOptions])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import partition, train
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
@@ -20,7 +19,6 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.network import load_trained
 from fnlkit.results import evaluation
-from fnlkit.server.clients import let_go
 from tests.commands import fnlkit
 from tests.toy import IN_SESSION
 
@@ -351,18 +349,6 @@ def test_an_extended_run_equals_an_uninterrupted_run(method):
     assert torch.equal(longer.weights, finish(federation, dataset, settings(method, rounds=14)).weights)
 
 
-@pytest.mark.parametrize(("optimizer", "rounds", "noted"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
-def test_client_state_above_the_file_limit_prints_a_note(optimizer, rounds, noted, monkeypatch):
-    """FedDyn leaves 4 P bytes on each client that was visited: of P = 6 h + h + 4 h + 4 weights, 5 clients, then all 8."""
-    weights = 6 * 3 + 3 + 3 * 4 + 4
-    monkeypatch.setattr("fnlkit.experiment.checkpoints.LIMIT", 4 * weights * 8 - 1)
-    settings = Settings(rounds=rounds, fraction=3 / 8, epochs=1, model="mlp(hidden=3)", optimizer=optimizer)
-    experiment = Experiment(*problem(), settings, engine="sequential")
-    experiment.run(checkpoint=lambda run: None)
-    notes = [text for text in experiment.clients.notes if "the limit of a run's file" in text]
-    assert len(notes) == noted and all("state of 8 clients" in text for text in notes)
-
-
 def test_weights_of_a_recorded_round_are_released():
     """Weights are most of the memory, and methods keep the last replies while the next replies arrive."""
     experiment = Experiment(*problem(), Settings(rounds=3, epochs=1, fraction=0.5, model="mlp(hidden=3)"), engine="sequential")
@@ -378,29 +364,11 @@ def test_weights_of_a_recorded_round_are_released():
     assert [there for _, there in seen] == [True] * 3 and all("weights" not in replies for replies, _ in seen)
 
 
-def test_replies_are_released_while_they_are_stacked():
-    replies = [{"weights": torch.arange(3.0) + i, "lid": 1} for i in range(4)]
-    assert let_go(replies, [0, 2, 3]).tolist() == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
-    assert [reply is None for reply in replies] == [True, False, True, True]
-
-
 @pytest.mark.parametrize(
     ("selector", "alike"), [("uniform", False), ("power-of-choice(d=4)", True), ("power-of-choice(weights=samples)", False)]
 )
 def test_a_selector_decides_how_its_cohort_is_averaged(selector, alike):
     assert Experiment(*problem(), settings(selector=selector), engine="sequential").opt.uniform_weights == alike
-
-
-def test_a_reference_of_true_labels_names_a_remedy_that_helps():
-    """If labels from a file replaced undeclared labels, more noise would not reveal the true labels."""
-    federation, dataset = problem()
-    observed = dataclasses.replace(federation, true=None)
-    with pytest.raises(InputError, match="inject-noise"):
-        Experiment(observed, dataset, settings("oracle"))
-    replaced = dataclasses.replace(observed, meta={"noise": [{"model": "labels(path=human.csv)", "seed": 0}]})
-    with pytest.raises(InputError, match="fnlkit.partition\\(labels='true'\\)") as raised:
-        Experiment(replaced, dataset, settings("oracle"))
-    assert "inject-noise" not in str(raised.value)
 
 
 def test_a_short_run_without_any_accepted_reply_fails(tmp_path):
@@ -410,29 +378,3 @@ def test_a_short_run_without_any_accepted_reply_fails(tmp_path):
     done = fnlkit(f"fnlkit partition | {train}", tmp_path)
     assert done.returncode == 1 and "1 of 1 replies rejected" in done.stderr.splitlines()[-1]
     assert not Run.read(str(tmp_path / "run.pt")).finished
-
-
-CONSTANT = """
-import torch
-
-class Constant(torch.nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.logits = torch.nn.Parameter(torch.eye(classes)[3] * 100)
-
-    def forward(self, x):
-        return self.logits.expand(len(x), -1)
-
-def constant(input_shape, classes):
-    return Constant(classes)
-"""
-
-
-def test_a_model_that_predicts_one_class_is_reported(tmp_path):
-    (tmp_path / "own.py").write_text(CONSTANT)
-    fed, notes = partition("digits", clients=3), []
-    train(fed, model=f"{tmp_path}/own.py:constant", rounds=1, engine="sequential", say=notes.append)
-    assert any("predicts the class '3' for all 359 test samples: training collapsed" in text for text in notes)
-    notes.clear()
-    train(fed, rounds=1, engine="sequential", say=notes.append)
-    assert not any("collapsed" in text for text in notes)

@@ -20,11 +20,6 @@ def test_a_second_run_on_a_file_names_the_owner_of_the_lock(tmp_path):
     assert not (tmp_path / "run.pt.lock").exists()
 
 
-def test_a_lock_in_no_folder(tmp_path):
-    with pytest.raises(InputError, match="does not exist"), lock_output(str(tmp_path / "none/run.pt")):
-        raise AssertionError("there is nowhere to write")
-
-
 def test_metrics_start_with_the_rows_of_the_run_that_is_continued(tmp_path):
     path = tmp_path / "m.jsonl"
     with metrics_file(str(path), [{"round": 0}]) as write:

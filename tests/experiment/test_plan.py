@@ -6,8 +6,6 @@ import pytest
 from torch import nn
 
 from fnlkit.client.network import Network
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.settings import Settings
@@ -23,27 +21,6 @@ FACTS = RunFacts(
 )
 
 
-def test_a_plan_has_the_bound_components_of_its_settings():
-    plan = Plan.of(
-        Settings(
-            method="fedcorr(beta=7, usual=nnc(k=5))",
-            loss="gce(q=0.4)",
-            optimizer="fedprox(mu=0.3)",
-            aggregator="trimmed-mean(share=0.2)",
-            selector="power-of-choice(d=9)",
-            fraction=0.25,
-            select="label-wave",
-        )
-    )
-    assert plan.method.run.keywords["beta"] == 7 and plan.needs == {"embedding"}
-    assert [getattr(stage, "func", stage).__name__ for stage in plan.method.stages] == ["fedcorr", "nnc", "fedavg"]
-    assert plan.loss.keywords == {"q": 0.4} and plan.aggregator.keywords == {"share": 0.2}
-    assert plan.make_selector().d == 9 and plan.make_selector().fraction == 0.25
-    assert plan.make_optimizer(Fit(lr=0.7)).fit.lr == 0.7 and plan.optimizer.keywords == {"mu": 0.3}
-    assert {"local_loss", "prediction_changes"} <= set(plan.sends) and set(plan.method.sends) < set(plan.sends)
-    assert plan.protection is None and not plan.hides and not plan.reads_held_out
-
-
 def test_selectors_and_optimizers_of_a_plan_are_new_objects():
     plan = Plan.of(Settings())
     assert plan.make_selector() is not plan.make_selector() and plan.make_optimizer() is not plan.make_optimizer()
@@ -55,15 +32,6 @@ def test_protection_gets_the_cohort():
     assert plan.hides and (protection.clip, protection.noise, protection.cohort) == (2, 3, 4.5)
     masked = Plan.of(Settings(protect="secagg"))
     assert not masked.hides and masked.protect_cohort(4.5) is masked.protection
-
-
-def test_a_plan_reads_the_method_once(monkeypatch):
-    calls, method = [], registry.method
-    monkeypatch.setattr(registry, "method", lambda spec: calls.append(str(spec)) or method(spec))
-    plan = Plan.of(Settings(method="oracle(usual=flr)"))
-    plan.check(FACTS)
-    plan.sends, plan.needs, plan.method.budget(9), plan.unprotected_reason
-    assert calls == ["oracle(usual=flr)", "flr"]  # the method, and the one in its parameter
 
 
 RULES = {

@@ -12,7 +12,6 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
 from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
-from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 CRITERIA = ("best-holdout", "nes(patience=2)", "label-wave(window=2, patience=2)")
@@ -189,18 +188,6 @@ def test_evaluate_shows_the_chosen_round(tmp_path):
     plain = finish(settings(rounds=8, lr=0.3))
     groups = evaluate(run, plain, say=None).groups(by="select")
     assert [("accuracy_chosen" in one["measures"]) for one in groups] == [True, False]
-
-
-def test_commands_record_the_choice(tmp_path):
-    line = (
-        "fnlkit partition --clients 4 --holdout 0.2 | fnlkit inject-noise | fnlkit train --rounds 3 --epochs 1 --fraction 0.5 "
-        "--select 'nes(patience=1)' --patience 1 -o r.pt && fnlkit evaluate r.pt && fnlkit info r.pt"
-    )
-    done = succeed(line, tmp_path)
-    assert "chosen round" in done.stdout
-    assert done.stdout.count("nes(patience=1)") >= 2
-    assert fnlkit("fnlkit report r.pt -o r.html", tmp_path).returncode == 0
-    assert "nes(patience=1)" in (tmp_path / "r.html").read_text()
 
 
 def test_damaged_selections_are_refused(tmp_path):

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from fnlkit.kernels.mixture import gaussians, higher_group, lower_probability, two_components
+from fnlkit.kernels.neighbors import nearest, nearest_in_lists
 
 SETTINGS = {"default": {}, "dividemix": {"steps": 10, "tolerance": 1e-2, "ridge": 5e-4}, "one step": {"steps": 1}}
 
@@ -63,3 +64,14 @@ def test_groups_of_values_and_rows():
     assert ((lower_probability(values, steps=100) > 0.5) == right).all()
     assert np.array_equal(higher_group(np.c_[values, values[::-1] * 0 + 1, values**2]), ~right)
     assert not two_components(np.full(4, 2.5)).upper.any() and not two_components([]).upper.any()
+
+
+# ---- the search in inverted lists finds near copies; how often it misses the nearest of other rows
+@pytest.mark.parametrize(("columns", "missed"), [(16, 0.25), (64, 0.63)])
+def test_near_copies_are_found_and_other_nearest_rows_often_missed(columns, missed):
+    rng = np.random.default_rng(columns)
+    rows = rng.normal(size=(11_000, columns)).astype(np.float32)
+    exact = nearest(rows, 1)[:, 0]
+    assert abs((nearest_in_lists(rows, 1)[:, 0] != exact).mean() - missed) < 0.03
+    rows[5_500:] = rows[:5_500] + 0.01 * rng.normal(size=(5_500, columns)).astype(np.float32)
+    assert np.array_equal(nearest_in_lists(rows, 1)[:, 0], (np.arange(11_000) + 5_500) % 11_000)

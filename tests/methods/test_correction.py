@@ -133,28 +133,6 @@ def test_selfie_by_hand():
     assert plain.tolist() == pytest.approx([-math.log(v) for v in (0.9, 0.8, 0.1, 0.2)]) and "selfie_label" not in kept
 
 
-@pytest.mark.parametrize("loss", ["joint", "refurbished"])
-def test_losses_stack(loss):
-    torch.manual_seed(1)
-    logits, y = torch.randn(2, 5, C, dtype=torch.float64), torch.randint(0, C, (2, 5))
-    rows = {
-        "joint_history": torch.rand(2, 5, 4, C, dtype=torch.float64), "joint_seen": torch.randint(0, 9, (2, 5)),
-        "selfie_history": torch.randint(0, C, (2, 5, 4)), "selfie_seen": torch.randint(0, 9, (2, 5)),
-        "selfie_label": torch.randint(-1, C, (2, 5)),
-    }  # fmt: skip
-
-    def call(logits, y, rows):
-        batch = Batch(y=y, rows=rows)
-        if loss == "joint":
-            return joint(logits, batch, alpha=1.2, beta=0.8, length=4)
-        return refurbished(logits, batch, forget=0.3, certain=0.5, length=4)
-
-    values, new = call(logits, y, rows)
-    for k in range(2):
-        alone, own = call(logits[k], y[k], {name: row[k] for name, row in rows.items()})
-        assert torch.equal(values[k], alone) and all(torch.equal(new[name][k], own[name]) for name in own)
-
-
 def test_views_are_the_same_samples_twice():
     from fnlkit.client.inputs import Augment
     from fnlkit.client.training import plan

@@ -14,7 +14,7 @@ from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.pair import Pair
 from tests.commands import succeed
-from tests.toy import CLASSES, Net, fitting, toy, train
+from tests.toy import Net, fitting, toy, train
 
 
 def batch_of(losses_a, losses_b):
@@ -57,20 +57,6 @@ def test_the_share_forgotten_is_exact_and_rises_over_t_k_rounds():
         batch = batch_of(losses, losses)
         batch[1].features = batch[0]
         assert (exchanged(None, batch[1], forget=forget) > 0).sum() == kept
-
-
-@pytest.mark.parametrize("disagreeing", [False, True])
-def test_the_loss_can_be_differentiated_and_stacked(disagreeing):
-    torch.manual_seed(0)
-    features, y = torch.randn(3, 6, 2 * CLASSES, dtype=torch.float64), torch.randint(0, CLASSES, (3, 6))
-
-    def loss(f):
-        return exchanged(None, Batch(y=y[: len(f)], features=f), forget=0.3, disagreeing=disagreeing)
-
-    assert torch.autograd.gradcheck(loss, features.clone().requires_grad_())
-    alone = torch.stack([exchanged(None, Batch(y=b, features=f), forget=0.3, disagreeing=disagreeing)
-                         for f, b in zip(features, y, strict=True)])  # fmt: skip
-    assert torch.equal(loss(features), alone)
 
 
 def test_a_round_is_two_optimizers_that_exchange_samples():

@@ -1,7 +1,5 @@
 """FedGR: the loss against the public code's results, the mixture of counted losses, revised labels, the averaged model."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -148,14 +146,3 @@ def test_the_default_path_counts_each_sample_and_reports_the_mixture():
     for entry, step in zip(fed.log, steps, strict=True):
         assert (np.sum(entry.values["losses"], 1) == fed.sizes.numpy()[entry.kept]).all()
         assert step.report["loss_means"][0] <= step.report["loss_means"][1]
-
-
-def test_one_client_of_one_sample_trains():
-    fed, model = toy(count=1)
-    client = fed.members[0]
-    client.samples, client.y, client.given = client.x[:1], client.y[:1], client.given[:1]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
-    visit(client, local, np.zeros((3, 2)))
-    counts = partial(average_and_count, beta=0.99, epochs=1, batch_size=10)(client, local, {})["losses"].numpy()
-    visit(client, local, fit_losses(counts))
-    assert torch.equal(client.rows["gr_target"].argmax(-1), client.y)

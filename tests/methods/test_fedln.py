@@ -10,6 +10,8 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.client.scoring import confidence, energy
 from fnlkit.methods.energy_levels import when_to_estimate
+from fnlkit.methods.feddpcont import expected_error
+from fnlkit.privacy import debias
 from fnlkit.server.selection import Uniform
 from tests.methods.test_methods import run
 
@@ -65,3 +67,15 @@ def test_akd_follows_embeddings_of_length_1_without_collapse():
 
     plain, distilled = accuracy("fedavg"), accuracy("akd(k=10)", embeddings=vectors)
     assert distilled > max(0.5, plain - 0.1), (plain, distilled)
+
+
+# ---- the error of FedDPCont's released distribution: stated as drawn releases have it, and with a note if it is large
+@pytest.mark.parametrize(("epsilon", "labels"), [(0.81, 50_000), (0.81, 10_000), (2.0, 2_000)])
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+def test_the_expected_error_is_that_of_drawn_releases(epsilon, labels, skew):
+    shares = np.exp(-skew * np.arange(10) / 3)
+    shares, stay = shares / shares.sum(), np.exp(epsilon)
+    flipped = (shares * (stay - 1) + 1) / (stay + 9)
+    draws = np.random.default_rng(0).multinomial(labels, flipped, size=400)
+    errors = [np.abs(debias(counts, epsilon) - shares).sum() / 2 for counts in draws]
+    assert expected_error(shares, epsilon, labels) == pytest.approx(np.mean(errors), rel=0.05)

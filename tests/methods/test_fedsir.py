@@ -28,15 +28,6 @@ def test_the_vector_of_a_single_sample_is_the_sample_up_to_length_and_sign():
     assert np.abs(directions[0]) == pytest.approx(sample / 5)
 
 
-def test_singular_vectors_by_hand():
-    """Rows (3, 0), (3, 0), (0, 2) of one class: singular values sqrt(18) and 2, vectors of the axes."""
-    directions, residuals, spectra = class_subspaces([[3, 0], [3, 0], [0, 2], [0, 0]], [1, 1, 1, 0], 3, residual=2, ratio=1)
-    s = np.array([np.sqrt(18), 2])
-    assert np.abs(directions).tolist() == [[0, 0], [1, 0], [0, 0]]  # class 0 has features of 0 only, class 2 no samples
-    assert np.abs(residuals[1]).tolist() == [[0, 1], [0, 0]] and not residuals[[0, 2]].any()
-    assert spectra[1] == pytest.approx([3, (s[0] - s[1]) / s[0], s[0] / s.sum()]) and not spectra[[0, 2]].any()
-
-
 def test_wrong_labels_make_classes_similar():
     """The premise of the identification."""
     found = []

@@ -163,11 +163,6 @@ def test_fedcorr_proximal_term_of_the_public_code(case, batch, beta):
     assert weights.numpy() == pytest.approx(golden("fedcorr")[f"prox_{case}"], rel=1e-5)
 
 
-def test_fedcorr_mean():
-    stacked = torch.tensor([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0]])
-    assert mean(stacked, torch.tensor([10.0, 30.0, 60.0])).numpy() == pytest.approx(golden("fedcorr")["fedavg_a"])
-
-
 # ---- FedLN
 def voter(features, labels, classes):
     y = torch.from_numpy(labels)

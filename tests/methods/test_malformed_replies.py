@@ -11,7 +11,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
-from fnlkit.components.declarations import LARGEST, Sent, parse_replies
+from fnlkit.components.declarations import LARGEST, Sent
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
@@ -151,13 +151,6 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
     assert {row["client"] for row in run.rejected} == {1, 2} and set(run.traffic.sent) == {"weights", "refused", "moments"}
     assert max(len(row["reason"]) for row in run.rejected) <= 300
     assert all(row["reason"].isprintable() for row in run.rejected)
-
-
-def test_a_list_of_names_declares_replies():
-    assert parse_replies(["fit"])["fit"].shape is None and str(parse_replies({"fit": "its loss"})["fit"]) == "its loss"
-    sent = Sent("counts", "once", ("C", 3, "top"), "int64", low=0, high="n")
-    assert parse_replies({"counts": sent}) == {"counts": sent}
-    assert sent.sides(classes=5, samples=9) == (5, 3, "top")
 
 
 @pytest.mark.parametrize(

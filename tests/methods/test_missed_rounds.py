@@ -1,10 +1,8 @@
 """A client that misses a round costs at most what a run without this client costs, in accuracy and for every method.
 
 A step that combines sums of different clients, or that trusts a client that nobody judged, ends far below.
-`python -m tests.methods.test_missed_rounds` prints all accuracies; with `--seeds 32`, means over seeds of the unstable methods.
 """
 
-import sys
 import types
 from functools import cache
 
@@ -99,9 +97,9 @@ def complete(method, kind):
     return run(method, kind, without=True)[0], *run(method, kind)
 
 
-def must_be_close(method, kind, missed, **engine):
+def must_be_close(method, kind, missed):
     without, accuracy, _ = complete(method, kind)
-    assert run(method, kind, missed=missed, **engine)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
+    assert run(method, kind, missed=missed)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
 # Of the methods without --slow, each has a round of another kind: one that votes, one that scores, one that only sums.
@@ -155,43 +153,3 @@ def test_a_missed_first_round_of_unstable_methods(method):
 def difference_of(method, kind, seed, missed):
     """Return the accuracy with a missed round minus the accuracy with all replies."""
     return run(method, kind, seed=seed, missed=missed)[0] - run(method, kind, seed=seed)[0]
-
-
-@pytest.mark.parametrize("method", quick(METHODS))
-def test_a_missed_round_over_flower(method, monkeypatch):
-    """A round without training if there is one, of the rarest kind."""
-    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-    from tests.engines.here import stay_here
-
-    stay_here(monkeypatch)
-    found = positions(complete(method, "clean")[2])
-    must_be_close(method, "clean", min(found, key=found.get), engine="flower", workers=1)
-
-
-def table(methods):
-    """Print the accuracies of runs without the client (three seeds), with all replies, and with a missed round."""
-    for method in methods:
-        for kind in ("clean", "wrong"):
-            without = [run(method, kind, seed=seed, without=True)[0] for seed in range(3)]
-            _, accuracy, rounds = complete(method, kind)
-            row = ", ".join(f"{r}: {run(method, kind, missed=r)[0]:.3f}" for r in positions(rounds, more=True))
-            spread = " ".join(f"{value:.3f}" for value in without)
-            print(f"{method:20} {kind} without {spread}; all replies {accuracy:.3f}; missed round {row}", flush=True)
-
-
-def table_over_seeds(methods, count):
-    """Print mean and spread over `count` seeds, and the mean difference of a missed first round, for wrong labels."""
-    for method in methods:
-        first = min(positions(complete(method, "wrong")[2]))
-        pairs = np.array([[run(method, "wrong", seed=seed, missed=r)[0] for r in (None, first)] for seed in range(count)])
-        difference = pairs[:, 1] - pairs[:, 0]
-        print(f"{method:20} all replies {pairs[:, 0].mean():.3f} (sd {pairs[:, 0].std(ddof=1):.3f}); missed first round "
-              f"{pairs[:, 1].mean():.3f} (sd {pairs[:, 1].std(ddof=1):.3f}); difference {difference.mean():+.3f} "
-              f"(se {difference.std(ddof=1) / np.sqrt(count):.3f})", flush=True)  # fmt: skip
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--seeds"]:
-        table_over_seeds(sys.argv[3:] or ("fedavg", *UNSTABLE), int(sys.argv[2]))
-    else:
-        table(sys.argv[1:] or METHODS)

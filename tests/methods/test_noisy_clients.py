@@ -186,24 +186,6 @@ def move_whole(client, model, received):
 
 
 # ---- FedLSR
-def test_fedlsr_sample_by_sample():
-    logits, y, m = drawn(8, C).requires_grad_(), torch.tensor([0, 1, 2, 1]).repeat(2), 0.3
-    batch = Batch(y=y, uniform=torch.full((8,), m, dtype=torch.float64))
-    values, total = self_regularized(logits, batch, consistency=0.4, entropy=0.3, variant="plain"), 0.0
-    for i in range(4):
-        a, b = logits[i].softmax(-1), logits[i + 4].softmax(-1)
-        p = (m * a + (1 - m) * b) ** 2
-        one, two = (3 * logits[i]).softmax(-1), (3 * logits[i + 4]).softmax(-1)
-        middle = (one + two) / 2
-        js = ((one * (one / middle).log()).sum() + (two * (two / middle).log()).sum()) / 2
-        h = -((one * one.log()).sum() + (two * two.log()).sum()) / 2
-        total = total - (p / p.sum())[y[i]].log() + 0.4 * js + 0.3 * h
-    torch.testing.assert_close(values.mean(), total / 4, rtol=1e-12, atol=0)
-    assert torch.equal(values[:4], values[4:])
-    gradients = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (values.mean(), total / 4)]
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
-
-
 def test_fedlsr_equals_its_public_code():
     """The sharpened p is taken for logits, JS is a mean over classes, H is that of the softmax of the first view's p^."""
     logits, y, m = drawn(8, C).requires_grad_(), torch.tensor([0, 1, 2, 1]).repeat(2), 0.3
@@ -223,12 +205,6 @@ def test_fedlsr_equals_its_public_code():
     assert torch.equal(values[:4], values[4:])
     gradients = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (values.mean(), total / 4)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
-
-
-def test_fedlsr_without_augmentation_prints_a_note():
-    fed, _, steps = train(method="fedlsr(warmup=4)", rounds=5)
-    assert any("consistency term has no effect" in note for note in fed.notes)
-    assert [step.report["consistency"] for step in steps] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
 
 
 # ---- FedELR

@@ -7,7 +7,6 @@ import pytest
 
 from fnlkit.components import presets, registry
 from fnlkit.components.spec import parse
-from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
 from fnlkit.methods.fedcorr import budget
 from fnlkit.models import NETWORKS
@@ -202,11 +201,6 @@ def test_the_three_stages_fill_the_rounds(name):
 
 def test_automatic_stages_are_the_published_ones_at_the_published_budget():
     assert budget(1000, 0.1, -1, -1, -1) == (5, 500, 450)
-
-
-def test_an_unknown_preset_is_named():
-    with pytest.raises(InputError, match="did you mean 'fedcorr/cifar10'"):
-        presets.load_preset("fedcor/cifar10")
 
 
 # Typed from the papers: preset -> partition, noise and what training is told.

@@ -1,12 +1,11 @@
 """What a method did not do is said: votes among too many neighbors, a correction that never began."""
 
 import numpy as np
-import pytest
 import torch
 
 from fnlkit.components import registry
 from fnlkit.methods.neighbor_votes import limit_neighbors, neighbors_for
-from tests.toy import toy, train
+from tests.toy import toy
 
 
 class Held:
@@ -45,14 +44,6 @@ def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_doe
     assert right.mean() > 0.7 > (fed.given == fed.true).mean()
     run = Experiment(fed, digits, Settings(method="nnc(k=100)", **settings), embeddings=x, engine="sequential").run()
     assert (run.labels["corrected"] == run.labels["true"]).mean() > 0.7
-
-
-@pytest.mark.parametrize("method", ["fedefc", "forward", "confident-learning"])
-@pytest.mark.parametrize(("found", "options"), [(False, "(start=99)"), (True, "(latest=1)")])
-def test_a_run_without_a_prestopping_round_prints_a_note(method, found, options):
-    fed, _, steps = train(method=method + options, rounds=3)
-    assert any("prestopping_round" in step.report for step in steps) == found
-    assert any("equals FedAvg" in note for note in fed.notes) == (not found)
 
 
 def test_every_method_with_neighbors_takes_the_default(tmp_path):

@@ -351,20 +351,6 @@ def test_akd_logits():
     assert weights == antisymmetric(-a / 2)
 
 
-def test_fedcorr():
-    # Two iterations, mixup off; in each A then B or B then A alone, the model handed on.  With k = 20 neighbors but
-    # at most three samples, all predictions equal, every LID is 0: no client is found noisy, mu = 0, labels stay.
-    # One visit of A at w: w + 1 - sigma(2 w); of B: w - sigma(2 w) (classes exchanged).
-    weights, fed, steps = worked("fedcorr(iterations=1, finetune_rounds=0, mixup=0)", plain_clients(), rounds=1)
-    first, second = steps[0].replies.ids[0], steps[1].replies.ids[0]
-    w = 0.0
-    for visited in (first, second):
-        w += (1 if visited == A else 0) - sigma(2 * w)
-    assert sorted([first, second]) == [A, B]
-    assert weights == antisymmetric(w)
-    assert steps[-1].report["cumulative_lid"].tolist() == [0, 0] and not steps[-1].report["noisy_clients"].any()
-
-
 def test_fedcorr_proximal_term():
     # beta mu = 0.1, two steps of A: first 1/2; then 1/2 - (p0 - 1) - 2 x 0.1 x (1/2 - 0), p0 = sigma(1): 0.6689414.
     from fnlkit.methods.fedcorr import adaptive_proximal

@@ -1,7 +1,5 @@
 """Open-set inputs: samples of no class at clients, and every consumer of true labels."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -14,10 +12,8 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators.compare import compare
 from fnlkit.experiment import references
-from fnlkit.kernels.scores import confusion
 from fnlkit.noise import inject, mean_requested_transition, summary
-from fnlkit.results import evaluation, plots
-from tests.commands import fnlkit as fnlkit_command
+from fnlkit.results import evaluation
 
 SHUFFLED = "open-set(data=digits, source=shuffled)"
 
@@ -211,35 +207,6 @@ def test_estimates_are_compared_with_them_as_wrong(federation):
     assert facts["flag_recall"] == pytest.approx(flagged[wrong].mean()) and facts["flag_recall"] > 0.5
     assert facts["flag_precision"] == pytest.approx(wrong[flagged].mean()) and facts["sample_auc"] > 0.85
     assert compare(fnlkit.estimate_noise(federation, "knn", relabel=True, say=None))["label_accuracy"] <= 1 - 180 / 1438
-
-
-def test_a_matrix_of_counts_leaves_them_out():
-    assert confusion([-1, 0, 1, -1], [0, 1, 1, 1], 2).tolist() == [[0, 1], [0, 1]]
-
-
-@pytest.mark.parametrize("kind", ["noise", "partition", "transition", "issues"])
-def test_figures_leave_them_out_of_counts_by_class(kind, federation):
-    figure = plots.draw([("labels", fnlkit.estimate_noise(federation, "knn", say=None))], kind)
-    assert figure.axes
-
-
-def test_an_audit_finds_them(federation):
-    found = fnlkit.audit(federation, say=None).federation
-    facts = compare(found)
-    assert facts["flag_precision"] > 0.6 and facts["sample_auc"] > 0.9
-    nothing = federation.true[federation.client_indices] < 0
-    flagged = found.extra["estimate_flagged"][federation.client_indices]
-    assert facts["flag_precision"] == pytest.approx(nothing[flagged].mean())
-
-
-def test_commands_print_their_number(tmp_path):
-    done = fnlkit_command(
-        "fnlkit partition --dataset 'open-set(data=digits, source=shuffled)' --clients 4 | "
-        "fnlkit inject-noise --noise 'openset-inputs(share=0.25, clients=0.5)' -o noisy.npz && fnlkit info noisy.npz --json",
-        tmp_path,
-    )
-    assert "wrong labels 0.1252 of 1,438, requested 0.1252, 180 samples of no class among them" in done.stderr
-    assert json.loads(done.stdout)["noise"]["no_class"] == 180
 
 
 def test_clients_without_any_sample_of_a_class_have_no_transition():

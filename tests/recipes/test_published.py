@@ -191,26 +191,6 @@ def test_dry_run_lines_are_independent(tmp_path):
     assert len({re.search(r"-o (\S+)$", line)[1] for line in lines}) == 11
 
 
-def test_tables_are_listed(tmp_path):
-    done = succeed("fnlkit reproduce && fnlkit reproduce flr", tmp_path)
-    assert "fedln/table3" in done.stdout and "regimes-images" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("fedcorr/table99", "no published table"),
-        ("fedcorr/table2 --only nothing", "matches no row"),
-        ("fedcorr/table2 --scale 2", "--scale 2"),
-        ("fedefc/table2 --dataset digits --dry-run", "would replace"),
-        ("regimes --scale 0.5", "--rounds shortens the recipe"),
-    ],
-)
-def test_mistakes_are_one_line(line, words, tmp_path):
-    done = fnlkit(f"fnlkit reproduce {line}", tmp_path)
-    assert done.returncode == 2 and words in done.stderr.splitlines()[-1] and not done.stdout
-
-
 def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     """Real processes, which is what runs a table: a row of FedCorr's, shortened, on digits in place of CIFAR-10."""
     line = (
@@ -301,8 +281,3 @@ def test_aucs_are_read_from_estimates(method, files, tmp_path):
 def test_words_select_rows_and_patterns_select_parts_of_words(text, sets):
     found = [row for row in published.rows() if row["paper"] == "fedcorr" and row["dataset"].startswith("CIFAR")]
     assert {row["dataset"] for row in published.select(found, text)} == sets
-
-
-def test_a_part_of_a_word_gets_a_hint():
-    with pytest.raises(InputError, match=r"write '\*cifar-1\*' for a part of a word"):
-        published.select(list(published.rows()), "cifar-1")

@@ -10,16 +10,17 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks import regimes
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.recipes import gathering, recipe, reproduce
-from fnlkit.results import statistics
 from tests.commands import LIMIT, fnlkit, refuse, succeed, wait_until
 
 TINY = """
@@ -214,7 +215,6 @@ def mine(tmp_path):
     for name in ("shift", "times", "more"):
         (folder / f"parts/{name}.txt").write_text("1")
     samples(folder / "data.npz", 0)
-    samples(folder / "other.npz", 2)
     yield folder
     sys.modules.pop("beside", None)
     sys.path[:] = [path for path in sys.path if not path.startswith(str(tmp_path))]
@@ -232,20 +232,15 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-NOISE_STEP = ", \"inject-noise --noise 'parts/mine.py:noise(step=1, more=[more.txt])'\""
 CHANGES = {
     "a setting": lambda at: edit(at / "own.toml", "epochs = 1", "epochs = 2"),
     "a step's option": lambda at: edit(at / "own.toml", "step=1", "step=2"),
-    "an option more": lambda at: edit(at / "own.toml", "--clients 4", "--clients 4 --scheme 'dirichlet(alpha=1)'"),
-    "held-out samples": lambda at: edit(at / "own.toml", "--clients 4", "--clients 4 --holdout 0.2"),
-    "a step less": lambda at: edit(at / "own.toml", NOISE_STEP, ""),
     "a component": lambda at: edit(at / "parts/mine.py", "return 1.0", "return 2.0"),
     "a file beside a component": lambda at: (at / "parts/beside.py").write_text("STEP = 2  # another length"),
     "a data file that a component names": lambda at: (at / "parts/shift.txt").write_text("2"),
     "a data file in a parameter": lambda at: (at / "parts/times.txt").write_text("2"),
     "a data file in a parameter of a step": lambda at: (at / "parts/more.txt").write_text("11"),
     "the data": lambda at: samples(at / "data.npz", 1),
-    "another data set": lambda at: edit(at / "own.toml", "data.npz", "other.npz"),
 }
 
 
@@ -318,62 +313,6 @@ def test_a_run_is_not_resumed_with_other_code(mine, here):
     assert fnlkit(more, mine).returncode == 0
 
 
-def test_a_run_is_not_resumed_with_another_data_file(mine, here):
-    """A parameter of a component names the file."""
-    train = (
-        "fnlkit train fed.npz --model 'mlp(hidden=[8])' --loss 'parts/mine.py:loss(times=\"times.txt\")' --engine sequential"
-    )
-    made = f"fnlkit partition --dataset data.npz --clients 4 -o fed.npz && {train} --rounds 1 -o a.pt"
-    assert fnlkit(made, mine).returncode == 0
-    (mine / "parts/times.txt").write_text("2")
-    refuse(f"{train} --rounds 2 -o a.pt --resume a.pt", mine, "the file times.txt changed")
-    (mine / "parts/times.txt").write_text("1")
-    assert fnlkit(f"{train} --rounds 2 -o a.pt --resume a.pt", mine).returncode == 0
-
-
-def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it(tmp_path):
-    path = tmp_path / "tiny.toml"
-    names = ("feddpcont(epsilon=0.81)", "feddpcont(epsilon=0.01)", "feddpcont(release=exact)")
-    text = TINY.replace('"fedavg", "fedcorr(iterations=1)"', ", ".join(f'"{name}"' for name in names))
-    path.write_text(
-        text.replace("{ fedcorr = [90.0, 1.0] }", f'{{ "{names[0]}" = [72.99, 1.01], "{names[1]}" = [72.12, 1.08] }}')
-    )
-    found = {job.method: job.published for job in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1)}
-    assert found == {names[0]: [72.99, 1.01], names[1]: [72.12, 1.08], names[2]: None}
-    path.write_text(TINY)
-    assert {job.published for job in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1) if "fedcorr" not in job.method} == {
-        None
-    }
-
-
-def test_the_output_of_a_failed_job_is_kept(tmp_path):
-    path = tmp_path / "bad.toml"
-    path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
-    jobs = [j for j in reproduce.jobs(recipe.load_recipe(str(path)), seeds=1) if "900" in j.method]
-    (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
-    assert "too many with" in str(said) and "Traceback" not in str(said)
-
-
-def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
-    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(InputError, match="^cifar10 is not on this machine: run `fnlkit data get cifar10`"):
-        reproduce.run(reproduce.jobs(recipe.load_recipe("regimes"), seeds=1)[:1], tmp_path, at_once=1)
-
-
-def test_mistakes_are_named(tmp_path):
-    with pytest.raises(InputError, match="did you mean 'regimes'"):
-        recipe.load_recipe("regime")
-    path = tmp_path / "x.toml"
-    path.write_text("title = ")
-    with pytest.raises(InputError, match="not a recipe"):
-        recipe.load_recipe(str(path))
-    path.write_text("title = 'a'")
-    with pytest.raises(InputError, match="needs 'dataset'"):
-        recipe.load_recipe(str(path))
-    with pytest.raises(InputError, match="no regime has 'zzz'"):
-        reproduce.jobs(recipe.load_recipe("regimes"), only="zzz")
-
-
 @pytest.mark.parametrize("what", ["regimes", "fedln/table4"])
 def test_a_dry_run_checks_the_names_that_a_run_would(what, tmp_path):
     """A list of commands that cannot run is none: --dry-run refuses as the run itself does."""
@@ -386,24 +325,6 @@ def test_a_dry_run_checks_the_names_that_a_run_would(what, tmp_path):
         refuse(f"fnlkit reproduce {what} --dry-run {option}", tmp_path, says)
     printed = succeed(f"fnlkit reproduce {what} --dry-run --embeddings emb.npy --precision bf16", tmp_path).stdout
     assert printed.count("fnlkit train") == printed.count("--precision=bf16") > 1
-
-
-def test_the_interval_of_paired_differences():
-    """t(0.975, 2) = 4.302653; the spread of 1, 2, 3 is 1: 4.302653 / sqrt(3) = 2.484138."""
-    assert statistics.half_width([1.0, 2.0, 3.0]) == pytest.approx(2.484138, rel=1e-6)
-    assert statistics.half_width([1.0]) is None
-
-
-def test_a_switch_of_a_recipe_is_a_switch():
-    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load_recipe("regimes-images"), seeds=1)[:1]}
-    assert "--memorization " in line and "--memorization=" not in line
-
-
-def test_a_name_in_full_means_itself():
-    found = recipe.load_recipe("league")
-    assert {job.regime for job in reproduce.jobs(found, only="HEART: none", seeds=1)} == {"heart: none"}
-    assert {job.regime for job in reproduce.jobs(found, only="heart", seeds=1)} == {"heart: none", "heart: clients(0.5, 0.3)"}
-    assert len({job.regime for job in reproduce.jobs(found, seeds=1)}) == len(found["regime"])
 
 
 def _trains(folder):
@@ -448,11 +369,9 @@ def test_a_recipe_ends_with_its_children_and_can_be_continued(tmp_path):
 
 SAID = {
     "metrics": ("rounds = 6", "rounds = 6\nmetrics = '/tmp/x'", "train has no 'metrics'"),
-    "output": ("rounds = 6", "rounds = 6\noutput = '/tmp/x'", "train has no 'output'"),
     "step's path": ("--clients 10", "--clients 10 -o /tmp/x", "'-o' is not allowed in a recipe"),
     "another command": ("partition --clients 10", "data get", "begin with partition"),
     "no such network": ("epochs = 1", "epochs = 1\nmodel = 'mine.py:build'", "mine.py does not exist"),
-    "no such noise": ("'clients(rho=0.6, tau=0.5)'", "no/mine.py:noise", "no/mine.py does not exist"),
     "typo": ("epochs = 1", "epoch = 1", "train has no 'epoch'; did you mean 'epochs'"),
     "seeds": ("[0, 1]", "[0, true]", "write distinct whole numbers"),
     "methods": ('["fedavg", "fedcorr(iterations=1)"]', "[3]", "'methods' is .3.; write texts"),
@@ -466,10 +385,8 @@ SAID = {
         f"epochs = 0x{'f' * 5000}",
         "train.epochs is a number of thousands of digits; write a number",
     ),
-    "huge seed": ("[0, 1]", f"[0x{'f' * 5000}]", "seeds is a number of thousands of digits"),
     "long step": ("--clients 10", "--clients 10 " * 1000, "'steps' is .*; write texts"),
     "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
-    "no such value": ("epochs = 1", "lr = nan", "`lr` is nan"),
     "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
 }
 
@@ -492,11 +409,6 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
     for name, said in (("pipe", "not a regular file"), ("zero", "not a regular file"), ("sparse", "more than the limit")):
         with pytest.raises(InputError, match=said):
             recipe.load_recipe(str(tmp_path / f"{name}.toml"))
-
-
-def test_the_published_table_10_takes_lenet5s_learning_rate_and_evaluates_every_round():
-    found = recipe.load_recipe("fedcorr-table10-lenet5")["train"]
-    assert (found["lr"], found["eval_every"], found["rounds"]) == (0.003, 1, 1000)
 
 
 OBSERVED = """
@@ -533,3 +445,44 @@ def test_recipes_over_unverified_labels_compare_agreement(tmp_path):
     theirs, ours = found["flr"]["ahead"]["agreement_late"], flr
     assert 100 * theirs["mean"] == pytest.approx(ours["late_ahead"]) and theirs["clear"] == ours["late_clear"]
     assert fnlkit("fnlkit reproduce observed.toml --baseline fedcorr -o runs", tmp_path).returncode == 2
+
+
+# ---- the recipe on images: its two parts of a data set share no image, and its runs start from the reported part
+def _numbered(train, test):
+    """Return a data set whose pixels are the number of the sample; test samples continue the numbers."""
+    x = np.arange(train + test)[:, None, None, None]
+    return SimpleNamespace(x_train=x[:train], y_train=np.arange(train) % 10, x_test=x[train:], y_test=np.arange(test) % 10)
+
+
+def test_development_and_reported_images_differ():
+    data = _numbered(50, 7)
+    develop, report = regimes.part(data, True, size=10), regimes.part(data, False, size=10)
+    seen = {
+        name: {int(i) for i in part[key].ravel()}
+        for name, part, key in (
+            ("develop", develop, "x_train"),
+            ("develop tests", develop, "x_test"),
+            ("report", report, "x_train"),
+            ("report tests", report, "x_test"),
+        )
+    }
+    assert sum(map(len, seen.values())) == len(set().union(*seen.values())) == 37
+    assert all(len(part["y_train"]) == 10 for part in (develop, report))
+    # Labels stay with their images.
+    assert all((part["x_train"].ravel() % 10 == part["y_train"]).all() for part in (develop, report))
+
+
+def test_a_data_set_that_is_too_small_is_named():
+    with pytest.raises(InputError, match="29 training samples, but the parts need 30"):
+        regimes.part(_numbered(29, 7), True, size=10)
+
+
+def test_a_regime_on_images_runs(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (460, 32, 32, 3), dtype=np.uint8)
+    y = np.arange(460) % 10
+    np.savez(tmp_path / "images.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
+    command = "fnlkit reproduce regimes-images --only 'FLR*' --seeds 1 --rounds 1 --dataset images.npz -o runs --json"
+    done = succeed(command, tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["method"] for row in rows if "method" in row][:3] == ["fedavg", "flr", "oracle"]

@@ -3,10 +3,7 @@
 import json
 import re
 
-import pytest
-
 from benchmarks import estimators, pages
-from fnlkit.errors import InputError
 
 
 def test_all_computed_parts_are_those_of_the_stored_results():
@@ -45,17 +42,6 @@ def test_a_changed_number_is_found():
     page = "Text.\n<!-- computed: bytes -->\n" + "\n".join(pages.parts()["bytes"]) + "\n<!-- end -->\nMore."
     other = re.sub(r"\d\.\d\d", "9.99", page, count=1)
     assert pages.filled(page) == page != other and pages.filled(other) == page
-
-
-@pytest.mark.parametrize("name", ["nothing", "output training.txt: No such line"])
-def test_unknown_parts_are_refused(name):
-    with pytest.raises(InputError):
-        pages.filled(f"<!-- computed: {name} -->\n<!-- end -->")
-
-
-def test_an_output_is_one_paragraph_as_it_is():
-    lines = list(pages.output("flower-scale.txt", "10,000 clients of 5 samples"))
-    assert lines[0] == "```text" and lines[-1] == "```" and len(lines) == 7 and "Flower's FedAvg" in lines[-2]
 
 
 def test_estimators_repeat_their_stored_errors():

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from fnlkit.artifacts.run import Run
-from fnlkit.results import evaluation
 from tests.commands import fnlkit, succeed
 
 RUNS = {
@@ -55,12 +53,3 @@ def test_any_other_difference_is_a_group_of_its_own_and_named(other, difference,
     rows = [line.split() for line in means.splitlines() if line.strip().startswith("digits")]
     assert len(rows) == 2 and name.split()[-1] in means and str(theirs) in means
     assert sum("±" in row for row in rows) == 1
-
-
-def test_the_legend_of_a_plot_names_them_too(folder):
-    from fnlkit.results.plots import curves
-
-    groups = evaluation.distinct([Run.read(str(folder / f"{name}.pt")) for name in RUNS])
-    names = [curves.legend_of(group, groups) for group in groups]
-    assert names[0] == names[1] and len(set(names)) == 4
-    assert "lr 0.1" in names[3] and "optimizer feddyn(alpha=0.1)" in names[4]

@@ -6,9 +6,8 @@ import pytest
 
 import fnlkit as library
 from fnlkit.errors import InputError
-from fnlkit.results import names
 from fnlkit.results.plots import curves
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, succeed
 from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 
 RECIPE = """
@@ -59,8 +58,3 @@ def test_a_recipe_runs_from_python(folder):
     assert found.summary().columns[:2] == ["method", "first"]
     with pytest.raises(InputError, match="no recipe"):
         library.reproduce("nothing")
-
-
-def test_a_damaged_list_of_names_is_named(folder):
-    (folder / "runs" / names.FILE).write_text("[1")
-    refuse("fnlkit evaluate runs", folder, "rows.json")

@@ -15,11 +15,10 @@ from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import evaluation, plots
 from fnlkit.results.plots import KINDS, league, plot, style
 from fnlkit.results.ranking import ranking
-from tests.commands import fnlkit as command
 from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 
-matplotlib = pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 OF_A_RUN = [name for name, kind in KINDS.items() if kind.takes in ("run", "runs") and name != "prestopping"]
 OF_LABELS = [name for name, kind in KINDS.items() if kind.takes == "labels"]
 
@@ -78,38 +77,6 @@ def test_equal_figures_are_equal_files(form, run, tmp_path):
     assert (tmp_path / f"a.{form}").read_bytes() == (tmp_path / f"b.{form}").read_bytes()
 
 
-def test_the_session_keeps_its_own_style(run, tmp_path):
-    with matplotlib.rc_context({"font.size": 31}):
-        plot([("run", run)], "accuracy", str(tmp_path / "a.svg"))
-        assert matplotlib.rcParams["font.size"] == 31
-    plot([("run", run)], "accuracy", str(tmp_path / "b.svg"))
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def lightness(color):
-    """CIE L*, 0 to 100, of a color printed in gray."""
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(color))
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
-
-
-def test_28_curves_differ_and_the_first_eight_in_gray_too():
-    looks = [style.look(number) for number in range(28)]
-    assert len({tuple(look.items()) for look in looks}) == 28
-    for i in range(8):
-        for j in range(i):
-            alike = looks[i]["linestyle"] == looks[j]["linestyle"]
-            assert not alike or abs(lightness(looks[i]["color"]) - lightness(looks[j]["color"])) > 10, (i, j)
-
-
-def test_a_legend_hides_nothing_and_counts_runs(run):
-    for runs, counted in (([run], "(1 run)"), ([run, run], "(2 runs)")):
-        (axis,) = drawn(runs, "accuracy").axes
-        (text,) = [text.get_text() for text in axis.get_legend().get_texts()]
-        assert text.startswith("fedcorr") and text.endswith(counted)
-        assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1
-
-
 def other_seed(run, seed, by):
     """The same run as another seed might have gone: accuracies `by` higher, one round shorter."""
     rows = [row | ({"accuracy": min(1.0, row["accuracy"] + by)} if "accuracy" in row else {}) for row in run.history[:-1]]
@@ -136,28 +103,12 @@ def test_curves_are_the_histories_with_mean_band_and_stages(run):
     )
 
 
-def test_the_bytes_axis_adds_up_and_down(run):
-    (axis,) = drawn(run, "bytes").axes
-    wanted = [((r["bytes_up"] + r["bytes_down"]) / 1e6, 100 * r["accuracy"]) for r in run.history if "accuracy" in r]
-    assert np.allclose(line(axis, "fedcorr"), wanted)
-
-
 def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
     first = replace(run, history=run.history[:4])
     late = [row if i > 5 else {k: v for k, v in row.items() if k != "accuracy"} for i, row in enumerate(run.history)]
     (axis,) = drawn([first, replace(run, history=late, settings=run.settings | {"seed": 1})], "accuracy").axes
     points = sum(len(one.get_xydata()) for one in axis.get_lines())
     assert points == sum("accuracy" in row for row in [*first.history, *late]) and not axis.collections
-
-
-def test_thirty_groups_are_spread_over_panels_of_at_most_eight(run):
-    many = [replace(run, settings=run.settings | {"lr": 0.001 * i}) for i in range(1, 31)]
-    figure = drawn(many, "accuracy")
-    (legend,) = figure.legends
-    assert len(legend.get_texts()) == 30
-    shown = [axis for axis in figure.axes if axis.axison]
-    assert len(shown) == 4
-    assert all(len(axis.get_legend_handles_labels()[1]) <= 8 and not axis.texts for axis in shown)
 
 
 def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
@@ -175,28 +126,6 @@ def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg (1 run)", "flr (1 run)", "elr (1 run)"]
     with pytest.raises(InputError, match="`facet`"):
         plots.draw([("a", run)], "accuracy", facet="nothing")
-
-
-def test_a_legend_names_a_users_method_without_its_folder_and_a_small_figure_is_refused(run, tmp_path):
-    many = [
-        replace(run, settings=run.settings | {"method": method}) for method in ('"/tmp/a b/idea.py:mine"(cap=2.0)', "fedavg")
-    ]
-    (axis,) = drawn(many, "accuracy").axes
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["idea.py:mine(cap=2.0) (1 run)", "fedavg (1 run)"]
-    with pytest.raises(InputError, match="`size`"):
-        plots.plot([("a", run)], "accuracy", str(tmp_path / "a.png"), size=(0.6, 0.6))
-
-
-@pytest.mark.parametrize("ending", ["png", "pdf"])
-def test_a_figure_has_the_requested_size_in_inches(run, ending, tmp_path):
-    plots.plot([("a", run)], "accuracy", str(tmp_path / f"a.{ending}"), size=(5, 2.5))
-    if ending == "png":
-        from PIL import Image
-
-        with Image.open(tmp_path / "a.png") as picture:
-            assert picture.size == (750, 375)  # 150 dots per inch
-    else:
-        assert b"/MediaBox [ 0 0 360 180 ]" in (tmp_path / "a.pdf").read_bytes()  # 72 points per inch
 
 
 def test_memorization_has_gaps_in_rounds_without_wrong_labels(run):
@@ -307,17 +236,6 @@ def test_levels_of_the_estimator_and_the_method_are_both_drawn(judged, run):
     (axis,) = drawn(both, "noise").axes
     points = [one.get_xydata() for one in axis.get_lines() if one.get_label() == "_nolegend_"]
     assert np.allclose(points[0][:, 1], run.records["noise_level"][1][0]) and np.allclose(points[1][:, 1], 0.25)
-
-
-def test_bins_and_counts_fit_the_clients(run):
-    (axis,) = drawn(run, "lid").axes
-    shown = [text.get_text() for text in axis.get_legend().get_texts()]
-    count = len(run.records["cumulative_lid"][1][-1])
-    assert sum(int(text.split(", ")[1].split()[0]) for text in shown if " client" in text) == count
-    heights = [bar.get_height() for bar in axis.patches]
-    per_group = len(heights) // sum(" client" in text for text in shown)
-    assert sum(heights) == count and 5 <= per_group <= max(5, 2 * count**0.5 + 1)
-    assert sum("component" in text for text in shown) >= 1
 
 
 def test_issue_curves_are_evaluates_numbers(judged):
@@ -431,11 +349,6 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
         ("partition runs", "runs"),
     ):  # fmt: skip
         refuse(f"fnlkit plot {line_} -o figure.svg", tmp_path, says)
-
-
-def test_the_help_lists_every_kind():
-    text = command("fnlkit plot --help", ".").stdout
-    assert all(f"\n  {'  '}{name} " in text for name in KINDS)
 
 
 def row_of(run, seed, regime, name, lr):

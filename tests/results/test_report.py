@@ -75,28 +75,6 @@ def test_the_numbers_are_evaluates(folder, tmp_path):
     assert [row[1:] for row in cells(text, "settings")] == [row[:start] for row in groups]
 
 
-def test_runs_are_called_by_their_methods_and_files(tmp_path):
-    """Equal methods are told apart by their files, repetitions share a name, and an unfinished run is no reason to fail."""
-    fed = fnlkit.partition("digits", clients=3)
-    quick = {"epochs": 1, "engine": "sequential", "say": None}
-    for name, method, lr, seed in (
-        ("a", "fedavg", 0.1, 0),
-        ("b", "fedavg", 0.1, 1),
-        ("c", "fedavg", 0.2, 0),
-        ("d", "local", 0.1, 0),
-    ):
-        fnlkit.train(fed, method, rounds=2, lr=lr, seed=seed, output=tmp_path / f"{name}.pt", **quick)
-    part = fnlkit.train(fed, "fedavg", rounds=2, **quick)
-    part.finished = False
-    found = fnlkit.evaluate(tmp_path, part)
-    names = ["fedavg (a and 2 more)", "fedavg (a and 2 more)", "fedavg (c)", "local", "fedavg (a and 2 more)"]
-    assert report.short_names(found)[2:4] == names[2:4] and len(set(report.short_names(found)[:2])) == 1
-    best = next(text for text in report.words(found) if text.startswith("Best"))
-    assert any(name in best for name in report.short_names(found)) and "--" not in best
-    labels = [label["text"] for label in report.facts(found)["curve"]["labels"]]
-    assert labels == list(dict.fromkeys(report.short_names(found))) and all(len(label) < 40 for label in labels)
-
-
 def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):
     fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=5, holdout=0.2), "symmetric(eta=0.3)")
     fnlkit.train(fed, "feddpcont(epsilon=2.0)", rounds=3, epochs=1, say=None, output=tmp_path / "run.pt")
@@ -136,42 +114,3 @@ def test_a_report_without_true_labels_or_data(folder, tmp_path):
         assert one["clients"][0]["true"] is None and one["clients"][0]["estimated"] is not None
         assert one["suspects"]["samples"][0]["picture"] is None and one["suspects"]["samples"][0]["true"] is None
     assert "unknown" in report.page(facts)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"), [("nothing.pt -o x.html", "nothing.pt"), ("a.pt -o no/x.html", "no/x.html"), ("a.pt", "-o")]
-)
-def test_mistakes_are_one_line(line, words, folder):
-    done = command(f"fnlkit report {line}", folder)
-    assert done.returncode == 2 and words in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_report_fits_a_phone_and_a_wide_screen(browser, folder, tmp_path):  # noqa: F811
-    assert command(f"fnlkit report {folder}/a.pt -o page.html", tmp_path).returncode == 0
-    row = fnlkit.evaluate(folder / "a.pt").rows[0]
-    for width, scheme in ((360, "dark"), (1600, "light")):
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        browser.get((tmp_path / "page.html").as_uri())
-        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-        assert browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
-        paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
-    shown = [cell.text for cell in browser.find_elements("css selector", "#rows tbody td")]
-    assert shown[3:5] == [f"{100 * row['accuracy_best']:.2f}", f"{100 * row['accuracy_last']:.2f}"]
-    assert len(browser.find_elements("css selector", "#suspects-1 img")) > 0
-    run = fnlkit.load(folder / "a.pt")
-    for seed in range(5):
-        run.settings["seed"] = seed
-        run.write(tmp_path / f"{seed}.pt")
-    command("fnlkit report 0.pt 1.pt 2.pt 3.pt 4.pt -o many.html", tmp_path)
-    browser.get((tmp_path / "many.html").as_uri())
-    parts = browser.find_elements("css selector", "details.run")
-    assert [part.get_attribute("open") is not None for part in parts] == [True, False, False, False, False]
-    browser.find_element("css selector", "a[href='#run-3']").click()
-    assert parts[2].get_attribute("open") is not None
-    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

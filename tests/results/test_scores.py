@@ -1,7 +1,5 @@
 """Two kinds of agreement and accuracy are three things: names, numbers, and how far an estimate can be believed."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -198,19 +196,6 @@ def test_predictions_that_cannot_be_of_the_run_are_refused(with_gold, change, tm
     replace(run, predicted={"other" if change == "name" else "test": wrong}).write(tmp_path / "run.pt")
     with pytest.raises(InputError, match="predict"):
         fnlkit.evaluate(tmp_path / "run.pt", say=None)
-
-
-def test_evaluate_and_report_of_a_finished_run_import_no_torch(with_gold, tmp_path):
-    fnlkit.train(with_gold, rounds=1, say=None).write(tmp_path / "run.pt")
-    code = (
-        "import sys\nfrom fnlkit.cli import main\ntry:\n    main(sys.argv[1:])\n"
-        "finally:\n    print('torch._C' in sys.modules, file=sys.stderr)"
-    )
-    for line in ("evaluate run.pt", "report run.pt -o page.html"):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        assert done.stderr.splitlines()[-1] == "False"
 
 
 def test_the_evaluation_of_a_run_states_the_groups(tmp_path):

@@ -1,18 +1,13 @@
 """What a target accuracy cost: client-rounds, bytes and seconds at the first evaluation that reached it."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
-from tests.commands import fnlkit as command
-from tests.commands import succeed
-from tests.tables import parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -61,33 +56,6 @@ def test_the_target_is_the_first_row_that_reached_it(folder):
     assert [never[f"target_{name}"] for name in ("client_rounds", "bytes_up", "bytes_down", "seconds")] == [None] * 4
 
 
-def test_every_form_of_the_table_has_what_the_target_cost(folder):
-    line = f"fnlkit evaluate {folder} --target 0.3 --by lr"
-    groups = [json.loads(text) for text in command(f"{line} --json", folder).stdout.splitlines()]
-    runs = [fnlkit.load(folder / f"fedavg-{seed}.pt") for seed in (0, 1)]
-    cost = [evaluation.summary(run, target=0.3) for run in runs]
-    fast = groups[0]
-    assert [(one["reached"], one["runs"]) for one in groups] == [(2, 2), (0, 2)]
-    for name in ("target_client_rounds", "target_bytes_up", "target_bytes_down", "target_seconds"):
-        assert fast["measures"][name]["mean"] == pytest.approx(np.mean([row[name] for row in cost]))
-        assert name not in groups[1]["measures"]  # what never was has no mean
-    titles = [grouping.MEASURES[name][0] for name in grouping.MEASURES if name.startswith("target_")]
-    for form in ("", "--latex", "--markdown", "--csv"):
-        text = command(f"{line} {form}", folder, columns=500).stdout
-        assert all(title in text for title in [*titles, "reached target", "2 of 2", "0 of 2"]), form
-    first, last = parse_csv(command(f"{line} --csv", folder).stdout)
-    assert float(first["seconds to target"]) == pytest.approx(fast["measures"]["target_seconds"]["mean"])
-    assert last["seconds to target"] == "" and last["reached target"] == "0 of 2"
-
-
-def test_several_runs_show_the_target_or_never(folder):
-    text = command(f"fnlkit evaluate {folder} --target 0.3", folder).stdout
-    lines = {line.split()[0].rpartition("/")[2]: line for line in text.splitlines() if ".pt" in line}
-    assert "never" in lines["slow-0.pt"] and "never" not in lines["fedavg-0.pt"]
-    assert "2 of 2" in text and "0 of 2" in text and "macro-F1" not in text
-    assert "macro-F1" in command(f"fnlkit evaluate {folder} --test", folder).stdout
-
-
 def test_differences_to_the_first_are_over_the_seeds_of_which_both_came_there(folder):
     runs = [fnlkit.load(folder / f"fedavg-{seed}.pt") for seed in (0, 1)]
     rows = [evaluation.summary(run, target=0.3) for run in runs]
@@ -98,13 +66,3 @@ def test_differences_to_the_first_are_over_the_seeds_of_which_both_came_there(fo
     assert two["reached"] == 1 and two["ahead"]["target_client_rounds"] == {
         "mean": 2, "spread": None, "half": None, "pairs": 1, "clear": False, "p": None, "holm": None,
     }  # fmt: skip
-
-
-def test_a_run_explains_a_number_of_rounds_that_is_not_the_budget(noisy, tmp_path):
-    train = f"fnlkit train {noisy} --epochs 1 --model 'mlp(hidden=[8])' --rounds 20 --engine sequential"
-    succeed(f"{train} --method fedcorr -o c.pt && {train} -o a.pt", tmp_path)
-    shown = {name: command(f"fnlkit evaluate {name}.pt", tmp_path).stdout for name in "ca"}
-    run = Run.read(str(tmp_path / "c.pt"))
-    rounds = sum(row["stage"] != "final" for row in run.history)
-    assert rounds != 20 and f"{rounds} rounds made 40 client-rounds (the budget of 20 rounds;" in shown["c"]
-    assert "(the budget of 20 rounds;" in repr(run) and "budget" not in shown["a"]

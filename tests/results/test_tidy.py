@@ -7,7 +7,6 @@ import pytest
 from fnlkit.errors import InputError
 from fnlkit.pipeline import evaluate
 from fnlkit.results import grouping, tidy
-from fnlkit.results.tables import Table, Value
 from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 from tests.tables import parse_csv
@@ -100,18 +99,6 @@ def test_groups_have_corrected_p_values(runs):
     tests = [one["ahead"]["accuracy_late"] for one in groups if one["ahead"].get("accuracy_late")]
     assert len(tests) == 2
     assert [one["holm"] for one in tests] == holm([one["p"] for one in tests])
-
-
-def test_bold_cells_in_each_format():
-    table = Table("t", ["a"], [[Value(1.5, 0.25, bold=True)], [Value(None, bold=True)]], [])
-    assert r"$\mathbf{1.50 \pm 0.25}$" in table.latex()
-    assert "| **1.50 ± 0.25** |" in table.markdown()
-    assert table.csv().splitlines() == ["a,a spread", "1.5,0.25", ","]
-
-
-def test_titles_of_a_table_are_unique(runs):
-    columns = evaluate(*runs, say=None).table("method,lr").columns
-    assert len(set(columns)) == len(columns)
 
 
 def test_commands_write_tidy_and_pivot_tables(runs, tmp_path):
