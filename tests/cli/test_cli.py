@@ -18,8 +18,6 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli import COMMANDS
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, shell, succeed
 
-QUICK = "--rounds 30 --fraction 0.2 --epochs 1"
-
 
 def test_the_bare_pipe_runs(tmp_path):
     pipe = "fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt"
@@ -31,8 +29,8 @@ def test_the_bare_pipe_runs(tmp_path):
 
 
 def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
-    method = "'fedefc(latest=9, patience=30, report_transition=true)'"
-    done = succeed(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
+    method, short = "'fedefc(latest=4, patience=12, report_transition=true)'", "--rounds 12 --fraction 0.2 --epochs 1"
+    done = succeed(f"fnlkit train {noisy} {short} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
     assert "estimated against true transition matrix" in done.stdout
     run = Run.read(str(tmp_path / "run.pt"))
     rounds, estimates = run.records["transition"]
@@ -42,7 +40,7 @@ def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
     expected = [np.sum(T * truth) / np.linalg.norm(T) / np.linalg.norm(truth) for T in estimates]
     done = fnlkit("fnlkit evaluate run.pt --json -o found.npz", tmp_path)
     found = json.loads(done.stdout)
-    assert len(rounds) == 20 and found["transition_cosine_first"] == pytest.approx(expected[0])
+    assert len(rounds) == 7 and found["transition_cosine_first"] == pytest.approx(expected[0])
     assert found["transition_cosine_last"] == pytest.approx(expected[-1])
     with np.load(tmp_path / "found.npz") as arrays:
         names = [n for n in arrays.files if n.endswith("record_transition_cosine")]
