@@ -80,6 +80,13 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
     assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
 
 
+@pytest.mark.parametrize("words", ["fnlkit", "fnlkit review", "fnlkit data", "fnlkit site", "fnlkit sites"])
+def test_a_group_without_a_command_prints_help(words, tmp_path):
+    done = fnlkit(words, tmp_path)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith(f"Usage: {words} ") and "\n\nCommands:\n" in done.stderr or "\nThe pipe:\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [

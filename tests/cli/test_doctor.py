@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -52,6 +53,14 @@ def test_a_kernel_or_file_that_differs_is_broken(monkeypatch):
     assert differences["lid"] > 0.04 and differences["knn_vote"] is differences["count_matrix"] is None
     agreement.files(broken)
     assert [text.split(":")[0] for text in broken] == ["kernel lid", "kernel count_matrix", "kernel knn_vote", ".pt files"]
+
+
+def test_version_prints_the_versions_of_the_libraries(tmp_path, monkeypatch):
+    lines = fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
+    assert lines[0] == f"fnlkit {metadata.version('fnlkit')}" and f"torch {metadata.version('torch')}" in lines
+    before = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "scipy" else before(name))
+    assert "scipy MISSING" in fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
 
 
 def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):

@@ -11,7 +11,6 @@ import pytest
 
 from fnlkit import pipeline
 from fnlkit.cli import COMMANDS, group
-from fnlkit.cli.dataclass_options import flag_of
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
 from tests.commands import refuse
@@ -21,15 +20,6 @@ def options(name):
     command = importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command
     commands = command.commands.values() if isinstance(command, click.Group) else [command]
     return {p.name: p for each in commands for p in each.params if isinstance(p, click.Option)}
-
-
-def test_train_takes_every_setting_with_its_name_default_and_help():
-    taken = options("train")
-    for field in dataclasses.fields(Settings):
-        option = taken[field.name]
-        assert option.opts == [f"--{field.name.replace('_', '-')}"]
-        assert option.default == field.default and type(option.default) is type(field.default)
-        assert option.help == re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]), field.metadata["help"])
 
 
 def test_train_has_each_declared_option_in_a_section_and_with_the_default_of_python():

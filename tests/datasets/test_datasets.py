@@ -295,6 +295,12 @@ def test_speech_commands_with_unknown_and_silence(tmp_path):
     assert set(words_alone.fields["speaker"]) == {"s4", "s5", "s6", "s7"} and words_alone.checksum != data.checksum
 
 
+def test_eurosat_is_a_folder_of_images(tmp_path):
+    image_folder(tmp_path / "cache/eurosat/2750")
+    data = load("eurosat")
+    assert data.name == "eurosat" and len(data.y_train) == 16
+
+
 def test_cifar_by_torchvisions_files(tmp_path):
     (tmp_path / "cache/cifar-10-batches-py").mkdir(parents=True)
     (tmp_path / "cache/cifar-10-batches-py/data_batch_1").write_bytes(b"not the published one")
