@@ -222,7 +222,7 @@ def searched(folder):
         statuses["train"] = task("train", output=str(folder / "run.pt"))
         statuses["evaluate"] = task("evaluate", run=str(folder / "run.pt"))
         heard = b"".join(map(bytes, federation.wire.heard))
-        results = [folder / name for name in ("audit.out", "run.pt", "run.pt.id", "run.metrics.jsonl", "evaluate.out")]
+        results = [folder / name for name in ("audit.out", "run.pt", "run.pt.steps/id", "run.metrics.jsonl", "evaluate.out")]
         results += [*folder.glob("*.status.json"), folder / "superlink.log", *folder.glob("link.db*")]
         kept = b"".join(path.read_bytes() for path in results)
         # The control is the same deployment with a client that leaks.

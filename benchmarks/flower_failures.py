@@ -61,7 +61,7 @@ def visits(folder):
 
 def once(federation, folder):
     """Kill site 2 in round 0 and the server afterwards; return the outcome."""
-    for name in ("run.pt", "run.pt.id", "run.metrics.jsonl"):
+    for name in ("run.pt", "run.pt.steps/id", "run.metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
     asked = visits(folder)
     run = federation.submit()
@@ -195,7 +195,7 @@ def refusing(sites):
     """Site 1 has agreed to another method."""
     agreed = sites.project / "sites/site-1/project.json"
     before = agreed.read_text()
-    agreed.write_text(before.replace('method = "fedavg"', 'method = "fedprox"'))
+    agreed.write_text(before.replace('"method": "fedavg"', '"method": "elr"'))
     task = Followed(sites, "refusing")
     line, after = task.line("site-1", "did not agree", "method")
     agreed.write_text(before)

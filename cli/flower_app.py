@@ -160,7 +160,8 @@ def _describe_files(files, folder, sites, demo):
     """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
     if not sites:
-        yield "next: see docs/deployment.md; with --address, certificates and folders for the sites are written, too"
+        mail = f"fnlkit sites run {folder} --task audit --folder mail -o audit.json"
+        yield f"next, by mail: {mail}; over Flower: write the project again with --address HOST"
         return
     yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"
     yield from (f"wrote {folder}/sites/{name}: send this folder to {name}" for name in sites)
