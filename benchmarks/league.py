@@ -15,7 +15,8 @@ from statistics import mean, stdev
 
 from benchmarks.league_cells import CELLS, REFERENCES, SCORES, League, check, split_complete, world_of
 from fnlkit.errors import InputError
-from fnlkit.recipes import recipe, stored
+from fnlkit.recipes import cells as stored
+from fnlkit.recipes import recipe
 
 FOURTH = ("jira", "cifar10n", "crowdtruth", "column", "glass", "ionosphere", "letter", "segment", "sonar", "spambase",
           "vehicle", "vowel")  # fmt: skip

@@ -23,7 +23,8 @@ import numpy as np
 from fnlkit.artifacts import saving
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.recipes import recipe, reproduce, stored
+from fnlkit.recipes import cells as stored
+from fnlkit.recipes import recipe, reproduce
 
 ROOT = Path(__file__).parents[1]
 CELLS = ROOT / "data/cells/league.jsonl"
@@ -94,7 +95,7 @@ class League:
     Parameters
     ----------
     cells : list of dict
-        As returned by `fnlkit.recipes.stored.read_cells`.
+        As returned by `fnlkit.recipes.cells.read_cells`.
 
     Attributes
     ----------
@@ -184,13 +185,11 @@ def check(path):
 
 
 def _must_be_alike(header, known, path):
-    """Raise InputError unless two headers describe the same steps, options, search and samples."""
+    """Raise InputError unless two headers describe the same steps, options and samples."""
     for name, what in (("regimes", "steps or options"), ("datasets", "samples")):
         for regime, digest in header[name].items():
             if known[name].get(regime, digest) != digest:
                 raise InputError(f"{path}: measured with other {what} of regime {regime!r} than the league")
-    if header.get("search") != known.get("search", header.get("search")):
-        raise InputError(f"{path}: measured with another search than the league; run `fnlkit reproduce` without --no-search")
 
 
 # ---- further runs

@@ -63,11 +63,22 @@ STARTS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 # Commands of earlier versions, and what to do instead.
-REMOVED = {"embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there"}
+# Commands and options of earlier versions, and the replacement.
+REMOVED = {
+    "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
+    "train --log": "read RUN.metrics.jsonl, a line of JSON for each round",
+    "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",
+    "evaluate --markdown": "write --json, or --latex",
+    "reproduce --markdown": "write --json, or --latex",
+    "partition --task": "labels are classes; cleanlab has functions for numbers, tags and several labels per sample",
+    "plot --embeddings": "project the samples by scikit-learn",
+    "plot --projection": "project the samples by scikit-learn",
+    "reproduce --merge": "copy the files of all parts into one folder, then write --no-train -o FOLDER",
+    "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
+}
 
 
 # Environment variable in which the shell's completion function names its request.
-_COMPLETE = "_FNLKIT_COMPLETE"
 
 
 class ReaderGone(Exception):
@@ -162,10 +173,6 @@ def _talkative(command):
     for inner in getattr(command, "commands", {}).values():
         _talkative(inner)
     command.context_class = FlagContext
-    if _COMPLETE in os.environ:
-        from fnlkit.cli.completion import complete_values
-
-        complete_values(command)
     if all(option.name != "verbose" for option in command.params):
         command.params.append(click.Option(["-v", "--verbose"], **_VERBOSE))
         command.params.append(click.Option(["-q", "--quiet"], **_QUIET))
@@ -226,10 +233,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.getcwd()
     except FileNotFoundError:  # libraries would end the process with messages of their own
         _fail("the working folder was deleted; change to an existing folder", 2, deep)
-    if os.environ.get(_COMPLETE):
-        from fnlkit.cli.completion import complete
-
-        complete(group, os.environ[_COMPLETE])
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)
         sys.stdout.flush()
@@ -252,6 +255,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
         click.echo(error.ctx.get_help(), err=True)
         sys.exit(2)
+    except click.NoSuchOption as error:
+        command = error.ctx.command_path if error.ctx else "fnlkit"
+        replacement = REMOVED.get(f"{command.removeprefix('fnlkit ')} {error.option_name}")
+        removed = f"the option {error.option_name} was removed: {replacement}"
+        _fail(removed if replacement else f"{error.format_message()} (see {command} --help)", 2, deep)
     except click.UsageError as error:
         _fail(error.format_message() + (f" (see {error.ctx.command_path} --help)" if error.ctx else ""), 2, deep)
     except (InputError, click.ClickException) as error:

@@ -49,7 +49,7 @@ class View:
     show: str
     tidy: str | None
     each: str
-    form: str | None
+    latex: bool
     confusion: bool
 
 
@@ -77,9 +77,7 @@ class View:
               help="Also write all runs as a .csv or .parquet table with every option as a column.")  # fmt: skip
 @click.option("--each", type=click.Choice(["run", "evaluation"]), default="run", show_default=True,
               help="Write a row of --tidy per run or per evaluation.")  # fmt: skip
-@click.option("--csv", "form", flag_value="csv", help="Print the groups as csv with full precision.")
-@click.option("--latex", "form", flag_value="latex", help="Print the groups as a LaTeX table.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
+@click.option("--latex", is_flag=True, help="Print the groups as a LaTeX table.")
 @click.option("--confusion", is_flag=True, help="Also print confusion matrices of predictions and of training labels.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
@@ -95,7 +93,7 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
     \b
     Example:
       fnlkit evaluate run.pt --json
-      fnlkit evaluate runs/quickstart --by method --markdown
+      fnlkit evaluate runs/quickstart --by method --latex
     """
     runs = runs or ("-",)
     for path in runs:
@@ -104,17 +102,17 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
     if output and len(runs) > 1:
         raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")
     view = View(**pick(View, options))
-    if output and (view.form or view.by is not None):
+    if output and (view.latex or view.by is not None):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect the table with > FILE")
     if view.pivot and view.by is None:
         raise InputError(f"--pivot {view.pivot} requires --by with two names, for example --by method,{view.pivot}")
-    if view.form and as_json:
-        raise InputError(f"--json and --{view.form} exclude each other; choose one")
+    if view.latex and as_json:
+        raise InputError("--json and --latex exclude each other; choose one")
     found = pipeline.evaluate(*runs, say=caution, **options)
     rows = found.rows
     if view.tidy:
         write_tidy(found.tidy(view.each), view.tidy)
-    if view.form or view.by is not None:
+    if view.latex or view.by is not None:
         _show_groups(found, view, as_json)
         return
     if output:
@@ -134,7 +132,7 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
 
 
 def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
-    """Print groups on stdout in one of four formats, and notes on stderr."""
+    """Print groups on stdout as a table, as JSON or as LaTeX, and notes on stderr."""
     unfinished = [row["run"] for row in found.rows if not row["finished"]]
     if unfinished:
         caution(f"left out, not finished: {', '.join(map(printable, unfinished))}; continue with train --resume")
@@ -146,8 +144,8 @@ def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
         table = found.pivot(view.by, view.pivot, show=view.show, baseline=view.baseline)
     else:
         table = found.table(view.by, view.baseline)
-    if view.form:
-        sys.stdout.write(getattr(table, view.form)())
+    if view.latex:
+        sys.stdout.write(table.latex())
     else:
         _print(out_console(), table)
 
@@ -356,8 +354,7 @@ def _show_many(found, baseline):
     aimed = "target" in rows[0]
     to_target = ["client-rounds to target", "MB up", "MB down", "seconds"] if aimed else []
     kinds = score_kinds(rows)
-    titles = [{"received": "labels as received", "reviewed": "labels as reviewed"}.get(kind, kind) for kind in kinds]
-    table = Table("run", "method", "measures", *titles, "client-rounds", "MB up", "labels right", *to_target)
+    table = Table("run", "method", "measures", *kinds, "client-rounds", "MB up", "labels right", *to_target)
     for row in rows:
         table.add_row(
             printable(row["run"]),
@@ -387,7 +384,7 @@ def _show_many(found, baseline):
         some = [group for group in groups if any(f"{what}_{kind}" in group["measures"] for kind in kinds)]
         names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
         shown = [kind for kind in kinds if any(f"{what}_{kind}" in group["measures"] for group in some)]
-        heads = [grouping.MEASURES[f"{what}_{k}"][0] if k in ("received", "reviewed") else f"{k} {what}" for k in shown]
+        heads = [f"{kind} {what}" for kind in shown]
         table = Table(*names, "runs", *heads, title="mean ± standard deviation, in %")
         for group in some:
             values = ["" if value is None else str(value) for value in group["group"].values()]

@@ -11,7 +11,7 @@ import click
 
 from fnlkit.cli import parts
 from fnlkit.cli.plumbing import Table, json_option, out_console
-from fnlkit.components import installed, presets, registry
+from fnlkit.components import presets, registry
 from fnlkit.components.declarations import declaration
 from fnlkit.errors import InputError, nearest
 
@@ -116,8 +116,6 @@ def _list(console, parts):
     table.add_row("--preset", "the options of a paper", ", ".join(presets.names()))
     console.print(table)
     console.print()
-    if others := installed.describe_registered():
-        console.print(f"Registered by installed packages: {others}")
     console.print("fnlkit methods NAME describes a component; fnlkit methods --template loss prints a template for your own.")
 
 

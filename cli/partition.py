@@ -24,18 +24,11 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.datasets.partition_report import report_lines
 from fnlkit.datasets.partitioning import SCHEMES
-from fnlkit.datasets.targets import OTHERS
 from fnlkit.errors import InputError
 
 
 def _schemes():
     return SCHEMES
-
-
-def _refuse_task(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
-    """Callback of an option of earlier versions."""
-    if value:
-        raise InputError(f'--task: labels are classes; write task="ordinal" in the data set\'s spec for an order; {OTHERS}')
 
 
 @click.command(cls=Listing, title="Schemes", parts=_schemes, given=("fields",))
@@ -68,7 +61,6 @@ def _refuse_task(ctx: click.Context, option: click.Parameter, value: str | None)
 @sample_column_option
 @click.option("--public", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
               help="Share of the samples in a public set, for methods such as rhfl and clipfl.")  # fmt: skip
-@click.option("--task", default=None, hidden=True, expose_value=False, callback=_refuse_task)
 @click.option("--label", metavar="COLUMN", default=None, help="Label column of a table.")
 @click.option("--group", metavar="COLUMN", default=None,
               help="Column of a table, field of an npz, or level of the folders of images: samples with the same value, such as"

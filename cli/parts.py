@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fnlkit.components import installed, own, parameters
+from fnlkit.components import own, parameters
 from fnlkit.components.spec import find, format_value
 
 
@@ -61,11 +61,10 @@ KINDS = {
 
 
 def find_all(name: str) -> list[tuple[str, Callable[..., Any]]]:
-    """Return [(kind, function)] of all components with this name, of fnlkit or installed packages, or of ``FILE.py:NAME``."""
+    """Return [(kind, function)] of all components with this name, of fnlkit, or of ``FILE.py:NAME``."""
     if ":" in name:
         return own.kinds(name)
-    components = [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
-    return components or [(kind, part) for kind in KINDS if (part := installed.find_installed(name, kind))]
+    return [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
 
 
 def all_names() -> list[str]:

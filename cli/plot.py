@@ -6,23 +6,16 @@ import os
 
 import click
 
-from fnlkit import datasets, pipeline
-from fnlkit.cli.plumbing import caution, console, dataset_option, takes_file, trust_option
+from fnlkit import pipeline
+from fnlkit.cli.plumbing import caution, console, takes_file, trust_option
 from fnlkit.errors import InputError
-from fnlkit.estimators.rows import read_rows
 from fnlkit.pipeline.judging import open_runs
-from fnlkit.results import comparison, plots
-from fnlkit.results.plots import league
+from fnlkit.results import plots
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[KIND] FILE...", required=True)
 @click.option("--kind", default=None, hidden=True, help="Kind of figure, also accepted as the first word.")
-@dataset_option
-@click.option("--embeddings", metavar="EMB.npz", default=None,
-              help="For the kind embeddings: a file of vectors. Default: the samples.")  # fmt: skip
-@click.option("--projection", type=click.Choice(["pca", "tsne"]), default="pca", show_default=True,
-              help="For the kind embeddings: projection by principal components or t-SNE.")  # fmt: skip
 @click.option("--facet", default=None, metavar="NAME",
               help="For accuracy and bytes: draw a panel for each value of this setting, for example noise. Default for a "
                    "recipe: regime.")  # fmt: skip
@@ -33,9 +26,6 @@ from fnlkit.results.plots import league
 def command(
     words: tuple[str, ...],
     kind: str | None,
-    dataset: str | None,
-    embeddings: str | None,
-    projection: str,
     facet: str | None,
     size: str | None,
     trust: bool,
@@ -61,9 +51,6 @@ def command(
       noise         estimated against true noise level of each client
       estimates     estimated noise levels (noisiest first) and transition
       issues        issue scores of right and wrong labels, ROC, precision
-      embeddings    samples in two dimensions with flagged samples marked
-    KIND for the output of `fnlkit reproduce league --json`:
-      league        mean ranks of methods and the critical difference
 
     \b
     Example:
@@ -74,10 +61,6 @@ def command(
     found = plots.find_kind(kind)
     things = _read(paths, found.takes, trust)
     options = {}
-    if kind == "embeddings":
-        options = {"vectors": _vectors(things[0][1], dataset, embeddings), "projection": projection}
-    elif embeddings or dataset:
-        raise InputError(f"--embeddings and --dataset are for plot embeddings, found plot {kind}")
     if facet is not None:
         if kind not in ("accuracy", "bytes"):
             raise InputError(f"--facet {facet} is for plot accuracy and bytes, found plot {kind}")
@@ -115,11 +98,8 @@ def _kind(words, option, kinds):
 
 def _read(paths, takes, trust):
     """Return [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
-    if takes == "ranks":
-        return [(path, league.read_league(path)) for path in paths]
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
-
     return [one for path in paths for one in open_runs(path, trust=trust, say=caution)]
 
 
@@ -128,12 +108,3 @@ def _labels(path, trust):
     if not hasattr(thing, "client_offsets"):
         raise InputError(f"{path}: neither a federation nor a run, found {thing.kind}")
     return thing
-
-
-def _vectors(thing, dataset, embeddings):
-    federation = comparison.federation(thing)
-    if embeddings is not None:
-        return read_rows(embeddings, "embeddings", federation)
-    data = datasets.load(dataset or federation.dataset)
-    datasets.dataset.must_be(data, federation.meta, len(federation.given), what="the federation")
-    return data.x_train

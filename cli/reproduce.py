@@ -17,7 +17,6 @@ from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.models import NETWORKS
 from fnlkit.results.grouping import LEGEND
-from fnlkit.results.ranking import ranking
 from fnlkit.results.statistics import METHOD
 from fnlkit.results.tidy import write_tidy
 
@@ -69,17 +68,10 @@ from fnlkit.results.tidy import write_tidy
     help="Run part I of N parts of the runs, for example 3/8, to divide a recipe among machines.",
 )
 @click.option(
-    "--merge",
-    multiple=True,
-    metavar="FOLDER",
-    help="Copy finished runs from this folder of another machine instead of training; can be repeated.",
-)
-@click.option(
     "--add",
     multiple=True,
     metavar="METHOD",
-    help="Train only this method, for example mine.py:m, with the search of the recipe, and compare it with stored results; "
-    "can be repeated.",
+    help="Train only this method, for example mine.py:m, and compare it with stored results; can be repeated.",
 )
 @click.option(
     "--stored",
@@ -87,7 +79,6 @@ from fnlkit.results.tidy import write_tidy
     metavar="FILE",
     help="Results for --add, written by --export. Default: those included in fnlkit, of league.",
 )
-@click.option("--no-search", is_flag=True, help="Train all methods with the recipe's own options instead of searched ones.")
 @click.option(
     "--export",
     default=None,
@@ -95,15 +86,7 @@ from fnlkit.results.tidy import write_tidy
     callback=takes_file,
     help="Also write the scores of all finished runs to this file, for --stored.",
 )
-@click.option(
-    "--latex", "form", flag_value="latex", help="Print a LaTeX table of methods and regimes with the scores of the kept models."
-)
-@click.option(
-    "--markdown",
-    "form",
-    flag_value="markdown",
-    help="Print a Markdown table of methods and regimes with the scores of the kept models.",
-)
+@click.option("--latex", is_flag=True, help="Print a LaTeX table of methods and regimes with the scores of the kept models.")
 @click.option(
     "--tidy",
     default=None,
@@ -116,7 +99,7 @@ from fnlkit.results.tidy import write_tidy
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Folder of the runs; a second call continues there.")
 def command(
-    recipe: str | None, as_json: bool, export: str | None, form: str, tidy: str | None, dry_run: bool, **options: Any
+    recipe: str | None, as_json: bool, export: str | None, latex: bool, tidy: str | None, dry_run: bool, **options: Any
 ) -> None:
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
@@ -134,13 +117,13 @@ def command(
         _list()
         return
     _must_exist(options["dataset"], options["model"], options["embeddings"])
-    if form and as_json:
-        raise InputError(f"--json and --{form} exclude each other; choose one")
+    if latex and as_json:
+        raise InputError("--json and --latex exclude each other; choose one")
     if recipe in published.papers():
         _list(recipe)
         return
     table = running.is_table(recipe)
-    if extra := next((option for option, given in {f"--{form}": form, "--export": export}.items() if given and table), None):
+    if extra := next((option for option, given in {"--latex": latex, "--export": export}.items() if given and table), None):
         raise InputError(f"{extra} is for recipes; {recipe} is compared with published numbers")
     if not table and options["scale"] != 1:
         raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
@@ -162,10 +145,10 @@ def command(
         write_tidy(found.tidy(), tidy)
     if table:
         _print_published(found, as_json)
-    elif form and found.rows:
-        sys.stdout.write(getattr(found.summary(), form)())
-    elif not form:
-        _print(found.title, found.rows, found.choices, as_json)
+    elif latex and found.rows:
+        sys.stdout.write(found.summary().latex())
+    elif not latex:
+        _print(found.title, found.rows, as_json)
     found.must_be_complete()
 
 
@@ -173,34 +156,12 @@ def _say(text):
     console().print(text, style="dim" if text.startswith("wrote ") else None, soft_wrap=True)
 
 
-def _print(title, table, choices, as_json):
-    ranks = ranking(table, by="kept_mean")
+def _print(title, table, as_json):
     if as_json:
-        for row in [*table, *({"search": line} for line in choices)]:
+        for row in table:
             sys.stdout.write(json.dumps(row) + "\n")
-        sys.stdout.write(json.dumps({"ranking": ranks}) + "\n" if ranks["apart"] else "")
-        return
-    if choices:
-        _show_search(choices)
-    _show(title, table)
-    if ranks["apart"]:
-        _show_ranking(ranks)
-
-
-def _show_search(choices):
-    table = Table("regime", "method", "chosen", "agreement", "own options", "runs", "failed",
-                  title="Search on held-out noisy labels, in %")  # fmt: skip
-    for line in choices:
-        values = ", ".join(f"{name}={value}" for name, value in line["chosen"].items()) or "the recipe's own options"
-        # Logs of older versions have no spread.
-        scores = [_percent(line[name], line.get(name.replace("score", "spread"))) for name in ("score", "own_score")]
-        table.add_row(line["regime"], line["method"], values, *scores, str(line["runs"]), str(line["failed"]))
-    out_console().print(table)
-    out_console().print("agreement: mean ± standard deviation over the seeds of the search", soft_wrap=True)
-
-
-def _percent(mean, spread):
-    return _plus_minus(None if mean is None else 100 * mean, None if spread is None else 100 * spread)
+    else:
+        _show(title, table)
 
 
 def _must_exist(dataset, model, embeddings):
@@ -330,17 +291,3 @@ def _show(title, rows):
         say.print(METHOD, soft_wrap=True)
         say.print("p: paired t-test, corrected for all rows by Holm's method; kept: the score of the model that the run keeps")
     say.print("memorized: of the wrong labels, by the global model and by local models, at the last evaluation")
-
-
-def _show_ranking(ranks):
-    say = out_console()
-    table = Table("method", "mean rank", "best in", title=f"Ranks by late accuracy, over {len(ranks['regimes'])} regimes")
-    for method, rank in ranks["mean_rank"].items():
-        best = [regime for regime, first in ranks["best"].items() if first == method]
-        table.add_row(method, f"{rank:.2f}", "; ".join(best))
-    say.print(table)
-    say.print(
-        f"two methods differ significantly if their mean ranks are at least {ranks['apart']:.2f} apart (Nemenyi's test at 5 %)"
-    )
-    for regime, rho in ranks["published"].items():
-        say.print(f"{regime}: Spearman's correlation with the published order {rho:.2f}")

@@ -40,8 +40,6 @@ def noise_lines(federation: Federation) -> list[str]:
     share = facts["requested_share"]
     line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
     line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", requested {share:.4f}" if share is not None else "")
-    if facts["no_class"]:
-        line += f", {facts['no_class']:,} samples of no class among them"
     if facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
     if not facts["client_level"]:

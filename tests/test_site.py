@@ -91,7 +91,7 @@ def test_every_noise_model_is_drawn(site):
     page = (site / "noise.html").read_text(encoding="utf-8")
     drawn = re.findall(r'<img alt="[^"]* of (\w+)[^"]*" src="(noise/[^"]+\.svg)"', page)
     # A matrix of the user, labels of a file, no noise, and inputs of no class have no matrix to draw.
-    assert {name for name, _ in drawn} == {*noise.MODELS} - {"matrix", "labels", "none", "openset-inputs"}
+    assert {name for name, _ in drawn} == {*noise.MODELS} - {"matrix", "labels", "none"}
     assert all((site / path).stat().st_size > 1000 for _, path in drawn)
 
 

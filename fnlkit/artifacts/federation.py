@@ -31,8 +31,6 @@ _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transiti
 # With this many classes, a matrix of all pairs of classes needs 800 MB.
 MAX_CLASSES = 10_000
 _FEW_CLASSES = 300
-# Kinds of labels: classes, with or without an order.
-TASKS = ("classification", "ordinal")
 # Arrays of single samples that a run keeps.
 OF_RUNS = ("holdout_client", "gold_label", "received", "review_part", "group")
 # Arrays of `estimate-noise`: shape (N clients, n samples, C classes) and dtype kinds.
@@ -62,7 +60,7 @@ class Federation:
     given : (n,) int64
         Given label of every position of the training set.
     true : (n,) int64 or None
-        True label, before any noise, -1 for a sample of no class; None if unknown.
+        True label, before any noise; None if unknown.
     noise_client_level : (N,) float64 or None
         Share of each client's samples with a given label that differs from the true label: achieved, not requested.
     noise_client_noisy : (N,) bool or None
@@ -71,7 +69,7 @@ class Federation:
         The requested transition matrix, T[true, given]; rows sum to 1.
     extra : dict of str to array
         Other arrays: ``holdout_client`` (n,), the client of a held-out sample (-1: none); ``gold_label`` (n,), a verified label
-        (-1: none); ``no_class`` (n,), samples of no class, which are never held out; ``group`` (n,), the group of each sample
+        (-1: none); ``group`` (n,), the group of each sample
         (fnlkit.datasets.groups); unknown arrays are copied unchanged.
     meta : dict
         Plain JSON values; ``provenance`` lists the commands that created the file.
@@ -97,11 +95,6 @@ class Federation:
     extra: dict[str, Any] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def task(self) -> str:
-        """Kind of the labels, one of `TASKS`."""
-        return self.meta.get("task", TASKS[0])
-
     def __len__(self):
         return len(self.client_offsets) - 1
 
@@ -111,7 +104,7 @@ class Federation:
     def facts(self) -> dict[str, str]:
         """Summarize data set, clients, labels, noise and estimates in short texts."""
         held = self.client_indices if len(self) else np.setdiff1d(np.arange(len(self.given)), self.spare)
-        many = f"{self.classes:,} classes" if self.task == "classification" else f"the task {self.task}"
+        many = f"{self.classes:,} classes"
         out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
         if len(self):
             sizes = np.diff(self.client_offsets)
@@ -124,8 +117,6 @@ class Federation:
             out["labels"] = "as received; true labels unknown"
         else:
             out["labels"] = f"{100 * np.mean(self.given[held] != self.true[held]):.2f} % wrong"
-            if (nothing := int((self.true[held] < 0).sum())) and len(self):
-                out["labels"] += f", among them {nothing:,} samples of no class"
         models = [step["model"] for step in self.meta.get("noise", []) if isinstance(step, dict) and "model" in step]
         if models:
             out["noise"] = " + ".join(map(display.plain, models))
@@ -220,17 +211,10 @@ class Federation:
             return None
         return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
 
-    @property
-    def spare(self) -> np.ndarray:
-        """Positions (s,) of samples of no class that no client has."""
-        free = np.array(self.extra.get("no_class", np.zeros(len(self.given), bool)))
-        free[self.client_indices] = False
-        return np.flatnonzero(free)
-
     def achieved_transition(self) -> np.ndarray:
         """Return the transition matrix T (C, C) from true to given labels.
 
-        All clients' samples count, or all samples before `partition`, except samples of no class.  The row of a class without
+        All clients' samples count, or all samples before `partition`.  The row of a class without
         samples is that of the identity matrix.
         """
         if self.true is None:
@@ -242,11 +226,8 @@ class Federation:
         """Raise InputError unless every array has the documented shape, type and range."""
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError(f"'dataset' is {self.dataset!r}; expected a name or a path")
-        if self.task not in TASKS:
-            raise InputError(
-                f"the labels are for the task {str(self.task)[:40]!r}, and this version reads {' and '.join(TASKS)} only; make "
-                "classes of them and run partition again, or use cleanlab"
-            )
+        if (task := self.meta.get("task", "classification")) not in ("classification", "ordinal"):  # of versions up to 0.2
+            raise InputError(f"the labels are for the task {str(task)[:40]!r}; make classes of them and run partition again")
         least = 2
         if type(self.classes) is not int or not least <= self.classes <= MAX_CLASSES:
             raise InputError(f"`classes` is {self.classes!r}; expected {least} to {MAX_CLASSES:,}")
@@ -257,7 +238,7 @@ class Federation:
         if self.classes > _FEW_CLASSES and least == 2:
             must_be_dense(self.classes, len(np.unique(self.given)))
         if self.true is not None:
-            self.true = _labels(self.true, "true", self.classes, least=-1)
+            self.true = _labels(self.true, "true", self.classes)
             if len(self.true) != size:
                 raise InputError(f"`true` has {len(self.true):,} labels but `given` {size:,}")
         self.client_offsets = _whole(self.client_offsets, "client_offsets")
@@ -265,12 +246,10 @@ class Federation:
         self._check_clients(size)
         self._check_meta()
         self._check_held_out(size)
-        self._check_no_class(size)
         self._check_noise()
         self._check_estimates()
         for name, kind, what in (
             ("reviewed", "b", "boolean"),
-            ("no_class", "b", "boolean"),
             ("review_part", "iu", "part of a review"),
             ("sample_id", "U", "text"),
             ("sample_path", "U", "text"),
@@ -315,13 +294,6 @@ class Federation:
             raise InputError("`holdout_client` contains samples that clients train on; create the file again with `partition`")
         if gold is not None and (gold[self.client_indices] >= 0).any():
             raise InputError("`gold_label` contains samples that clients train on; create the file again with `partition`")
-
-    def _check_no_class(self, size):
-        """Raise InputError if a sample of no class is held out: evaluations compare predictions with classes."""
-        nothing = np.zeros(size, bool) if self.true is None else self.true < 0
-        held_out = np.concatenate([np.zeros(0, np.int64), *self.held_out])
-        if nothing[held_out].any():
-            raise InputError("`true` is -1, no class, for a held-out sample; create the file again with `partition`")
 
     def _check_noise(self):
         shape = (len(self),)

@@ -50,19 +50,17 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     for cell, i, label, suggestion in zip(cells, found.tolist(), given, better, strict=True):
         stated = [] if sure is None else [float(sure[i])]
         rows.append([*cell, label, suggestion, float(score[i]), *stated, bool(held_out[i]), bool(seen[i])])
-    last = _more(federation, found, flagged, suggested, every)
+    last = _more(federation, found, flagged, every)
     rows = [[*row, *(values[k] for values in last.values())] for k, row in enumerate(rows)]
     stated = [] if sure is None else ["confidence"]
     return Sheet([*head, "given", "suggested", "score", *stated, "held_out", "reviewed", *last], rows)
 
 
-def _more(federation, found, flagged, suggested, every):
+def _more(federation, found, flagged, every):
     """Return the last columns of `suspects`: {name: values of the samples `found`}."""
     extra, out = federation.extra, {}
     if every:
         out["flagged"] = flagged[found].astype(bool).tolist()
-    if federation.task == "ordinal":  # levels between the given and the suggested label
-        out["distance"] = np.abs(suggested[found].astype(int) - federation.given[found].astype(int)).tolist()
     start = f"{PREFIX}by_"
     by = {name.removeprefix(start): flags[found] for name, flags in extra.items() if name.startswith(start)}
     if by:

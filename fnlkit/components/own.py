@@ -85,17 +85,6 @@ def load_function(target: str, what: str) -> Callable[..., Any]:
     return component
 
 
-def load_installed(target: str, what: str) -> Callable[..., Any]:
-    """Return the function that ``module:NAME`` of an installed package names.
-
-    As `load_function`, but the current folder is not searched.
-    """
-    module, _, name = target.partition(":")
-    component = _attribute(_import_module(module, where := f"{what} {target!r}"), module, name, where)
-    _check(component, what, where)
-    return component
-
-
 def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
     """Return [(kind, function)] of all kinds of components that a user's name fits.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_origin
 
-from fnlkit.components import installed, own
+from fnlkit.components import own
 from fnlkit.components.parameters import SpecText, Text, check, kinds
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
@@ -26,7 +26,7 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 class FileText(str):
-    """Text from an untrusted file; specs in this text can name components of fnlkit and of installed packages only."""
+    """Text from an untrusted file; specs in this text can name components of fnlkit only."""
 
     __slots__ = ()
 
@@ -195,8 +195,7 @@ class _Reader:
 def own_names(text: str | Spec) -> list[str]:
     """Return the names of components in a spec that are not part of fnlkit, without duplicates.
 
-    Names have the form ``FILE.py:NAME`` or ``module:NAME``, also of components that installed packages register and that
-    this process has imported.
+    Names have the form ``FILE.py:NAME`` or ``module:NAME``.
 
     Parameters
     ----------
@@ -204,11 +203,6 @@ def own_names(text: str | Spec) -> list[str]:
         A text that is not a spec has no such names.
     """
     return list(dict.fromkeys(name for name, _ in _own_specs(text)))
-
-
-def _own_name(name):
-    """Return the name of a component outside fnlkit, with a colon, or None for a component of fnlkit."""
-    return name if ":" in name else installed.TARGETS.get(name)
 
 
 def _own_specs(text):
@@ -222,8 +216,8 @@ def _own_specs(text):
             except InputError:
                 continue
         if isinstance(value, Spec):
-            if name := _own_name(value.name):
-                yield name, value
+            if ":" in value.name:
+                yield value.name, value
             left += [inner for inner in value.parameters.values() if not isinstance(inner, str) or ":" in inner]
         elif isinstance(value, list):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
@@ -260,7 +254,7 @@ def digests(specs: Iterable[object]) -> dict[str, str]:
     specs : iterable of object
         Values other than texts are skipped, and so are components that this process did not import.
     """
-    texts = [text for text in specs if isinstance(text, str) and (":" in text or installed.TARGETS)]
+    texts = [text for text in specs if isinstance(text, str) and ":" in text]
     code = {name: digest for text in texts for name in own_names(text) if (digest := own.digest_at_import(name))}
     return {name: digest for text in texts for name, digest in data_files(text, code).items()} | code
 
@@ -278,7 +272,7 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
 
     def rename_value(value: Any) -> Any:
         if isinstance(value, Spec):
-            name = name_of(own_name) if (own_name := _own_name(value.name)) else value.name
+            name = name_of(value.name) if ":" in value.name else value.name
             return Spec(name, {key: rename_value(inner) for key, inner in value.parameters.items()}, value.origin)
         if isinstance(value, str):
             return rename_components(value, name_of) if ":" in value else value
@@ -288,12 +282,10 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
 
 
 def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[..., Any]:
-    """Return the function that a spec names, from a table, an installed package or a user's file.
+    """Return the function that a spec names, from a table or a user's file.
 
-    A user's file is used only if the user wrote the spec, a component of another installed package also if a file names it.
-
-    All imports by name use this function.  A text from a file (`FileText`) can only name keys of the table and entry points of
-    installed packages (`fnlkit.components.installed`), a message only keys of the table.
+    A user's file is used only if the user wrote the spec. All imports by name use this function. A text from a file
+    (`FileText`) or a message can only name keys of the table.
 
     Parameters
     ----------
@@ -316,8 +308,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
         return getattr(importlib.import_module(module), function)
     message = issubclass(spec.origin, MessageText)
     if ":" not in name and not message:
-        component = installed.find_installed(name, what)
-        return component or _refuse_unknown(name, table, what)
+        _refuse_unknown(name, table, what)
     if message:
         hint = nearest(name, table)
         raise InputError(f"a message or project names the {what} {name!r}, which is not in the installed fnlkit{hint}")
@@ -332,7 +323,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
 def must_exist(spec: str | Spec, table: Mapping[str, str], what: str) -> None:
     """Raise InputError as `find` for an unknown name, without importing a component of fnlkit; parameters as there."""
     name = parse(spec).name if isinstance(spec, str) else spec.name
-    if name not in table and ":" not in name and not installed.find_installed(name, what):
+    if name not in table and ":" not in name:
         _refuse_unknown(name, table, what)
 
 

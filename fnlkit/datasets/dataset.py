@@ -98,11 +98,6 @@ class Dataset:
     in_files : bool
         Whether each sample is a separate file.  All files are read when the samples are first used, so that one message can
         list every unusable file.
-    no_class : (n,) bool or None
-        Training samples of no class (fnlkit.datasets.open_set).  Their entry in `y_train` has no meaning, and `partition` gives
-        them to no client; the noise model ``openset-inputs`` does.
-    task : str
-        Kind of the labels, one of fnlkit.artifacts.federation.TASKS.
     layout : str
         Layout of images: "channels-last" or "channels-first".  Default: "", which detects it.
     remember : callable
@@ -140,8 +135,6 @@ class Dataset:
     groups_test: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     in_files: bool = False
-    no_class: np.ndarray | None = None
-    task: str = "classification"
     layout: str = ""
     remember: Any = field(default=lambda name, compute: compute(), repr=False)
 
@@ -152,9 +145,8 @@ class Dataset:
 
     @property
     def truth(self) -> np.ndarray | None:
-        """True labels (n,) of the training samples, -1 for a sample of no class, or None if they are unknown."""
-        true = self.y_train_true if self.y_train_true is not None else None if self.observed else self.y_train
-        return true if true is None or self.no_class is None else np.where(self.no_class, -1, true)
+        """True labels (n,) of the training samples, or None if they are unknown."""
+        return self.y_train_true if self.y_train_true is not None else None if self.observed else self.y_train
 
     @property
     def test_verified(self) -> bool:

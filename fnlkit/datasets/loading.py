@@ -9,13 +9,12 @@ import importlib
 import inspect
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import large, paths
 from fnlkit.components import own
-from fnlkit.components.parameters import Natural
 from fnlkit.components.spec import FileText, Spec, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.places import cache_folder
@@ -65,10 +64,6 @@ _KNOWN = {
         "fnlkit.datasets.manifest:manifest",
         "any CSV or Parquet with one row per sample: file or features, label, site",
     ),
-    "open-set": (
-        "fnlkit.datasets.loading:open_set",
-        "any data set with inputs of no class: open-set(data=digits, source=shuffled)",
-    ),
     "crowdtruth": ("fnlkit.datasets.crowdtruth:crowdtruth", "medical relations by distant supervision, crowd and expert"),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
 }
@@ -78,6 +73,7 @@ _OF_TABLE = "write a table with a row per sample and read it with manifest(file=
 _REMOVED = {
     **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
     **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs", "openml"), _OF_TABLE),
+    "open-set": "samples of no class were removed; hold classes out by a loader, FILE.py:NAME",
     "medmnist": "write the path of a file of MedMNIST, such as bloodmnist.npz",
     "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",
 }
@@ -211,44 +207,6 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
     from fnlkit.datasets.votes import by_vote
 
     return by_vote(load(_text_of(data), cache=where, download=download))
-
-
-def open_set(
-    *,
-    data: str | Spec,
-    where: pathlib.Path,
-    source: str = "",
-    classes: Sequence[str] | str = (),
-    size: Natural = 0,
-    number: Natural = 0,
-    download: bool = False,
-) -> Dataset:
-    """Return a data set with inputs of no class; see fnlkit.datasets.open_set.
-
-    Parameters
-    ----------
-    data : str
-        A data set.
-    source : str
-        A data set of the same form whose training samples are the inputs, or ``shuffled``.
-    classes : list of str
-        Instead of `source`: names of classes of `data` that are held out.
-    size : int
-        Number of inputs.  Default: 0, all of `source`.
-    number : int
-        Another number draws other inputs.
-    """
-    from fnlkit.datasets.open_set import add_inputs, hold_out
-
-    def load_other(name: str) -> Dataset:
-        return load(name, cache=where, download=download)
-
-    dataset = load_other(_text_of(data))
-    if bool(source) == bool(classes):
-        raise InputError("open-set: give `source`, a data set or shuffled, or `classes`, a list of classes that are held out")
-    if classes:
-        return hold_out(dataset, [classes] if isinstance(classes, str) else list(classes))
-    return add_inputs(dataset, _text_of(source), load_other, size=size, number=number)
 
 
 def _text_of(value):

@@ -57,7 +57,7 @@ VOTE_ROLES = ROLES | {
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
-_LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop", "levels")
+_LISTS = ("categorical", "ordinal", "text", "numbers", "drop")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
 
@@ -74,7 +74,6 @@ def manifest(
     group: str = "",
     missing: str = "",
     task: str = "",
-    levels: Sequence[str] | None = None,
     size: int = 0,
     window: str = "",
     pixels: str = "",
@@ -84,7 +83,6 @@ def manifest(
     ordinal: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     numbers: Sequence[str] | None = None,
-    date: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     where: Path,
     download: bool = False,
@@ -104,10 +102,7 @@ def manifest(
     missing : str
         A label that means a missing label, in addition to the empty label.
     task : str
-        Kind of the labels, one of fnlkit.artifacts.federation.TASKS.  Default: "", which decides by the labels
-        (fnlkit.datasets.targets.task_of).
-    levels : list of classes, optional
-        With ``task=ordinal``, the classes from the lowest to the highest.  Default: sorted numbers.
+        ``classification`` states that a label column of many numbers has classes.
     size, window, pixels
         Of images, as for `folder`.
     layout : str
@@ -116,10 +111,8 @@ def manifest(
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
     categorical, ordinal, text, drop : list of columns, optional
         Numeric columns to encode as categories, one-hot or by rank; columns of free text; and columns to exclude.
-    numbers, date : list of columns, optional
-        Columns that are features although they look like identifiers or times (fnlkit.datasets.identifying): as numbers, or as
-        year, day of the year and weekday.  Numbers can have a unit, a thousands separator or a detection limit
-        (fnlkit.datasets.notation).
+    numbers : list of columns, optional
+        Columns of numbers that are features although they look like identifiers or times (fnlkit.datasets.identifying).
 
     Returns
     -------
@@ -135,8 +128,7 @@ def manifest(
              "group": group}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
                "layout": layout}  # fmt: skip
-    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date, "drop": drop,
-             "levels": levels}  # fmt: skip
+    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "drop": drop}  # fmt: skip
     return Manifest(file, given, reading, lists).dataset(where)
 
 
@@ -213,7 +205,7 @@ class Manifest:
         self.left_out: dict[str, str] = {}
         self._find_votes()
         for option, names in self.lists.items():
-            for name in names if option != "levels" else ():
+            for name in names:
                 self.table.must_have(name, option)
         self.left_out = self._find_left_out()
         self.cast = []  # {annotator: label} for each row, if rows of the file are votes
@@ -260,9 +252,7 @@ class Manifest:
 
     def _find_left_out(self):
         """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
-        chosen = {
-            name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
-        }
+        chosen = {name for option in ("categorical", "ordinal", "text", "numbers") for name in self.lists.get(option, ())}
         sites, out = self.texts("site"), {}
         for name in self.features:
             values = self.table.numbers(name)[0]
@@ -371,7 +361,7 @@ class Manifest:
         in_test = self._in_test()
         try:
             found = read_targets(self.table, self.roles["label"], task=self.reading["task"],
-                                 levels=self.lists.get("levels"), true=self.roles.get("true"),
+                                 true=self.roles.get("true"),
                                  missing=self.reading["missing"], others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
             raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
@@ -389,7 +379,6 @@ class Manifest:
         out: Dataset = Dataset(
             name=self._name(),
             kind=kind,
-            task=found.task,
             layout=LAYOUTS[0],
             y_train=labels[train],
             y_test=labels[test],
@@ -459,7 +448,7 @@ class Manifest:
         if "path" in self.roles:
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
-        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
+        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text")}
         return columns.learn(self.table, self.features, train, own, **lists)
 
     def _display_cells(self, train, learned):
@@ -616,7 +605,7 @@ def _note_left_out(left_out):
     names = list_names(f"{name!r} ({kind})" for name, kind in left_out.items())
     first = {}
     for name, kind in left_out.items():
-        first.setdefault("numbers" if kind in NUMERIC else "date" if "date" in kind else "text", name)
+        first.setdefault("numbers" if kind in NUMERIC else "text", name)
     keep = [f'{option}=["{name}"]' for option, name in first.items()]
     return [f"left out, because they identify rows: {names}; write {' or '.join(keep)} to use them as features"]
 

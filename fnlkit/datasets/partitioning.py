@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import TASKS, Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import class_of_groups, must_have_several
@@ -205,7 +205,9 @@ def federation(
     if clients is None and spec.name not in FIXED:
         clients = max(1, min(20 if size < 10_000 else 100, (size if groups is None else len(np.unique(groups))) // 10))
     given, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
-    parts = _split(dataset, given, classes, scheme, clients=clients, seed=seed, min_samples=min_samples, groups=groups)
+    parts = partition(
+        given, classes, scheme, fields=dataset.fields, clients=clients, seed=seed, min_samples=min_samples, groups=groups
+    )
     if public:
         units = next(each for each in (groups, dataset.sample_of, np.arange(size)) if each is not None)
         parts = _without_public(parts, units, public, seed)
@@ -227,16 +229,6 @@ def federation(
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
-
-
-def _split(dataset, given, classes, scheme, *, groups, **options):
-    """Return the positions of each client's samples; samples of no class belong to no client."""
-    if dataset.no_class is None:
-        return partition(given, classes, scheme, fields=dataset.fields, groups=groups, **options)
-    eligible = np.flatnonzero(~dataset.no_class)
-    fields = {name: values[eligible] for name, values in dataset.fields.items()}
-    options |= {"fields": fields, "groups": None if groups is None else groups[eligible]}
-    return [eligible[part] for part in partition(given[eligible], classes, scheme, **options)]
 
 
 def _without_public(parts, samples, share, seed):
@@ -285,17 +277,14 @@ def empty(dataset: Dataset, labels: str = "auto") -> Federation:
     if labels not in LABELS:
         raise InputError(f"`labels` is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
     truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels]
-    if truth is not None and dataset.no_class is not None:
-        truth = np.where(dataset.no_class, -1, truth)
     named = {"sample_id": dataset.ids, "sample_path": None if dataset.paths is dataset.ids else dataset.paths}
     extra = {name: np.asarray(texts, np.str_) for name, texts in named.items() if texts is not None}
-    extra |= {name: values for name in ("votes", "sample_of", "no_class") if (values := getattr(dataset, name)) is not None}
+    extra |= {name: values for name in ("votes", "sample_of") if (values := getattr(dataset, name)) is not None}
     if dataset.groups is not None:
         extra["group"] = np.asarray(dataset.groups, np.int64)
     if dataset.sample_of is not None:
         extra["annotator"] = np.asarray(dataset.fields["annotator"], np.str_)
     meta = {"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []}
-    meta |= {} if dataset.task == TASKS[0] else {"task": dataset.task}
     return Federation(
         dataset=dataset.name,
         classes=dataset.classes,

@@ -1,7 +1,4 @@
-"""Classes of a label column, with or without an order, and labels as text.
-
-A task is ``classification`` or ``ordinal`` (classes with an order).
-"""
+"""Classes of a label column, and labels as text."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts.federation import TASKS
 from fnlkit.datasets.labels import classes_of, doubts
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table
@@ -32,7 +28,6 @@ class Targets:
 
     Attributes
     ----------
-    task : str
     names : list of C str
         Names of the classes.
     labels : (n,) int64
@@ -41,7 +36,6 @@ class Targets:
     notes : list of str
     """
 
-    task: str
     names: list[str]
     labels: np.ndarray
     true: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -58,7 +52,6 @@ def read_targets(
     column: str,
     *,
     task: str = "",
-    levels: Sequence[str] | None = None,
     true: str | None = None,
     missing: str = "",
     others: Collection[str] = (),
@@ -71,9 +64,7 @@ def read_targets(
     table : fnlkit.datasets.table.Table
     column : str
     task : str
-        One of `TASKS`.  Default: "", which is classification.
-    levels : sequence of str, optional
-        Ordinal classes from the lowest to the highest.  Default: sorted numbers.
+        ``classification`` states that a column of many numbers has classes.
     true : str, optional
         Column of true labels.
     missing : str
@@ -84,24 +75,15 @@ def read_targets(
     Raises
     ------
     InputError
-        If the task is unknown, or if the labels are no classes.
+        If the task is another one, or if the labels are no classes.
     """
-    if task and task not in TASKS:
-        raise InputError(f"task {task!r} is not supported{nearest(task, TASKS)}; supported are {', '.join(TASKS)}; {OTHERS}")
+    if task not in ("", "classification"):
+        raise InputError(f"task {task!r} is not supported; {OTHERS}")
     if not task:
         _must_be_classes(table, column, missing)
-    chosen = task or TASKS[0]
-    if levels and chosen != "ordinal":
-        raise InputError('`levels` is the order of classes for task="ordinal"; omit `levels`')
     texts, known = table.texts(column), () if true is None else table.texts(true)
-    others = (*others, *(levels or ()))
     names, labels, truth = classes_of(texts, true=known, missing=missing, others=others, of_site=of_site)
-    if chosen == "ordinal":
-        names, labels, truth = _order(names, labels, truth, levels)
-    notes = [text for text in doubts(names, labels) if chosen == TASKS[0] or "ranges" not in text]
-    if chosen == "ordinal":
-        notes.insert(0, f"task ordinal: {int((labels >= 0).sum()):,} samples, {list_names(names)}")
-    return Targets(chosen, names, labels, truth, notes)
+    return Targets(names, labels, truth, doubts(names, labels))
 
 
 def _must_be_classes(table, column, missing):
@@ -117,25 +99,8 @@ def _must_be_classes(table, column, missing):
     if not odd and len(distinct) > FEW_NUMBERS:
         raise InputError(
             f"{len(distinct):,} different numbers, {distinct[0]:g} to {distinct[-1]:g}; if they are classes, write "
-            f'task="classification" or "ordinal" in the data set\'s spec; {OTHERS}'
+            f'task="classification" in the data set\'s spec; {OTHERS}'
         )
-
-
-def _order(names, labels, true, levels):
-    """Return (names, labels, true) in the order of `levels`."""
-    if not levels:
-        try:
-            [float(name) for name in names]
-        except ValueError:
-            raise InputError(
-                f"ordinal classes {list_names(names)} have no order; write levels=[LOWEST, ..., HIGHEST] in the data set's spec"
-            ) from None
-        return names, labels, true
-    if sorted(levels) != sorted(names):
-        odd = sorted(set(names) ^ set(levels)) or list(levels)
-        raise InputError(f"`levels` and the labels differ in {odd[0]!r}; write each class once, from the lowest to the highest")
-    place = np.array([list(levels).index(name) for name in names] + [-1])
-    return list(levels), place[labels], place[true] if len(true) else true
 
 
 def words(names: Sequence[str], labels: ArrayLike) -> list[str]:

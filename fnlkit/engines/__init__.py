@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
-    "stacked": "fnlkit.engines.devices:make_stacked",
+    "stacked": "fnlkit.engines.stacked:Stacked",
     "workers": "fnlkit.engines.workers:Workers",
     "fused": "fnlkit.engines.fused:Fused",
     "flower": "fnlkit.engines.flower.engine:Flower",
@@ -49,7 +49,7 @@ class EngineOptions:
     )
     at_once: Natural = option(
         0,
-        "Clients that train at once on each device; 0: as many as fit into memory, on a single device.",
+        "Clients that train at once; 0: as many as fit into memory.",
         section="Run",
         rare=True,
         recipe=True,
@@ -76,7 +76,7 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     Parameters
     ----------
     name : str
-        A name of ENGINES, or a spec such as ``flower(address=auto)``, or ``auto``.
+        A name of ENGINES, or ``auto``.
     clients : list of fnlkit.client.client.Client
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs

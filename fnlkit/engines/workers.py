@@ -34,7 +34,7 @@ from fnlkit.components import own
 from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
-from fnlkit.errors import InputError, list_names
+from fnlkit.errors import InputError
 from fnlkit.server.clients import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
@@ -55,34 +55,17 @@ class Workers(Sequential):
     client_timeout : float or None
         Seconds that a visit can take before the worker is replaced and the visit is repeated. 0 sets no limit. None means
         one hour.
-
-    Attributes
-    ----------
-    inside : type
-        Engine that runs the clients within a worker.
-    on : tuple of str
-        Types of devices that the engine can use.
-    hint : str
-        End of the message about a visit that took too long.
     """
-
-    inside, hint = Sequential, "; `client_timeout` sets the limit"
-    on: tuple[str, ...] = ("cpu",)
 
     def __init__(self, *args, workers=0, client_timeout=None, **settings):
         super().__init__(*args, **settings)
-        if self.network.device.type not in self.on:
+        if self.network.device.type != "cpu":
             raise InputError(f"`engine='workers'` runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
         if not hasattr(os, "fork"):
             raise InputError("`engine='workers'` must fork processes, which this system cannot; write `engine='sequential'`")
         self.count = workers or threads.core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.workers, self.shared, self.server, self.calls, self.options = [], None, None, 0, {}
-
-    def _groups(self, ids):
-        """Return the positions of clients in `ids` that a worker visits in one task."""
-        # Longest task first, so that all workers end at about the same time.
-        return [[j] for j in sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))]
+        self.workers, self.shared, self.server, self.calls = [], None, None, 0
 
     def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
@@ -91,43 +74,33 @@ class Workers(Sequential):
         message = pickle.dumps((request.weights.cpu().numpy(), steps, request.broadcast), protocol=5)
         shared = self.calls, message
         self.calls += 1
-        groups = self._groups(ids)
-        todo, tries = deque(range(len(groups))), [0] * len(groups)
-        replies: list[Any] = [None] * len(ids)
-        self._start_workers(min(self.count, len(groups)))
+        # Longest task first, so that all workers end at about the same time.
+        todo = deque(sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j)))
+        tries, replies = [0] * len(ids), [None] * len(ids)
+        self._start_workers(min(self.count, len(ids)))
         idle = list(self.workers)
         try:
             while todo or len(idle) < len(self.workers):
                 while todo and idle:
-                    task, worker = todo.popleft(), idle.pop(0)
-                    tries[task] += 1
-                    group = groups[task]
-                    clients = [self.members[ids[j]] for j in group]
+                    j, worker = todo.popleft(), idle.pop(0)
+                    tries[j] += 1
+                    client, part = self.members[ids[j]], request.part([j])
                     # Copy, because the labels of all clients share a tensor, which would be sent as a whole.
-                    memories = [(c.y.clone(), c.rows, c.state, c.dropped) for c in clients]
-                    part = request.part(group)
-                    worker.take(task, shared, (part.ids, request.round, part.scatter, memories))
+                    memory = (client.y.clone(), client.rows, client.state, client.dropped)
+                    worker.take(j, shared, (part.ids, request.round, part.scatter, memory))
                 for worker, late in self._wait_for_answers():
-                    task, answer = worker.answer() if not late else (worker.task, None)
+                    j, answer = worker.answer() if not late else (worker.task, None)
                     if answer is _READY:
                         continue
-                    group = groups[task]
-                    if answer is None:
-                        self._replace(worker, idle, ids[group].tolist() if late else None)
-                        if tries[task] < TRIES:
-                            todo.appendleft(task)
-                            continue
-                        limit = f"{self.timeout * len(group):g}"
-                        lost = Failure("late", limit) if late else Failure("died", str(TRIES))
-                        for j in group:
-                            replies[j] = lost
+                    if answer is not None:
+                        idle.append(worker)
+                        replies[j] = self._restore_answer(self.members[ids[j]], answer)
                         continue
-                    idle.append(worker)
-                    answers, notes = answer
-                    for note in notes:
-                        self.note(note)
-                    for j, each in zip(group, answers, strict=True):
-                        replies[j] = self._restore_answer(self.members[ids[j]], pickle.loads(each))
+                    self._replace(worker, idle, int(ids[j]) if late else None)
+                    if tries[j] < TRIES:
+                        todo.appendleft(j)
+                    else:
+                        replies[j] = Failure("late", f"{self.timeout:g}") if late else Failure("died", str(TRIES))
         except BaseException:
             self.close()  # the round is incomplete; the next round starts new workers
             raise
@@ -158,35 +131,29 @@ class Workers(Sequential):
         for k, worker in enumerate(self.workers):
             if not worker.runs():
                 worker.stop()
-                self.workers[k] = self._start_process(k)
+                self.workers[k] = self._start_process()
         while len(self.workers) < count:
-            self.workers.append(self._start_process(len(self.workers)))
+            self.workers.append(self._start_process())
 
-    def _start_process(self, k):
-        """Return a new process for place k of `workers`."""
+    def _start_process(self):
         if self.server is not None and not self.server.runs():
             self.server.close()
             self.server = None
         if self.server is None:
             self.server = ForkServer(self.shared.descriptors)
-        return _Worker(self.shared, self.server, self._environment(k))
-
-    def _environment(self, k):
-        """Return additional environment variables of the process at place k."""
-        return {}
+        return _Worker(self.shared, self.server)
 
     def _replace(self, worker, idle, late=None):
         worker.stop()
         k = self.workers.index(worker)
-        self.workers[k] = self._start_process(k)
+        self.workers[k] = self._start_process()
         idle.append(self.workers[k])
         if late is None:
             self.note("workers: a worker process died and was replaced; its visit is repeated")
         else:
-            clients = f"client {late[0]}" if len(late) == 1 else f"clients {list_names(late)}"
             self.note(
-                f"workers: {clients} did not answer within {self.timeout * len(late):g} s; its worker was replaced and the "
-                f"visit is repeated{self.hint}"
+                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and the visit is "
+                "repeated; `client_timeout` sets the limit"
             )
 
     def close(self) -> None:
@@ -225,7 +192,7 @@ class _Shared:
         members = self._to_shared(clients.source), *arrays, clients.classes, clients.inputs, rows, clients.secret
         self.file.flush()
         try:
-            message = own.files(), network, members, engine.seed, engine.inside, engine.options
+            message = own.files(), network, members, engine.seed
             self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot be sent to another process: {error}; write `engine='sequential'`") from error
@@ -251,22 +218,22 @@ class _Shared:
 class _Worker:
     """Worker process, as seen by the parent process."""
 
-    def __init__(self, shared, server, environment):
+    def __init__(self, shared, server):
         ours, theirs = socket.socketpair()
         # A stopped process does not read. Neither sending nor receiving must wait for it forever.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _DRAIN_SECONDS, 0))
         self.server = server
         with theirs:
-            self.number = server.fork(theirs.fileno(), [environment, log.isEnabledFor(logging.DEBUG)])
+            self.number = server.fork(theirs.fileno(), log.isEnabledFor(logging.DEBUG))
         self.connection, self.task = Connection(ours.detach()), None
-        self.ready, self.since, self.sent, self.visits = False, time.monotonic(), None, 1
+        self.ready, self.since, self.sent = False, time.monotonic(), None
         with contextlib.suppress(OSError):  # a dead worker is detected when its answer is read
             self.connection.send_bytes(shared.message)
 
     def take(self, j: int, shared: tuple[int, bytes], task: Sequence[Any]) -> None:
         """Send a task, and once per round the shared data: (number of the call, message)."""
-        self.task, self.since, self.visits = j, time.monotonic(), len(task[0])
+        self.task, self.since = j, time.monotonic()
         number, message = shared
         with contextlib.suppress(OSError):
             self.connection.send_bytes(pickle.dumps((None if self.sent == number else message, task), protocol=5))
@@ -285,11 +252,10 @@ class _Worker:
         return j, None if message is None else pickle.loads(message)
 
     def deadline(self, timeout: float) -> float:
-        """Return the time at which the current visits are late.
+        """Return the time at which the current visit is late.
 
         A worker that is still starting gets at least the time limit of the start.
         """
-        timeout *= self.visits
         return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
 
     def runs(self) -> bool:
@@ -309,9 +275,8 @@ _READY = b"ready"
 def start_worker(requests: int) -> None:
     """Run tasks in a forked process; the main function of the fork server."""
     torch.set_num_threads(1)
-    connection, (environment, verbose) = forks(requests)
+    connection, verbose = forks(requests)
     np.random.seed()  # noqa: NPY002 - user components must not draw the same numbers in all workers
-    os.environ.update(environment)
     serve(connection, verbose)
 
 
@@ -352,44 +317,35 @@ def serve(connection: int, verbose: bool = False) -> None:
     broken, shared = None, None
     engine: Any = None
     try:
-        files, network, members, seed, inside, options = next_message()
+        files, network, members, seed = next_message()
         for path in files:  # so that the file of a user's network can be imported
             own.file_module(path)
         clients = _clients(*members)
-        engine = inside(clients, Network.unpacked(network), clients.inputs, seed=seed, **options)
+        engine = Sequential(clients, Network.unpacked(network), clients.inputs, seed=seed)
     except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
         broken = InputError(f"a worker process cannot start: {error}; write `engine='sequential'`")
     channel.send_bytes(_READY)
     while True:
-        message, (ids, round, scatter, memories) = next_message()
+        message, (ids, round, scatter, memory) = next_message()
         shared = message or shared
-        if broken:
-            answers, notes = [pickle.dumps((broken, memory)) for memory in memories], []
-        else:
-            answers, notes = _visit_clients(engine, shared, ids, round, scatter, memories), engine.notes
-        channel.send_bytes(pickle.dumps((answers, notes), protocol=5))
+        answer = pickle.dumps((broken, memory)) if broken else _visit(engine, shared, ids, round, scatter, memory)
+        channel.send_bytes(answer)
 
 
-def _visit_clients(engine, shared, ids, round, scatter, memories):
-    """Return (reply, memory) of each client after a visit by the engine, as bytes."""
-    clients, answers = [engine.members[i] for i in ids], []
-    for client, memory in zip(clients, memories, strict=True):
-        client.y, client.rows, client.state, client.dropped = memory
+def _visit(engine, shared, ids, round, scatter, memory):
+    """Return (reply, memory) of a client after a visit by the engine, as bytes."""
+    client = engine.members[ids[0]]
+    client.y, client.rows, client.state, client.dropped = memory
     try:
         weights, steps, broadcast = pickle.loads(shared)
-        weights, steps = torch.from_numpy(weights).to(engine.network.device), [unpack(step) for step in steps]
-        replies = engine.run(CohortRequest(ids, weights, steps, broadcast, scatter, round))
-    except Exception as error:  # noqa: BLE001 - reported to the parent
-        replies = [failure(error, client.id, round) for client in clients]
-    for client, reply, memory in zip(clients, replies, memories, strict=True):
-        after = (client.y, client.rows, client.state, client.dropped)
-        try:
-            answers.append(pickle.dumps(_separate((reply, after)), protocol=5))
-        except Exception as error:  # noqa: BLE001 - a reply that is no plain value
-            answers.append(pickle.dumps((failure(error, client.id, round), memory)))
+        weights, steps = torch.from_numpy(weights), [unpack(step) for step in steps]
+        (reply,) = engine.run(CohortRequest(ids, weights, steps, broadcast, scatter, round))
+        return pickle.dumps(_separate((reply, (client.y, client.rows, client.state, client.dropped))), protocol=5)
+    except Exception as error:  # noqa: BLE001 - reported to the parent, also for a reply that is no plain value
+        return pickle.dumps((failure(error, client.id, round), memory))
+    finally:
         client.rows, client.state = {}, {}
-    engine.members.forget()
-    return answers
+        engine.members.forget()
 
 
 def _separate(value):

@@ -1,7 +1,6 @@
 """Options of a run beside its settings: data, engine and files, declared once for Python, `fnlkit train` and recipes."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fnlkit.components.options import option
@@ -74,14 +73,5 @@ class TrainOptions(EngineOptions):
         rare=True,
         metavar="FILE",
         output=True,
-    )
-    log: str | Sequence[str] | None = option(
-        None,
-        "Also log to tensorboard:DIR, mlflow:URI or wandb:PROJECT.",
-        section="Measurement",
-        after="metrics",
-        rare=True,
-        metavar="KIND:PLACE",
-        many=True,
     )
     output: _Path | None = option(None, section="Run")

@@ -38,7 +38,6 @@ def arrange(federation: Federation, wanted: Collection[str], method: str) -> tup
             raise InputError(
                 f"`method` {method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}"
             )
-        federation = _drop_no_class(federation)
         rows["input/true"] = np.asarray(federation.true, np.int64)
     if "pooled" in wanted:
         federation = _pool_clients(federation)
@@ -53,25 +52,6 @@ def _remedy(federation):
             "`fnlkit.partition(labels='true')`, or declare them as y_train_true in the data set"
         )
     return "declare them (y_train_true in the data set), or create wrong labels with `fnlkit inject-noise`"
-
-
-def _drop_no_class(federation):
-    """Return the federation without the clients' samples of no class."""
-    parts = [part[federation.true[part] >= 0] for part in federation.clients]
-    sizes = [len(part) for part in parts]
-    if sum(sizes) == len(federation.client_indices):
-        return federation
-    if not all(sizes):
-        raise InputError(
-            f"client {sizes.index(0)} has only samples of no class, so that no true labels remain; lower the noise"
-        )
-    out = replace(
-        federation,
-        client_offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        client_indices=np.concatenate(parts),
-    )
-    out.noise_client_level = out.wrong_share()
-    return out
 
 
 def _pool_clients(federation):

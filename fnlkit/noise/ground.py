@@ -27,8 +27,6 @@ class Ground:
     dataset : str
     training : list of (n_k,) int64
         As `clients`, without held-out samples.
-    spare : (s,) int64
-        Positions of samples of no class that belong to no client; see `fnlkit.noise.open_set`.
     """
 
     labels: np.ndarray
@@ -38,7 +36,6 @@ class Ground:
     x: Any
     dataset: str
     training: list[Any] = field(default_factory=list)
-    spare: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass
@@ -55,15 +52,12 @@ class Corruption:
     simulated : bool
         True if the model created the wrong labels, so that the previous labels count as true unless the data set declares
         true labels.
-    exchanged : ((m,) int64, (m,) int64) or None
-        Positions of clients' samples, and positions of the spare samples of no class that replace them.
     """
 
     labels: np.ndarray
     transition: np.ndarray | None = None
     noisy: np.ndarray | None = None
     simulated: bool = True
-    exchanged: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def draw_labels(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.stored import Chosen
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -26,7 +25,6 @@ MODELS = {
     "difficult": "fnlkit.noise.people:difficult",
     "matrix": "fnlkit.noise.own:matrix",
     "labels": "fnlkit.noise.own:labels",
-    "openset-inputs": "fnlkit.noise.open_set:openset_inputs",
     "none": "fnlkit.noise.own:none",
 }
 
@@ -73,7 +71,6 @@ def inject(
     model = bind(spec, find(spec, MODELS, "noise"), "noise")
     before = federation.meta.get("noise", [])
     # A second noise model with the same seed must not select the same samples as the first.
-    spare = federation.spare
     ground = Ground(
         labels=federation.given,
         classes=federation.classes,
@@ -82,17 +79,15 @@ def inject(
         x=x if callable(x) else lambda: x,
         dataset=federation.dataset,
         training=federation.clients,
-        spare=spare,
     )
-    done = _without(spare, ground, model) if len(spare) and spec.name != "openset-inputs" else model(ground)
+    done = model(ground)
     if not isinstance(done, Corruption):
         raise InputError(f"noise {spec.name!r} returned {type(done).__name__}; expected fnlkit.noise.Corruption")
     true, meta = federation.true, {**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]}
     if true is None and done.simulated:
         true, meta["truth"] = np.array(federation.given), "the labels before the noise"
-        true[federation.extra.get("no_class", np.zeros(len(true), bool))] = -1
     out = replace(
-        federation if done.exchanged is None else _exchange(federation, *done.exchanged),
+        federation,
         true=true,
         given=np.asarray(done.labels),
         noise_transition=_compose(federation, done.transition, bool(before)),
@@ -115,31 +110,6 @@ def inject(
     return out
 
 
-def _without(spare, ground, model):
-    """Return the Corruption of all samples except the spare ones, whose labels have no meaning."""
-    used = np.setdiff1d(np.arange(len(ground.labels)), spare)
-    clients, training = ([np.searchsorted(used, part) for part in parts] for parts in (ground.clients, ground.training))
-
-    def samples() -> Any:
-        x = ground.x()
-        return x if x is None or len(x) != len(ground.labels) else Chosen(x, used)
-
-    part = replace(ground, labels=ground.labels[used], clients=clients, training=training, x=samples, spare=spare[:0])
-    done = model(part)
-    if not isinstance(done, Corruption):
-        return done
-    labels = ground.labels.copy()
-    labels[used] = done.labels
-    return replace(done, labels=labels)
-
-
-def _exchange(federation, old, new):
-    """Return the federation with the samples `new` (m,) at the places of the clients' samples `old` (m,)."""
-    place = np.arange(len(federation.given))
-    place[old] = new
-    return replace(federation, client_indices=place[federation.client_indices])
-
-
 def _compose(federation, transition, again):
     """Return old T @ new T, or None if either is unknown."""
     if not again:
@@ -158,7 +128,7 @@ def mean_requested_transition(federation: Federation) -> np.ndarray | None:
     if T is None or T.ndim == 2 or federation.true is None:
         return T if T is None or T.ndim == 2 else None
     known = [federation.true[here] for here in federation.clients]
-    counts = np.stack([np.bincount(true[true >= 0], minlength=federation.classes) for true in known])
+    counts = np.stack([np.bincount(true, minlength=federation.classes) for true in known])
     total = counts.sum(0)
     mean = np.einsum("kc,kcd->cd", counts / np.maximum(total, 1), T)
     return np.where(total[:, None] > 0, mean, np.eye(federation.classes))
@@ -174,18 +144,18 @@ def summary(federation: Federation) -> dict[str, Any]:
     Returns
     -------
     dict
-        samples, wrong_share, no_class (number of samples of no class, which count as wrong), requested_share (None if unknown),
+        samples, wrong_share, requested_share (None if unknown),
         client_level (list), client_requested (list or None), transition_error (mean over classes of the total variation
         between requested and achieved rows, or None, as without samples of a class).
     """
     fed: Federation = federation
-    seen = fed.client_indices if len(fed) else np.setdiff1d(np.arange(len(fed.given)), fed.spare)
+    seen = fed.client_indices if len(fed) else np.arange(len(fed.given))
     out: dict[str, Any] = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
-    out |= {"client_requested": None, "transition_error": None, "no_class": None}
+    out |= {"client_requested": None, "transition_error": None}
     if fed.true is None:
         return out
     true, given = fed.true[seen], fed.given[seen]
-    out["wrong_share"], out["no_class"] = float((true != given).mean()), int((true < 0).sum())
+    out["wrong_share"] = float((true != given).mean())
     if len(fed):
         out["client_level"] = np.asarray(fed.wrong_share()).tolist()
     if fed.noise_transition is None:
@@ -193,11 +163,11 @@ def summary(federation: Federation) -> dict[str, Any]:
     T = fed.noise_transition
     stay = np.diagonal(T, axis1=-2, axis2=-1)  # (C,) or (N, C)
     parts = fed.clients if len(fed) else [seen]
-    rates = (np.append(1 - (stay if T.ndim == 2 else stay[k]), 1.0) for k in range(len(parts)))  # -1, no class: always wrong
+    rates = (1 - (stay if T.ndim == 2 else stay[k]) for k in range(len(parts)))
     asked = [float(rate[fed.true[here]].mean()) for rate, here in zip(rates, parts, strict=True)]
     out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
     out["client_requested"] = asked if len(fed) else None
-    present = np.bincount(true[true >= 0], minlength=fed.classes) > 0
+    present = np.bincount(true, minlength=fed.classes) > 0
     if present.any():
         apart = np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2
         out["transition_error"] = float(apart[present].mean())

@@ -66,7 +66,7 @@ class Evaluation:
         return grouping.groups(self.runs, self.rows, _words(by), baseline)
 
     def table(self, by: Sequence[str] | str | None = None, baseline: str | None = None) -> Table:
-        """Return the groups as a `fnlkit.results.tables.Table` (csv, LaTeX, Markdown)."""
+        """Return the groups as a `fnlkit.results.tables.Table` (for a terminal, or LaTeX)."""
         table = grouping.table(self.groups(by, baseline), f"{len(self.runs)} runs")
         return replace(table, notes=[*table.notes, *self.notes])
 
@@ -228,7 +228,7 @@ def evaluate(
             row["group"] = group
         if test:
             _test(rows, loaded_runs, dataset)
-        return Evaluation(loaded_runs, rows, notes=_on_the_same_labels(rows, loaded_runs, dataset, target))
+        return Evaluation(loaded_runs, rows, notes=_note_different_labels(rows, loaded_runs))
     away = loaded_runs[0].meta["dataset"] == REAL_SITES  # the run's records already contain its accuracy
     if away and (dataset is not None or cross_site):
         raise InputError(
@@ -255,35 +255,16 @@ def _has_own_models(run):
     return "own" in needs_of(run)
 
 
-def _on_the_same_labels(rows, runs, dataset, target):
-    """Recompute agreement with the same held-out labels for all runs, and return notes."""
-    from fnlkit.results import held_out
+def _note_different_labels(rows, runs):
+    """Return a note for each group of runs that measured agreement with different labels of the same held-out samples."""
+    from fnlkit.results.held_out import differing
 
-    out = []
-    for places in held_out.differing(runs).values():
-        some, names = [runs[place] for place in places], [rows[place]["run"] for place in places]
-        listed = f"{names[0]} and {names[1]}"
-        if target is not None:
-            raise InputError(f"`target`: {listed} measured agreement with different held-out labels; leave `target` out")
-        if some[0].meta["dataset"] == REAL_SITES or any(map(_has_own_models, some)):
-            raise InputError(
-                f"{listed} measured agreement with different held-out labels, and no common model can be tested here; "
-                "evaluate them one by one"
-            )
-        samples, data = (
-            held_out.find_shared_samples(some, names),
-            to_dataset(dataset if dataset is not None else some[0].meta["dataset"]),
-        )
-        for place in places:
-            row = rows[place]
-            for name in [name for name in row if name.startswith(("agreement_", "client_agreement_"))]:
-                del row[name]
-            row |= held_out.agreements(runs[place], data, samples)
-        out.append(
-            f"the labels of {samples.differ:,} of {len(samples.positions):,} common held-out samples differ between these "
-            "runs: each last model is measured on both, the labels as received and as reviewed"
-        )
-    return out
+    names = [[rows[place]["run"] for place in places] for places in differing(runs).values()]
+    return [
+        f"{one[0]} and {one[1]} measured agreement with different labels of the same held-out samples; these numbers cannot be "
+        "compared"
+        for one in names
+    ]
 
 
 def _test(rows, runs, dataset):

@@ -160,7 +160,7 @@ def _row(row, *, selected):
     """Return the table cells of a run, as printed by `evaluate`, with the score of the chosen round if `selected`."""
     name = score_name(row)
     cells = {"run": plain(row["run"]), "method": plain(row["method"]), "measures": name}
-    for at in ("best", "last", "late", *(["chosen"] if selected else []), "received", "reviewed"):
+    for at in ("best", "last", "late", *(["chosen"] if selected else [])):
         if at in ("best", "last", "late", "chosen") or f"{name}_{at}" in row:
             value = row.get(f"{name}_{at}")
             cells[at] = "" if value is None else f"{100 * value:.2f}"

@@ -24,7 +24,6 @@ from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
 from fnlkit.experiment.plan import BoundMethod, check_components
 from fnlkit.experiment.settings import Settings
-from fnlkit.experiment.tracking import parse_tracker, track_run
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import count_features, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say
@@ -93,9 +92,6 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     (True, 1)
     """
     run = Training(**pick(Training, options))
-    trackers = [run.log] if isinstance(run.log, str) else list(run.log or ())
-    for text in trackers:
-        parse_tracker(text)
     given = options if method is None else {"method": str(method), **options}
     settings, run = _of_head(_settings_of(run, given), run)
     previous = _resume(run.resume, run.say)
@@ -123,15 +119,10 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
         )
         experiment.provenance.append(provenance("train", **asdict(settings), engine=run.engine, device=run.device))
         watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
-        with (
-            metrics_file(rows, experiment.history) as write,
-            track_run(trackers, experiment, name=None if target == "-" else target) as track,
-            watched as shown,
-        ):
+        with metrics_file(rows, experiment.history) as write, watched as shown:
 
             def row_done(row: dict[str, object]) -> None:
                 write(row)
-                track(row, experiment.times[-1])
                 shown(row)
 
             save = None if target == "-" else lambda snapshot: snapshot.write(target)

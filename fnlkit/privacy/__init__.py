@@ -1,6 +1,5 @@
-"""Privacy cost of released labels and protected updates, and audits of mechanisms."""
+"""Privacy cost of released labels and protected updates."""
 
-from fnlkit.privacy.audits import Audit, audit, audit_pair
 from fnlkit.privacy.labels import (
     RELEASED,
     debias,
@@ -28,12 +27,9 @@ from fnlkit.privacy.updates import (
 
 __all__ = [
     "RELEASED",
-    "Audit",
     "Sums",
     "neighbors",
     "other_partitions",
-    "audit",
-    "audit_pair",
     "debias",
     "epsilon_at",
     "epsilon_of",

@@ -21,7 +21,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import presets
 from fnlkit.errors import InputError, list_names, nearest
-from fnlkit.recipes import gathering, measures, reproduce
+from fnlkit.recipes import belonging, measures, reproduce
 from fnlkit.recipes.matching import hint, mentions
 from fnlkit.results import statistics
 
@@ -434,7 +434,7 @@ def measure_rows(
         As for `select`.
     """
     reports = papers()[name.partition("/")[0]]["reports"]
-    finished = set(map(id, all_jobs)) - {id(job) for job in all_jobs if gathering.missing([job], folder)}
+    finished = set(map(id, all_jobs)) - {id(job) for job in all_jobs if belonging.missing([job], folder)}
     by_run = {row["regime"]: row for row in reproduce.rows(all_jobs, folder)}
     out = []
     for row in select(load_rows(name), only):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from fnlkit.artifacts import files, paths
 from fnlkit.components.options import about
-from fnlkit.components.spec import parse, rename_components
+from fnlkit.components.spec import rename_components
 from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.experiment.options import TrainOptions
-from fnlkit.recipes import checking, spaces
+from fnlkit.recipes import checking
 
 MAX_BYTES = 2**20
 _MAX_JOBS = 100_000
@@ -31,15 +31,13 @@ _STEPS = {
 }
 # Options of `train` in addition to its settings; none of them is a path.
 _TRAIN = tuple(one.name for one in fields(TrainOptions) if about(one).recipe)
-_TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list, "search": dict}
+_TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list}
 _REGIME = {"name": str, "dataset": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
 _METHOD = {"method": str, "name": str, "train": dict}
-_SEARCH = {"budget": int, "strategy": str, "seeds": list, "rungs": int, "space": dict, "spaces": dict}
 _NEEDED = {
     "a recipe": ("dataset", "seeds", "train", "regime"),
     "a regime": ("name", "steps", "methods"),
     "a method": ("method",),
-    "search": ("budget", "space"),
 }
 
 
@@ -123,8 +121,6 @@ def _check(recipe):
         raise InputError(f"{jobs:,} runs; expected at most {_MAX_JOBS:,}")
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
         _train(options)
-    if "search" in recipe:
-        _search(recipe)
 
 
 def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
@@ -142,7 +138,8 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
         common = recipe["train"] | regime.get("train", {})
         seen: list[Any] = []
         try:
-            for method, options in _variants(recipe, regime, common):
+            for _, method, more in entries(regime):
+                options = common | more
                 checking.must_run(method, options)
                 named = {kind: text for kind, text in options.items() if (kind, text) not in seen} if every else {}
                 checking.must_be_components(named)
@@ -153,16 +150,6 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
                 checking.must_be_components({name: regime[name] for name in ("backbone",) if name in regime})
         except InputError as error:
             raise InputError(f"regime {_short(regime['name'])}: {error}") from error
-
-
-def _variants(recipe, regime, common):
-    """Yield (method, options) of each entry of a regime, and with every value of a search."""
-    for entry in entries(regime):
-        yield entry.method, common | entry.train
-        space = spaces.space_of(recipe["search"], entry) if "search" in recipe else {}
-        for values in spaces.examples(space):
-            method, more = spaces.apply_configuration(entry.method, values)
-            yield method, common | entry.train | more
 
 
 def _step_options(text):
@@ -204,36 +191,6 @@ def entries(regime: dict[str, Any]) -> list[Entry]:
 def _must_be_seeds(seeds):
     if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds is {_short(seeds)}; write distinct whole numbers of at least 0")
-
-
-def _search(recipe):
-    """Check the table ``search`` of a recipe whose other entries are right."""
-    plan = recipe["search"]
-    _table(plan, _SEARCH, "search")
-    _must_be_seeds(plan.get("seeds", [0]))
-    if common := set(plan.get("seeds", [])) & set(recipe["seeds"]):
-        raise InputError(f"search: seed {min(common)} is also a seed of the recipe; search on other seeds")
-    own = plan.get("spaces", {})
-    known = {label for regime in recipe["regime"] for entry in entries(regime) for label in (entry.label, _name(entry.method))}
-    for name, space in own.items():
-        if name not in known:
-            raise InputError(f"search.spaces: no method is called {_short(name)}{nearest(name, known)}")
-        if not isinstance(space, dict):
-            raise InputError(f"search.spaces.{name} is {_short(space)}; write a table")
-    for space in (plan["space"], *own.values()):
-        spaces.must_be_space(space)
-        for values in spaces.examples(space):
-            _train({key: value for key, value in values.items() if not key.startswith(spaces.PARAMETER)})
-    spaces.must_fit(plan)
-    for regime in recipe["regime"]:
-        if not any(step(text)[0] == "partition" and "--holdout" in text for text in regime["steps"]):
-            raise InputError(
-                f"regime {_short(regime['name'])}: search reads held-out noisy labels; add `fnlkit.partition(holdout=0.1)`"
-            )
-
-
-def _name(method):
-    return parse(method).name
 
 
 def _texts(value):
@@ -318,8 +275,6 @@ def _locate(recipe, folder):
 
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
         options |= {key: locate(value) for key, value in options.items()}
-    if "spaces" in recipe.get("search", {}):
-        recipe["search"]["spaces"] = {locate(name): space for name, space in recipe["search"]["spaces"].items()}
     for regime in recipe["regime"]:
         for one in regime["methods"]:
             if isinstance(one, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,12 @@ from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.kernels.threads import core_count
+from fnlkit.recipes.belonging import difference
 from fnlkit.recipes.children import Children
-from fnlkit.recipes.gathering import difference
 from fnlkit.recipes.matching import hint, mentions
 from fnlkit.recipes.recipe import entries
 from fnlkit.recipes.recipe import step as recipe_step
-from fnlkit.recipes.settled import Settled
-from fnlkit.recipes.spaces import apply_configuration
+from fnlkit.recipes.specifications import Specifications
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot
@@ -88,7 +87,6 @@ def jobs(
     seeds: int | None = None,
     only: str | None = None,
     embeddings: str | None = None,
-    chosen: Mapping[tuple[str, str], dict[str, Any]] | None = None,
     **train: Any,
 ) -> list[Job]:
     """Return the Jobs of a recipe.
@@ -104,8 +102,6 @@ def jobs(
         Select the regime of this name, or all regimes with these words in the name, or a pattern with ``*`` and ``?``.
     embeddings : str or None
         A file of vectors, which replaces the embeddings that a regime computes with its backbone.
-    chosen : dict of (regime, label) to dict, or None
-        Values of a search (fnlkit.recipes.search) that replace options and parameters of methods.
     **train
         Options of `train` that replace the recipe's, if not None.
     """
@@ -120,11 +116,10 @@ def jobs(
                 out.append(data.estimate(regime["estimate"], replacing))
                 continue
             for place, entry in enumerate(entries(regime)):
-                method, more = apply_configuration(entry.method, (chosen or {}).get((regime["name"], entry.label), {}))
-                options = recipe["train"] | regime.get("train", {}) | entry.train | more | replacing
-                word = re.sub("[^A-Za-z0-9.+_-]+", "-", os.path.basename(parse(method).name))  # of FILE.py:NAME
+                options = recipe["train"] | regime.get("train", {}) | entry.train | replacing
+                word = re.sub("[^A-Za-z0-9.+_-]+", "-", os.path.basename(parse(entry.method).name))  # of FILE.py:NAME
                 place = regime.get("places", {}).get(entry.label, place)
-                out.append(data.job(entry.label, method, options, f"{data.number}-{place}-{word}-{seed}"))
+                out.append(data.job(entry.label, entry.method, options, f"{data.number}-{place}-{word}-{seed}"))
     return out
 
 
@@ -267,7 +262,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     failed, children = {}, Children(folder, environment)
-    settled = Settled(folder, dict.fromkeys(job.dataset for job in all_jobs))
+    known = Specifications(folder, dict.fromkeys(job.dataset for job in all_jobs))
     # Concurrent runs share the cores.
     cores = max(1, core_count() // at_once)
 
@@ -279,14 +274,14 @@ def run(
 
     def federation(step: tuple[tuple[str, ...], str]) -> None:
         arguments, target = step
-        key = settled.of_step(arguments)
-        if not settled.has(target, key):
+        key = known.of_step(arguments)
+        if not known.has(target, key):
             call([*arguments, "-o", target])
-            settled.add(target, key)
+            known.add(target, key)
 
     def train(job: Job) -> None:
         error, file = None, job.file
-        if not job.train or settled.has(file, settled.of_run(job, commands(job))):
+        if not job.train or known.has(file, known.of_run(job, commands(job))):
             if on_done and not children.ending:
                 on_done(job, None)
             return
@@ -296,12 +291,12 @@ def run(
                 os.replace(folder / file, folder / f"{file}.old")
                 if on_changed:
                     on_changed(job, why)
-            if not ((folder / file).exists() and Run.read(str(folder / file)).finished):  # copied by --merge
+            if not ((folder / file).exists() and Run.read(str(folder / file)).finished):
                 where = ["--resume", file, "-o", file]
                 chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
                 share = [] if chosen else [f"--workers={cores}"]
                 call(["train", job.prepare[-1][1], *job.train, *share, *where])
-            settled.add(file, settled.of_run(job, commands(job)))
+            known.add(file, known.of_run(job, commands(job)))
         except (InputError, WorkStopped) as failure:
             error = failed[job.name] = failure
         if on_done and not children.ending:
@@ -428,7 +423,7 @@ def rows(
     baseline : str, optional
         A method of the jobs.  Default: ``fedavg`` if a job has this method, else the first method.
     stored : sequence of dict
-        Further cells, for example of `fnlkit.recipes.stored.read_cells`.
+        Further cells, for example of `fnlkit.recipes.cells.read_cells`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Run a recipe or rows of a published table: search, train, resume, merge, compare with stored results, and tabulate."""
+"""Run a recipe or rows of a published table: train, resume, compare with stored results, and tabulate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.kernels.threads import core_count
-from fnlkit.recipes import gathering, published, search
+from fnlkit.recipes import belonging, cells, published
 from fnlkit.recipes import recipe as recipes
 from fnlkit.recipes import reproduce as running
-from fnlkit.recipes import stored as cells
 from fnlkit.results import comparison, names, tidy
 from fnlkit.results import tables as results_tables
 from fnlkit.results.grouping import baseline_among
@@ -40,17 +39,13 @@ class Options:
     jobs : int or None
         Runs to train at once.  Default: one per core.
     shard : str or None
-        Part of the runs, as for `fnlkit.recipes.gathering.shard`.
-    merge : sequence of str
-        Folders of other machines; their runs are copied, and nothing is trained.
+        Part of the runs, as for `fnlkit.recipes.belonging.shard`.
     no_train : bool
         Use finished runs only.
     add : sequence of str
         Train these methods instead of the recipe's and compare them with stored results.
     stored : str or None
         File of stored results.  Default: included with fnlkit.
-    no_search : bool
-        Train all methods with the options of the recipe.
     baseline : str or None
         Method with which others are compared.
     """
@@ -66,11 +61,9 @@ class Options:
     scale: float = 1.0
     jobs: int | None = None
     shard: str | None = None
-    merge: tuple[Any, ...] = ()
     no_train: bool = False
     add: tuple[Any, ...] = ()
     stored: str | None = None
-    no_search: bool = False
     baseline: str | None = None
 
 
@@ -84,12 +77,8 @@ class Reproduction:
     rows : list of dict
         A row per regime and method (`fnlkit.recipes.reproduce.rows`), or per row of a published table
         (`fnlkit.recipes.published.measure_rows`).
-    choices : list of dict
-        A line per searched method and regime (`fnlkit.recipes.search.Cell.choice`).
     failed : dict of str to Exception
         Errors of runs, by name.
-    unsearched : dict of (regime, method) to str
-        Reasons of failed searches.
     notes : dict of str to str
         Of a published table: differences from the paper, by the row's title.
     folder : str
@@ -100,9 +89,7 @@ class Reproduction:
     rows: list[Any]
     folder: str
     jobs: Sequence[Job]
-    choices: list[Any] = field(default_factory=list)
     failed: dict[str, Any] = field(default_factory=dict)
-    unsearched: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> results_tables.Table:
@@ -117,7 +104,7 @@ class Reproduction:
         InputError
             If no run is finished.
         """
-        missing = gathering.missing(self.jobs, self.folder)
+        missing = belonging.missing(self.jobs, self.folder)
         paths = [str(Path(self.folder) / job.file) for job in self.jobs if job.train and job.name not in missing]
         if not paths:
             raise InputError(f"no run in {self.folder} is finished")
@@ -126,10 +113,7 @@ class Reproduction:
         return tidy.rows(runs, rows, each)
 
     def must_be_complete(self) -> None:
-        """Raise WorkStopped if a search or a run failed."""
-        if self.unsearched:
-            (regime, method), reason = next(iter(self.unsearched.items()))
-            raise WorkStopped(f"{len(self.unsearched)} searches failed, the first of {method} in {regime}: {reason}")
+        """Raise WorkStopped if a run failed."""
         if self.failed:
             name, reason = next(iter(self.failed.items()))
             raise WorkStopped(f"{len(self.failed)} of {len(self.jobs)} runs failed, the first, {name}: {reason}")
@@ -175,7 +159,7 @@ Part = TypeVar("Part")
 
 
 class _Work:
-    """The folder and the source of runs: training here, or folders from which they are copied."""
+    """The folder and the options of runs."""
 
     def __init__(self, name, options, say):
         self.options, self.say = options, say
@@ -187,24 +171,20 @@ class _Work:
 
     def part(self, jobs: Sequence[Part]) -> Sequence[Part]:
         """Return the jobs of this shard."""
-        found = gathering.shard(jobs, self.options.shard) if self.options.shard else jobs
+        found = belonging.shard(jobs, self.options.shard) if self.options.shard else jobs
         if jobs and not found:
             self.say(f"`shard` {self.options.shard} of {len(jobs)} runs has no runs")
         return found
 
     def make(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
-        """Run the jobs, or collect finished ones; return {name: error} of failed jobs."""
-        if not (self.options.merge or self.options.no_train):
+        """Run the jobs, or check the finished ones; return {name: error} of failed jobs."""
+        if not self.options.no_train:
             self._write_names(jobs)
             return self.train(jobs) if jobs else {}
-        if self.options.merge:
-            copied = gathering.merge(jobs, self.folder, self.options.merge)
-            self.say(f"{copied} runs copied to {self.folder}")
-        else:
-            gathering.must_belong_together(jobs, [self.folder])
+        belonging.must_belong_together(jobs, self.folder)
         if os.access(self.folder, os.W_OK):
             self._write_names(jobs)
-        if missing := gathering.missing(jobs, self.folder):
+        if missing := belonging.missing(jobs, self.folder):
             self.say(f"{len(missing)} of {len(jobs)} runs are missing or not finished, the first is {missing[0]}")
         return {}
 
@@ -238,8 +218,6 @@ class Plan(_Work):
         self.title = self.recipe.get("title", name)
         if options.stored and not options.add:
             raise InputError(f"`stored` {options.stored} is for `add`")
-        if options.no_search and self.recipe.pop("search", None) is not None:
-            self.title += ", not searched: all methods have the recipe's own options"
         if options.add:
             self.stored = options.stored or cells.path_of(name)
             if self.stored is None:
@@ -248,7 +226,6 @@ class Plan(_Work):
                     "with `export`, then name `stored`"
                 )
             self.header, self.cells = cells.read_cells(self.stored)
-            cells.must_be_searched_alike(self.header, self.stored, self.recipe)
             if not options.stored:
                 self.title += f", compared with {name}@{cells.version_of(name)}"
             self.recipe = cells.adding(self.recipe, options.add, options.only)
@@ -259,42 +236,22 @@ class Plan(_Work):
         return os.path.basename(name).removesuffix(".toml")
 
     def commands(self) -> list[str]:
-        """Return the commands of all runs, or of the first rung if the recipe has a search."""
-        if "search" in self.recipe:
-            found = self.part(search.cells(self.recipe, **self.given))
-            jobs = [job for cell in found for _, jobs in cell.jobs(0) for job in jobs]
-            note = ["# further commands depend on the scores of these runs"]
-        else:
-            jobs, note = self.part(running.jobs(self.recipe, seeds=self.options.seeds, **self.given)), []
-        return [*dict.fromkeys(line for job in jobs for line in running.commands(job)), *note]
+        """Return the commands of all runs."""
+        jobs = self.part(running.jobs(self.recipe, seeds=self.options.seeds, **self.given))
+        return list(dict.fromkeys(line for job in jobs for line in running.commands(job)))
 
     def run(self) -> Reproduction:
-        """Search, train, and return a Reproduction."""
-        choices, unsearched = self._choices() if "search" in self.recipe else ([], {})
-        searched = search.choices_by_cell(choices)
-        jobs = running.jobs(self.recipe, seeds=self.options.seeds, chosen=searched, **self.given)
+        """Train, and return a Reproduction."""
+        jobs = running.jobs(self.recipe, seeds=self.options.seeds, **self.given)
         known = [*(cell["method"] for cell in self.cells), *(job.label for job in jobs)]
         baseline = baseline_among(known, self.options.baseline)
-        jobs = [job for job in jobs if (job.regime, job.label) in searched] if "search" in self.recipe else self.part(jobs)
+        jobs = self.part(jobs)
         failed = self.make(jobs)
         if self.header:
             cells.must_fit(self.header, self.stored, self.recipe, jobs, self.folder, **self.replaced)
         regimes = {regime["name"] for regime in self.recipe["regime"]}
         rows = running.rows(jobs, self.folder, baseline, [cell for cell in self.cells if cell["regime"] in regimes])
-        return Reproduction(self.title, rows, self.folder, jobs, choices, failed, unsearched)
-
-    def _choices(self):
-        """Return the choices of a new search or of the logs of earlier searches, and the reasons of failed searches."""
-        if self.options.merge or self.options.no_train:
-            found = search.read_choices([*self.options.merge, self.folder])
-            if self.options.merge:
-                os.makedirs(self.folder, exist_ok=True)
-                search.write_log(found, self.folder)
-            return found, {}
-        found = self.part(search.cells(self.recipe, **self.given))
-        part = f"-{self.options.shard.replace('/', '-')}" if self.options.shard else ""
-        choices = search.search(found, self.folder, self.train, part=part)
-        return choices, {cell.name: cell.error for cell in found if cell.error}
+        return Reproduction(self.title, rows, self.folder, jobs, failed)
 
     def export(self, jobs: list[Job], target: str | os.PathLike[str]) -> int:
         """Write the scores of finished runs to a file; return their number."""
@@ -306,7 +263,7 @@ class Table(_Work):
 
     def __init__(self, name, options, say):
         super().__init__(name, options, say)
-        for word in ("baseline", "add", "stored", "no_search"):
+        for word in ("baseline", "add", "stored"):
             if getattr(options, word):
                 raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
         self.name = name
@@ -330,4 +287,4 @@ class Table(_Work):
         changed = {word: value for word, value in names_of.items() if value is not None}
         rows = published.measure_rows(self.name, self.jobs, self.folder, changed, self.options.only)
         title = published.papers()[self.name.partition("/")[0]]["title"]
-        return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, [], failed, {}, self.notes)
+        return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, failed, self.notes)

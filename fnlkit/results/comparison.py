@@ -120,7 +120,7 @@ def score_name(row: dict[str, Any]) -> str:
 def score_kinds(rows: list[dict[str, Any]]) -> list[str]:
     """Return the scores that a table of rows shows.
 
-    They are the best and the last score and the score of the chosen round, or the scores on received and on reviewed labels.
+    They are the best and the last score and the score of the chosen round.
     """
-    kinds = ("best", "last", "chosen", "received", "reviewed")
+    kinds = ("best", "last", "chosen")
     return [kind for kind in kinds if any(f"{score_name(row)}_{kind}" in row for row in rows)]

@@ -24,8 +24,6 @@ MEASURES = {
     "agreement_late": ("late agreement", 100, 2),
     "agreement_chosen": ("chosen agreement", 100, 2),
     "agreement_kept": ("kept agreement", 100, 2),
-    "agreement_received": ("agreement, labels as received", 100, 2),
-    "agreement_reviewed": ("agreement, labels as reviewed", 100, 2),
     "macro_f1": ("macro-F1", 100, 2),
     "balanced_accuracy": ("balanced", 100, 2),
     "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),

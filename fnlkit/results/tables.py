@@ -1,7 +1,5 @@
-"""Export a table as CSV, LaTeX or Markdown with escaped text."""
+"""Tables of numbers with spreads, as texts or LaTeX."""
 
-import csv
-import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +7,6 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
-_MARKDOWN = "\\`*_[]<>|#~&"
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Value:
     star : bool
         Marked with a star, because the difference is significant.
     bold : bool
-        Bold in LaTeX and Markdown, because it is the best of a setting.
+        Bold in LaTeX, because it is the best of a setting.
     """
 
     mean: float | None
@@ -73,19 +70,6 @@ class Table:
         """Return the rows as plain texts for a terminal."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
-    def csv(self) -> str:
-        """Return the table as CSV; a number and its spread are two columns, at full precision."""
-        wide = [any(isinstance(row[i], Value) for row in self.rows) for i in range(len(self.columns))]
-        out = io.StringIO()
-        lines = csv.writer(out, lineterminator="\n")
-        lines.writerow([name for title, two in zip(self.columns, wide, strict=True) for name in _titles(title, two)])
-        for row in self.rows:
-            cells = []
-            for cell, two in zip(row, wide, strict=True):
-                cells += ([cell.mean, cell.spread] if isinstance(cell, Value) else [cell, ""]) if two else [cell]
-            lines.writerow(["" if cell is None else cell for cell in cells])
-        return out.getvalue()
-
     def latex(self) -> str:
         """Return the table as a LaTeX tabular with rules of booktabs."""
         lines = [rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}", r"\toprule"]
@@ -96,12 +80,6 @@ class Table:
             lines.append(" & ".join(cells) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}"]
         return "\n".join(["% " + line for line in map(_one_line, [self.title, *self.notes])] + lines) + "\n"
-
-    def markdown(self) -> str:
-        """Return the table in GitHub's Markdown."""
-        head = ["| " + " | ".join(map(markdown, self.columns)) + " |", "|" + "---|" * len(self.columns)]
-        body = ["| " + " | ".join(map(_format_cell, row)) + " |" for row in self.rows]
-        return "\n".join([*head, *body, "", *map(markdown, [self.title, *self.notes])]) + "\n"
 
 
 def latex(text: str) -> str:
@@ -115,29 +93,9 @@ def latex(text: str) -> str:
     return "".join(_LATEX.get(c, c) for c in _one_line(text)).replace("±", r"$\pm$")
 
 
-def markdown(text: str) -> str:
-    """Escape text for Markdown.
-
-    Examples
-    --------
-    >>> print(markdown("a_b|c"))
-    a\\_b\\|c
-    """
-    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _one_line(text))
-
-
-def _format_cell(cell):
-    text = markdown(_text(cell))
-    return f"**{text}**" if isinstance(cell, Value) and cell.bold and text else text
-
-
 def _one_line(text):
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
 def _text(cell):
     return cell.text() if isinstance(cell, Value) else "" if cell is None else str(cell)
-
-
-def _titles(title, two):
-    return [title, f"{title} spread"] if two else [title]

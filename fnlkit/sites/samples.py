@@ -210,7 +210,7 @@ def _must_have_levels(table, columns):
     for column in columns:
         name = column["name"]
         table.must_have(name, "a column that the partners agreed on")
-        if column["kind"] in ("number", "text", "date"):
+        if column["kind"] in ("number", "text"):
             continue
         known = {*column["levels"], ""}
         odd = [row for row, text in enumerate(table.texts(name)) if text not in known]

@@ -267,28 +267,6 @@ def same_run(folder, other):
     assert (folder / name).read_bytes() == (other / name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "instruction, words, expected",
-    [
-        ("bash_complete", "fnlkit part", "plain,partition"),
-        ("bash_complete", "fnlkit site jo", "plain,join"),
-        ("bash_complete", "fnlkit train --weight", "plain,--weight-decay"),
-        ("bash_complete", "fnlkit train --method fedc", "plain,fedcorr"),
-        ("bash_complete", "fnlkit train noisy.n", "file,noisy.n"),
-        ("bash_complete", "fnlkit train --model own.py", "file,own.py"),
-        ("bash_complete", "fnlkit train --device cud", "plain,cuda"),
-        ("zsh_complete", "fnlkit inject-noise --noise inst", "plain\ninstance\n_"),
-        ("fish_complete", "fnlkit partition --dataset fash", "plain,fashion-mnist"),
-    ],
-)
-def test_the_shell_completes_commands_options_values_and_files(instruction, words, expected, tmp_path, monkeypatch):
-    last = words.split()[-1] if instruction.startswith("fish") else str(len(words.split()) - 1)
-    for name, value in (("_FNLKIT_COMPLETE", instruction), ("COMP_WORDS", words), ("COMP_CWORD", last)):
-        monkeypatch.setenv(name, value)
-    done = succeed("fnlkit", tmp_path)
-    assert done.stdout.strip() == expected and not done.stderr
-
-
 def test_bash_loads_the_completion(tmp_path):
     words = 'COMP_WORDS=(fnlkit estimate-noise --est); COMP_CWORD=2; _fnlkit_completion fnlkit; echo "${COMPREPLY[@]}"'
     done = shell(f'eval "$(_FNLKIT_COMPLETE=bash_source fnlkit)" && {words}', tmp_path)

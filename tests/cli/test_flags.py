@@ -17,12 +17,11 @@ LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
 WRITERS = {
     "sites/folders.py",
-    "recipes/gathering.py",
+    "recipes/belonging.py",
+    "recipes/specifications.py",
     "recipes/published.py",
     "recipes/recipe.py",
     "recipes/reproduce.py",
-    "recipes/search.py",
-    "recipes/settled.py",
     "audits/report.py",
 }
 # Whole commands in backticks that have no function in Python.

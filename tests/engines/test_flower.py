@@ -3,14 +3,10 @@
 Most tests answer messages in this process (tests/engines/here.py); those with a real Ray say so, and take its ten seconds.
 """
 
-import contextlib
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +17,8 @@ import torch
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
 from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook
-from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from tests.commands import LIMIT, shell, wait_until
+from tests.commands import LIMIT, shell
 from tests.engines.test_engines import agree, mlp
 from tests.engines.test_resume import finish
 from tests.experiment.test_experiment import problem, reread, same, settings
@@ -207,51 +202,4 @@ def test_a_client_that_hangs_is_lost_by_name_and_the_others_are_not(tmp_path):
     assert found == {"kept": [0, 2, 3, 4, 5], "refused": [[1, reason]], "again": [0, 1, 2, 3, 4, 5]}
 
 
-@contextlib.contextmanager
-def cluster(cores):
-    """A Ray cluster on loopback; yields its process and the folder (RAY_TMPDIR) where `auto` finds it."""
-    folder = tempfile.mkdtemp(prefix="ray-")  # a short name: sockets lie there
-    given = os.environ | {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus", str(cores)]
-    command += ["--port", "0", "--node-ip-address", "127.0.0.1", "--include-dashboard", "false"]
-    with open(os.path.join(folder, "log"), "w") as log:
-        head = subprocess.Popen(command, env=given, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until(lambda: list(Path(folder).glob("**/raylet")) or head.poll() is not None)
-        yield head, folder
-    finally:
-        head.send_signal(signal.SIGTERM)
-        head.wait(LIMIT)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 TRAIN = "fnlkit train fed.npz --rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --model 'mlp(hidden=8)' --method fedcorr"
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_there_is_used_and_left_running(tmp_path):
-    assert shell("fnlkit partition --clients 4 -o fed.npz", tmp_path).returncode == 0
-    with cluster(2) as (head, place):
-        for name in ("once", "again"):
-            command = f"RAY_TMPDIR={place} {TRAIN} --engine 'flower(address=auto, folder=.)' -o {name}.pt"
-            made = shell(command, tmp_path)
-            assert made.returncode == 0, made.stderr
-            assert head.poll() is None and not list(tmp_path.glob("fnlkit-*"))
-    assert shell(f"{TRAIN} --engine sequential -o plain.pt", tmp_path).returncode == 0
-    for name in ("once", "again"):
-        same(Run.read(str(tmp_path / f"{name}.pt")), Run.read(str(tmp_path / "plain.pt")))
-
-
-@pytest.mark.parametrize("address", ["auto", "127.0.0.1:1"])
-def test_a_missing_cluster_is_reported_in_one_line(address, monkeypatch):
-    ray = pytest.importorskip("ray")
-
-    def init(**options):
-        raise ConnectionError("Could not find any running Ray instance")
-
-    if address == "auto":  # for which Ray would look at all that runs here
-        monkeypatch.setattr(ray, "init", init)
-    fed, model = toy("flower", network=mlp, count=2, address=address)
-    with pytest.raises(InputError, match="there is no Ray cluster .*ray start --head"):
-        fed.round([0, 1], model, FIT)
-    fed.close()

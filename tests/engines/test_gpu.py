@@ -10,9 +10,8 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.losses import cross_entropy
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
-from fnlkit.engines import devices, stacked
+from fnlkit.engines import stacked
 from fnlkit.engines.descent import Descent
-from fnlkit.engines.devices import Devices
 from fnlkit.engines.forward import FORMS
 from fnlkit.engines.stacked_training import match_layout
 from fnlkit.models import build
@@ -21,7 +20,7 @@ from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
 from tests.engines.test_engines import FITS, OWN_TERMS, agree, equal_rounds, federation, in_turn, run, same_round, specification
 from tests.experiment.test_experiment import same
-from tests.toy import IN_SESSION, train
+from tests.toy import IN_SESSION
 
 # Epochs are short, so that a step is recorded in the first round.
 SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -194,18 +193,6 @@ def test_every_method_on_a_gpu_equals_sequential(method):
     found = run("stacked", method, "fedavg", "uniform", rounds=2, device="cuda")
     agree(found, specification(method, "fedavg", "uniform", rounds=2))
     assert not [note for note in found[0].notes if "no CUDA graph" in note or "cannot be stacked" in note]
-
-
-@pytest.mark.gpu
-def test_processes_on_a_gpu_give_the_bytes_of_one_process(monkeypatch):
-    """Both processes use the first device."""
-    options = {"fraction": 0.5, "fit": SHORT, "rounds": 3, "dtype": torch.float32, "at_once": 2, "device": "cuda"}
-    expected = train("stacked", "fedcorr", "feddyn(alpha=0.1)", **options)
-    monkeypatch.setattr(devices, "visible", lambda device: ["0", "0"])
-    found = train("stacked", "fedcorr", "feddyn(alpha=0.1)", **options)
-    assert type(found[0].engine) is Devices
-    assert torch.equal(found[1].weights, expected[1].weights)
-    assert all(torch.equal(c.y, other.y) for c, other in zip(found[0].members, expected[0].members, strict=True))
 
 
 @pytest.mark.gpu

@@ -16,6 +16,7 @@ from fnlkit.components import registry
 from fnlkit.errors import InputError
 from tests import toy
 from tests.commands import fnlkit, succeed
+from tests.privacy import mechanisms
 
 
 def test_the_published_epsilons_keep_about_a_fifth():
@@ -350,22 +351,22 @@ def over_all(labels, rng, classes=10, epsilon=1.0):
 
 
 def test_a_right_mechanism_passes_and_the_common_mistake_is_flagged():
-    good, bad = privacy.audit(right, 10, 1.0), privacy.audit(over_all, 10, 1.0)
+    good, bad = mechanisms.audit(right, 10, 1.0), mechanisms.audit(over_all, 10, 1.0)
     assert good.verdict == "consistent" and 0.93 < good.low < 1.0 < good.high < 1.13
     # keep' = keep + (1 - keep) / 10 = 0.3088, other' = 0.0768: ln 4.02 = 1.391
     assert bad.verdict == "violated" and 1.31 < bad.low < 1.391 < bad.high < 1.52
-    assert privacy.audit(right, 10, 2.0).verdict == "wasteful"
+    assert mechanisms.audit(right, 10, 2.0).verdict == "wasteful"
 
 
 def test_a_mechanism_that_never_releases_a_class_is_flagged():
-    assert privacy.audit(lambda y, rng: y, 4, 5.0, samples=20_000).verdict == "violated"
+    assert mechanisms.audit(lambda y, rng: y, 4, 5.0, samples=20_000).verdict == "violated"
 
 
 @pytest.mark.slow
 def test_no_false_alarm_in_sixty_seeds():
-    found = [privacy.audit(right, 10, 1.0, seed=seed) for seed in range(60)]
+    found = [mechanisms.audit(right, 10, 1.0, seed=seed) for seed in range(60)]
     assert all(a.verdict == "consistent" for a in found)
-    assert all(privacy.audit(over_all, 10, 1.0, seed=seed).verdict == "violated" for seed in range(60))
+    assert all(mechanisms.audit(over_all, 10, 1.0, seed=seed).verdict == "violated" for seed in range(60))
 
 
 def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):

@@ -10,7 +10,6 @@ import torch
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fnlkit import privacy
 from fnlkit import train as fnlkit_train
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.run import Run
@@ -28,6 +27,7 @@ from fnlkit.server.clients import Clients, Replies
 from fnlkit.server.protection import Protection, clip_update
 from tests import toy
 from tests.commands import fnlkit, refuse, succeed
+from tests.privacy import mechanisms
 
 pytest.importorskip("dp_accounting", reason="extra `privacy`")
 
@@ -280,14 +280,14 @@ def test_an_audit_finds_wrong_noise_and_wrong_neighbors_and_nothing_else():
     replaced = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
     left_out = updates_epsilon(Sums("poisson", 1, 1.0, 1.0, 2.0, 1), DELTA)
     there, opposite = outputs(5.0), outputs(-5.0, seed=1)
-    assert privacy.audit_pair(there, opposite, replaced, delta=DELTA).verdict == "consistent"
-    assert privacy.audit_pair(there, outputs(0.0, seed=1), left_out, delta=DELTA).verdict == "consistent"
-    half = privacy.audit_pair(outputs(5.0, noise=1.0), outputs(-5.0, noise=1.0, seed=1), replaced, delta=DELTA)
+    assert mechanisms.audit_pair(there, opposite, replaced, delta=DELTA).verdict == "consistent"
+    assert mechanisms.audit_pair(there, outputs(0.0, seed=1), left_out, delta=DELTA).verdict == "consistent"
+    half = mechanisms.audit_pair(outputs(5.0, noise=1.0), outputs(-5.0, noise=1.0, seed=1), replaced, delta=DELTA)
     assert half.verdict == "violated" and half.low > replaced
     # The accountant of one neighborhood taken for the other.
-    assert privacy.audit_pair(there, opposite, left_out, delta=DELTA).verdict == "violated"
+    assert mechanisms.audit_pair(there, opposite, left_out, delta=DELTA).verdict == "violated"
     with pytest.raises(InputError, match="give 100 or more of each"):
-        privacy.audit_pair(there, opposite[:50], 1.0)
+        mechanisms.audit_pair(there, opposite[:50], 1.0)
 
 
 def test_an_audit_raises_no_false_alarm_over_seeds():
@@ -295,7 +295,7 @@ def test_an_audit_raises_no_false_alarm_over_seeds():
     declared = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
     for _ in range(30):
         one, other = 1 + 2 * rng.normal(size=2000), -1 + 2 * rng.normal(size=2000)
-        assert privacy.audit_pair(one, other, declared, delta=DELTA).verdict == "consistent"
+        assert mechanisms.audit_pair(one, other, declared, delta=DELTA).verdict == "consistent"
 
 
 # ---- runs

@@ -1,6 +1,5 @@
 """Runs of one recipe from many places: parts, what belongs together, and the commands of docs/gpu.md."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
-from fnlkit.recipes import gathering, recipe, reproduce
+from fnlkit.recipes import belonging, recipe, reproduce
 from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
 TEXT = (Path(__file__).parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
@@ -43,7 +42,7 @@ def place(made, tmp_path):
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 30, 100])
 def test_every_run_is_in_one_part_and_parts_are_even(count):
     jobs = reproduce.jobs(recipe.load_recipe("regimes"))
-    parts = [gathering.shard(jobs, f"{i}/{count}") for i in range(1, count + 1)]
+    parts = [belonging.shard(jobs, f"{i}/{count}") for i in range(1, count + 1)]
     assert [job for part in parts for job in part] == jobs
     sizes = {len(part) for part in parts}
     assert max(sizes) - min(sizes) <= 1
@@ -52,7 +51,7 @@ def test_every_run_is_in_one_part_and_parts_are_even(count):
 @pytest.mark.parametrize("text", ["0/8", "9/8", "1", "1/0", "a/b", "-1/8", "1/8/2", "1.5/8", "/", "²/3"])
 def test_invalid_shards_are_refused(text):
     with pytest.raises(InputError, match=f"^`shard` {re.escape(text)}: write the part and the number"):
-        gathering.shard([], text)
+        belonging.shard([], text)
 
 
 def test_an_empty_shard_succeeds(place):
@@ -68,7 +67,7 @@ def test_a_published_table_is_taken_in_parts_too(tmp_path):
     assert [line for part in parts for line in part if not line.startswith("#")] == runs and all(parts)
 
 
-def test_folders_merge_and_the_table_is_that_of_one(place):
+def test_copied_parts_have_the_table_of_one_folder(place):
     runs = place / "runs"
     for part, method in enumerate(("fedavg", "flr"), 1):
         (runs / f"part-{part}").mkdir()
@@ -77,13 +76,8 @@ def test_folders_merge_and_the_table_is_that_of_one(place):
     (runs / "part-1/stray.pt").write_bytes(b"nothing of this recipe's")
     one = succeed(SHOW.strip(), place)
     assert " flr " in one.stdout
-    merged = succeed(MERGE.strip(), place)
-    assert merged.stdout == one.stdout and "2 runs copied to runs/all" in merged.stderr
-    assert sorted(p.name for p in (runs / "all").iterdir() if p.name != "rows.json") == sorted(
-        p.name for p in (runs / "mine").glob("*-0.[mp]*")
-    )
-    again = succeed(f"{MERGE.strip()} --merge runs/mine", place)
-    assert again.stdout == one.stdout and "0 runs copied" in again.stderr
+    done = subprocess.run(["bash", "-c", MERGE], cwd=place, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and done.stdout == one.stdout and "missing" not in done.stderr
     half = succeed("fnlkit reproduce mine.toml --no-train -o runs/part-1", place)
     assert "1 of 2 runs are missing or not finished, the first is 0-1-flr-0" in half.stderr
 
@@ -104,8 +98,7 @@ def altered(path, **changes):
 
 
 WRONG = {
-    "weights": ("", "0-0-fedavg-0.pt: one run with two results, of fused on"),
-    "data": ("", "0-1-flr-0.pt: made from another data set than runs/mine/0-0-fedavg-0.pt"),
+    "data": ("", "0-1-flr-0.pt: made from another data set than other/0-0-fedavg-0.pt"),
     "federation": ("", "0-1-flr-0.pt: made from another federation than"),
     "option": ("--rounds 5", "trained with --rounds 4, where the recipe has 5"),
     "default": ("", "trained with --lr 0.5, where the recipe has 0.03"),
@@ -116,15 +109,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_runs_of_another_recipe_are_not_merged(place, what):
+def test_runs_of_another_recipe_are_refused(place, what):
     more, said = WRONG[what]
     other = place / "other"
     shutil.copytree(place / "runs/mine", other)
     first, last = other / "0-0-fedavg-0.pt", other / "0-1-flr-0.pt"
     run = Run.read(str(first))
-    if what == "weights":
-        altered(first, weights=run.weights + 1)
-    elif what == "data":
+    if what == "data":
         altered(last, meta=run.meta | {"dataset_checksum": "0" * 64})
     elif what == "federation":
         altered(last, meta=Run.read(str(last)).meta | {"federation": "0" * 64})
@@ -136,54 +127,25 @@ def test_runs_of_another_recipe_are_not_merged(place, what):
         (place / "mine.toml").write_text(RECIPE.replace("--clients 4", "--clients 5"))
     elif what == "broken":
         first.write_bytes(first.read_bytes()[:5000])
-    before = {path: path.read_bytes() for path in (place / "runs/mine").iterdir()}
-    done = refuse(f"fnlkit reproduce mine.toml -o runs/mine --merge other {more}", place, said)
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert {path: path.read_bytes() for path in (place / "runs/mine").iterdir()} == before and not done.stdout
-    if what != "weights":  # which one folder alone cannot show
-        refuse(f"fnlkit reproduce mine.toml -o other --no-train {more}", place, said.split(" than ")[0])
-
-
-def test_a_run_that_broke_off_gives_way_to_the_finished_one(place):
-    other = place / "other"
-    shutil.copytree(place / "runs/mine", other)
-    altered(other / "0-0-fedavg-0.pt", finished=False)
-    whole = (place / "runs/mine/0-0-fedavg-0.pt").read_bytes()
-    for into, start in (("runs/mine", "other"), ("other", "runs/mine")):
-        succeed(f"fnlkit reproduce mine.toml -o {into} --merge {start}", place)
-        assert (place / into / "0-0-fedavg-0.pt").read_bytes() == whole
-    assert fnlkit("fnlkit reproduce mine.toml --merge nowhere", place).stderr.endswith("--merge nowhere: no such folder\n")
+    done = refuse(f"fnlkit reproduce mine.toml -o other --no-train {more}", place, said)
+    assert len(done.stderr.strip().splitlines()) == 1 and not done.stdout
 
 
 @pytest.mark.slow
-def test_the_pages_scripts_make_runs_that_merge(place):
+def test_the_pages_scripts_make_runs(place):
     """A Slurm task and two of xargs in real processes, each of which starts its own: fifteen seconds of imports."""
     (place / "mine.sh").write_text(SLURM)
-    shutil.copytree(place / "runs/mine", place / "expected")
     shutil.rmtree(place / "runs/mine")
     slurm = ENVIRONMENT | {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_CPUS_PER_TASK": "1"}
     for script, environment in ((SLURM, slurm), (XARGS, ENVIRONMENT)):
         done = subprocess.run(["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
     assert [path.name for path in (place / "runs/mine").glob("*.pt")] == ["0-1-flr-0.pt"]
-    done = succeed(f"{MERGE.strip()} --merge runs/mine --merge expected", place)
-    assert "2 runs copied" in done.stderr and "missing" not in done.stderr
+    done = succeed("fnlkit reproduce mine.toml --no-train -o runs/part-2", place)
+    assert " flr " in done.stdout
 
 
 # ---- folders that are merged come from other machines: nothing in them is followed or waited for
-@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
-def test_a_merged_folder_gives_regular_files_only(kind, tmp_path):
-    """A link would copy a file of this machine into a folder that is passed on; a pipe or device would never end."""
-    source = tmp_path / "run.metrics.jsonl"
-    if kind == "pipe":
-        os.mkfifo(source)
-    else:
-        source.symlink_to("/dev/zero" if kind == "device" else __file__)
-    with pytest.raises(InputError, match="regular file"):
-        gathering._copy(source, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
-
-
 def test_runs_of_annotators_belong_to_the_recipe_that_names_the_votes(tmp_path):
     """The scheme `annotators` makes a row of each vote, so that runs have the checksum of these rows."""
     rng = np.random.default_rng(0)
@@ -198,7 +160,7 @@ def test_runs_of_annotators_belong_to_the_recipe_that_names_the_votes(tmp_path):
     given = recipe.load_recipe(str(tmp_path / "r.toml"))
     jobs = reproduce.jobs(given)
     assert reproduce.run(jobs, tmp_path, at_once=1) == {}
-    gathering.must_belong_together(jobs, [tmp_path])
+    belonging.must_belong_together(jobs, tmp_path)
     np.savez(tmp_path / "votes.npz", x_train=x + 1, votes_train=votes, y_train_true=y, x_test=x, y_test=y)
     with pytest.raises(InputError, match="another data set than"):
-        gathering.must_belong_together(jobs, [tmp_path])
+        belonging.must_belong_together(jobs, tmp_path)

@@ -220,7 +220,7 @@ def test_a_row_is_compared_only_without_overrides(monkeypatch, tmp_path):
     """FedAvg at (0.4, 0.5) is published as 88.31 ± 0.80; a file with 50,000 training samples counts as the same data."""
     (job,) = published.jobs("fedcorr/table2", only="fedavg, 0.4, 0.5", seeds=1)[0]
     monkeypatch.setattr(published.reproduce, "rows", lambda jobs, folder: [])
-    monkeypatch.setattr(published.gathering, "missing", lambda jobs, folder: [])
+    monkeypatch.setattr(published.belonging, "missing", lambda jobs, folder: [])
     monkeypatch.setattr(published.measures, "compute_measure", lambda measure, reports, job, folder: 88.0)
 
     def verdict(samples=50_000, **changed):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
 from fnlkit.errors import InputError
-from fnlkit.recipes import gathering, recipe, reproduce
+from fnlkit.recipes import belonging, recipe, reproduce
 from tests.commands import LIMIT, fnlkit, refuse, succeed, wait_until
 
 TINY = """
@@ -251,7 +250,7 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     def numbers():
         changed, jobs = [], reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
         assert reproduce.run(jobs, mine / "runs", at_once=1, on_changed=lambda job, why: changed.append(why)) == {}
-        gathering.must_belong_together(jobs, [mine / "runs"])
+        belonging.must_belong_together(jobs, mine / "runs")
         (row,) = reproduce.rows(jobs, mine / "runs")
         assert row["published"] == [50.0, 1.0] and jobs[0].name == "0-0-mine.py-plain-0"
         return digest(mine / "runs", jobs[0]), changed
@@ -260,8 +259,8 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     assert numbers() == (first, [])
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file() and "runs" not in path.parts}
     CHANGES[change](mine)
-    with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):  # as with --no-train and --merge
-        gathering.must_belong_together(reproduce.jobs(recipe.load_recipe(str(mine / "own.toml"))), [mine / "runs"])
+    with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):  # as with --no-train
+        belonging.must_belong_together(reproduce.jobs(recipe.load_recipe(str(mine / "own.toml"))), mine / "runs")
     (mine / "runs/settled.jsonl").unlink()
     second, changed = numbers()
     assert second != first and len(changed) == 1 and numbers() == (second, [])
@@ -269,19 +268,6 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
         for path, content in before.items():
             path.write_bytes(content)
         assert numbers()[0] == first
-
-
-def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
-    """Runs of two machines belong together if the code of their components is equal."""
-    jobs = reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
-    assert reproduce.run(jobs, mine / "runs", at_once=1) == {}
-    other = tmp_path / "elsewhere"
-    shutil.copytree(mine, other)
-    there = reproduce.jobs(recipe.load_recipe(str(other / "own.toml")))
-    assert gathering.merge(there, other / "all", [other / "runs"]) == 1
-    edit(other / "parts/beside.py", "1", "2")
-    with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):
-        gathering.merge(there, other / "none", [other / "runs"])
 
 
 def test_a_recipe_with_a_users_component_runs_as_a_command(mine):

@@ -20,7 +20,8 @@ from benchmarks.league_cells import (
     world_of,
 )
 from fnlkit.errors import InputError
-from fnlkit.recipes import recipe, stored
+from fnlkit.recipes import cells as stored_cells
+from fnlkit.recipes import recipe
 from tests.commands import fnlkit
 
 REGIMES = league.complete_league().regimes
@@ -154,7 +155,7 @@ def test_the_scores_of_a_submitted_row_are_those_of_the_same_row_in_the_league(t
     first, line = capsys.readouterr().out.splitlines()
     rows = league.complete_league()
     assert first.endswith(
-        f"fits league@{stored.version_of('league')}, {len(rows.regimes)} regimes of {len(rows.worlds)} worlds"
+        f"fits league@{stored_cells.version_of('league')}, {len(rows.regimes)} regimes of {len(rows.worlds)} worlds"
     )
     assert line.startswith("mine.py:m: ")
     # The probabilities are drawn anew for each name.
@@ -179,10 +180,6 @@ def other_samples(header, cells):
     header["datasets"][cells[0]["regime"]] = "0" * 64
 
 
-def searched(header, cells):
-    header["search"] = "0" * 64
-
-
 def same_name(header, cells):
     for one in cells:
         one["method"] = "slr"
@@ -199,7 +196,6 @@ def other_league(header, cells):
         (fewer_seeds, "has seeds .* the league has"),
         (other_steps, "other steps or options of regime 'breast-cancer: 5 sites"),
         (other_samples, "other samples of regime"),
-        (searched, "another search than the league"),
         (same_name, "has the method 'slr' already"),
         (other_league, "are not those of the league"),
     ],
@@ -213,8 +209,8 @@ def test_a_row_that_cannot_be_compared_is_refused_with_the_reason(tmp_path, monk
 
 
 def test_the_last_version_has_the_checksum_of_the_cells():
-    for name in stored.list_included():
-        assert stored.versions()[name][stored.version_of(name)] == stored.checksum_of(name), (
+    for name in stored_cells.list_included():
+        assert stored_cells.versions()[name][stored_cells.version_of(name)] == stored_cells.checksum_of(name), (
             f"the cells of {name} have changed: add a version to data/cells/versions.toml"
         )
 
@@ -224,7 +220,7 @@ def test_an_added_method_is_compared_with_a_version_and_its_export_is_checked(tm
     one = "fnlkit reproduce league --only 'wine: 4 sites, clients*' --seeds 1 --jobs 1 -o mine"
     done = fnlkit(f"{one} --add 'slr(strength=3)' --export mine.jsonl", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"compared with league@{stored.version_of('league')}" in done.stdout
+    assert f"compared with league@{stored_cells.version_of('league')}" in done.stdout
     with pytest.raises(InputError, match=rf"slr\(strength=3\) lacks {len(REGIMES) - 1} of {len(REGIMES)} regimes"):
         check(str(tmp_path / "mine.jsonl"))
 

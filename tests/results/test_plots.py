@@ -1,7 +1,6 @@
 """Figures show the numbers of their input files, or an error names the missing data."""
 
 import copy
-import json
 import warnings
 from dataclasses import replace
 
@@ -13,8 +12,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import scores
 from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import evaluation, plots
-from fnlkit.results.plots import KINDS, league, plot, style
-from fnlkit.results.ranking import ranking
+from fnlkit.results.plots import KINDS, plot, style
 from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 
@@ -38,10 +36,8 @@ def judged():
 def drawn(thing, kind, **options):
     """The figure itself, laid out, on which the tests below read what a person would."""
     things = thing if isinstance(thing, list) else [thing]
-    if kind == "embeddings":
-        options.setdefault("vectors", fnlkit.datasets.load("digits").x_train)
     with style.sheet():
-        figure = plots.draw([("file", one) for one in things] if kind != "league" else [("file", thing)], kind, **options)
+        figure = plots.draw([("file", one) for one in things], kind, **options)
         figure.draw_without_rendering()
     return figure
 
@@ -251,58 +247,6 @@ def test_issue_curves_are_evaluates_numbers(judged):
     assert "flagged" in " ".join(texts(drawn(replace(judged, true=None), "issues")))
 
 
-@pytest.mark.parametrize("projection", ["pca", "tsne"])
-def test_every_suspect_is_a_cross_at_its_place(projection, judged, monkeypatch):
-    from fnlkit.results.plots import samples
-
-    monkeypatch.setattr(samples, "POINTS", 300)
-    figure = drawn(judged, "embeddings", projection=projection)
-    first = figure.axes[0]
-    crosses = line(first, "flagged")
-    others = np.concatenate([line(first, f"given {c},") for c in range(10)])
-    assert len(others) == 300
-    assert {tuple(place) for place in crosses} <= {tuple(place) for place in others}
-    assert "300 of 1,438 samples" in " ".join(texts(figure))
-    empty = np.full((len(judged.given), 3), np.nan)
-    with pytest.raises(InputError, match="0 samples have a vector"):
-        drawn(judged, "embeddings", vectors=empty)
-
-
-ROWS = [
-    {"regime": regime, "method": method, "late_mean": late, "runs": 2, "published": None}
-    for regime, values in {"even": (90, 80, 70, 60), "pairs": (50, 80, 75, 20), "half": (1, 2)}.items()
-    for method, late in zip("abcd", values, strict=False)
-]
-
-
-def test_the_league_shows_ranks_band_and_accuracies():
-    left, right = drawn(ROWS, "league").axes
-    ranks = ranking(ROWS)
-    order = list(ranks["mean_rank"])
-    assert [tick.get_text() for tick in left.get_yticklabels()] == order == ["b", "a", "c", "d"]
-    points = [one.get_xydata() for one in left.get_lines() if one.get_marker() == "o"]
-    assert np.concatenate(points)[:, 0].tolist() == list(ranks["mean_rank"].values())
-    (band,) = left.patches
-    assert band.get_width() == pytest.approx(ranks["apart"]) and band.get_x() == ranks["mean_rank"]["b"]
-    assert [text.get_text() for text in right.texts] == ["80.0", "80.0", "90.0", "50.0", "70.0", "75.0", "60.0", "20.0"]
-    assert [tick.get_text() for tick in right.get_xticklabels()] == ["even", "pairs"]
-    one = drawn([row for row in ROWS if row["regime"] == "even"], "league")
-    assert not one.axes[0].patches  # a single regime has no critical difference
-    with pytest.raises(InputError, match="fnlkit reproduce league"):
-        drawn([], "league")
-
-
-def test_a_league_is_read_from_the_output_of_reproduce(tmp_path):
-    lines = [json.dumps(row) for row in ROWS] + [json.dumps({"ranking": {}})]
-    (tmp_path / "league.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert league.read_league(str(tmp_path / "league.jsonl")) == ROWS
-    succeed("fnlkit plot league league.jsonl -o league.svg", tmp_path)
-    assert (tmp_path / "league.svg").exists()
-    for text in ("{}", "no", '{"regime": 1, "method": "a", "late_mean": NaN, "runs": 1}'):
-        (tmp_path / "bad.jsonl").write_text(lines[0] + "\n" + text, encoding="utf-8")
-        refuse("fnlkit plot league bad.jsonl -o league.svg", tmp_path, "bad.jsonl: line 2 is not a row of a league")
-
-
 def test_figures_without_data_are_refused(tmp_path, run):
     federation, dataset = problem()
     plain = finish(federation, dataset, settings(rounds=3))
@@ -340,12 +284,11 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "issues").mkdir()  # a name that is a kind and a folder is the kind, before other words
     run.write(str(tmp_path / "runs/a.pt"))
-    for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels",
-                  "embeddings judged.npz"):  # fmt: skip
+    for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels"):
         assert "wrote figure.svg" in succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path).stderr
     for line_, says in (
         ("accuracy", "plot accuracy"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
-        ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "are for plot embeddings"),
+        ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "scikit-learn"),
         ("partition runs", "runs"),
     ):  # fmt: skip
         refuse(f"fnlkit plot {line_} -o figure.svg", tmp_path, says)

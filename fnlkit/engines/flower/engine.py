@@ -45,20 +45,14 @@ class Flower(Engine):
         Seconds that a visit can take. 0 sets no limit. None means one hour.
     runtime : object or None
         Connection to the nodes: real sites (fnlkit.sites.roster.Roster), or None for a simulation.
-    address : str
-        Address of the Ray cluster for the simulation, ``auto`` for the cluster of this machine. If empty, Ray is started for
-        the run and stopped afterwards.
-    folder : str
-        With `address`, a folder that every machine of the cluster can access. It contains the samples during the run.
     """
 
-    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, address="", folder="", **settings):
+    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, **settings):
         super().__init__(*args, **settings)
         disable_telemetry()
         if self.network.device.type != "cpu":
             raise InputError(f"`engine` flower runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
-        self.count = workers or (0 if address else core_count())
-        self.address, self.folder = address, folder
+        self.count = workers or core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime, self._described = runtime, None
         self.foreign = getattr(runtime, "alone", False)
@@ -159,7 +153,7 @@ class Flower(Engine):
             self.runtime, self._described = self._runtime(), self.network.size
 
     def _runtime(self):
-        return Simulation(self, self.count, address=self.address, folder=self.folder)
+        return Simulation(self, self.count)
 
     def _ask(self, groups, ids, message_of):
         """Return {position: reply} of the received replies, and whether a reply was late."""

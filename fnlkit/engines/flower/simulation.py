@@ -12,8 +12,6 @@ import os
 import pickle
 import queue
 import shutil
-import socket
-import sys
 import tempfile
 import threading
 import time
@@ -54,13 +52,7 @@ class Simulation:
     ----------
     clients : fnlkit.server.clients.Clients
     count : int
-        Number of actors with a core each. For a cluster, 0 means an actor for each core of the cluster.
-    address : str
-        Address of a Ray cluster, ``auto`` for the cluster of this machine. If empty, Ray is started for the run and stopped
-        afterwards.
-    folder : str
-        Parent folder of `home`, which every machine of a cluster must be able to access. Default: the system's temporary
-        folder.
+        Number of actors with a core each.
 
     Attributes
     ----------
@@ -71,13 +63,10 @@ class Simulation:
 
     run, start_seconds, poll_seconds = "", 300, 0.02  # the first entry is for a restarted actor
 
-    def __init__(self, clients, count, *, address="", folder=""):
-        place = os.path.abspath(folder or tempfile.gettempdir())
-        try:
-            self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if address or len(place) < _LONGEST else "/tmp")
-        except OSError as error:
-            raise InputError(f"`engine` flower: {place}: {error.strerror}; name another folder") from error
-        self.count, self.address, self.grid, self.nodes, self._thread = count, address, None, [], None
+    def __init__(self, clients, count):
+        place = tempfile.gettempdir()
+        self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if len(place) < _LONGEST else "/tmp")
+        self.count, self.grid, self.nodes, self._thread = count, None, [], None
         _describe(clients, self.home)
 
     def notebook(self, i: int) -> Notebook:
@@ -99,8 +88,6 @@ class Simulation:
         from fnlkit.engines.flower import api
 
         api.simulator()  # because the import sets the level of logging
-        if self.address:
-            self._join()
         logging.getLogger("flwr").setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
         given: queue.Queue[Any] = queue.Queue()
         self._stop, self._error = threading.Event(), None
@@ -126,23 +113,6 @@ class Simulation:
         """Yield the replies of a round; see `fnlkit.engines.flower.messages.exchange`."""
         yield from messages.exchange(self.grid, contents, limit, poll=self.poll_seconds, alive=self.alive)
 
-    def _join(self):
-        """Connect to the cluster. Flower disconnects from it later."""
-        import ray
-
-        if ray.is_initialized():
-            raise InputError("`engine` flower: this process is connected to Ray already; call ray.shutdown() first")
-        paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
-        try:
-            _check_address(self.address)
-            ray.init(address=self.address, runtime_env=paths, **_quiet())
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            raise InputError(
-                f"`engine` flower(address={self.address}): there is no Ray cluster ({type(error).__name__}); start one by "
-                "`ray start --head`, or write `engine='flower'` to start Ray for this run"
-            ) from error
-        self.count = self.count or int(ray.cluster_resources().get("CPU", 0)) or 1
-
     def _runs(self, given):
         from fnlkit.engines.flower import api
 
@@ -154,7 +124,7 @@ class Simulation:
             self._stop.wait()
 
         ray = {"address": "local", "num_cpus": self.count, "_temp_dir": os.path.join(self.home, "ray")} | _quiet()
-        settings = {"init_args": ray, "client_resources": ACTOR}  # Flower skips the first call if it joined a cluster
+        settings = {"init_args": ray, "client_resources": ACTOR}
         path = os.environ.get("PYTHONPATH")
         try:
             api.simulator()(server, _app(self.home), self.count, backend_config=settings)
@@ -251,16 +221,6 @@ def distribute_clients(ids: Sequence[int], members: Sequence[Client], nodes: Seq
         groups[node].append(j)
         loads[node] += len(members[ids[j]]) + 1
     return {node: sorted(places) for node, places in groups.items() if places}
-
-
-def _check_address(address):
-    """Raise OSError if no process listens at the address.
-
-    Without this check, Ray would try to connect for a quarter of an hour.
-    """
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _quiet():

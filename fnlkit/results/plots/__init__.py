@@ -21,8 +21,7 @@ class Kind:
     place : str
         ``module:function`` within this package; the function receives things and returns a figure.
     takes : str
-        ``runs``, ``run``, ``labels`` (a federation, or a run with its federation) or ``ranks`` (the output of `fnlkit
-        reproduce --json`).
+        ``runs``, ``run`` or ``labels`` (a federation, or a run with its federation).
     shows : str
         Content of the figure.
     """
@@ -44,8 +43,6 @@ KINDS = {
     "noise": Kind("clients:noise", "labels", "estimated against true noise level of each client"),
     "estimates": Kind("clients:estimates", "labels", "estimated noise level of each client and transition matrix"),
     "issues": Kind("samples:issues", "labels", "issue scores of right and wrong labels: histogram, ROC, precision and recall"),
-    "embeddings": Kind("samples:embeddings", "labels", "samples in two dimensions with flagged samples marked"),
-    "league": Kind("league:league", "ranks", "mean ranks of methods over regimes and the critical difference"),
 }  # fmt: skip
 
 
@@ -63,7 +60,7 @@ def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, fl
     size : (float, float) or None
         Width and height of the figure in inches, with everything inside. Default: the axes have a usual size.
     **options
-        Options of the kinds ``embeddings`` (`samples.embeddings`), ``accuracy`` and ``bytes`` (`curves.accuracy`).
+        Options of the kinds ``accuracy`` and ``bytes`` (`curves.accuracy`).
 
     Raises
     ------

@@ -6,9 +6,8 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.kernels import scores
-from fnlkit.kernels.streams import stream
 from fnlkit.results import comparison
-from fnlkit.results.plots.style import COLORS, NAMED, below, classes_of, data_set, panels, place_legend_right
+from fnlkit.results.plots.style import COLORS, below, data_set, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,76 +95,3 @@ def _precision(axis, issue, wrong, flagged):
     )
     axis.set_title("precision and recall")
     below(axis)
-
-
-def embeddings(thing: "Federation | Run", *, vectors: np.ndarray, projection: str = "pca", seed: int = 0) -> "Figure":
-    """Draw samples in two dimensions: classes by color and name, flagged samples as crosses.
-
-    Parameters
-    ----------
-    thing : Federation or Run
-    vectors : (n, ...) array
-        Of each sample of the training set: embeddings, or the samples themselves; rows with NaN are left out.
-    projection : "pca" or "tsne"
-    seed : int
-        Of the draw if there are more than 2,000 samples, and of t-SNE's start.
-    """
-    federation = comparison.federation(thing)
-    held, _, flagged = _find_judged(federation)
-    if len(held) > POINTS:
-        chosen = np.sort(stream(seed, "embeddings plot").choice(len(held), POINTS, replace=False))
-        some, held, flagged = f", {POINTS:,} of {len(held):,} samples", held[chosen], flagged[chosen]
-    else:
-        some = ""
-    points = np.asarray(vectors[held], np.float64).reshape(len(held), -1)
-    there = np.isfinite(points).all(1)
-    held, flagged, points = held[there], flagged[there], points[there]
-    if len(points) < 5:
-        raise InputError(f"{len(points)} samples have a vector; a projection to two dimensions requires at least 5")
-    flat, called = _flat(points, projection, seed)
-    figure, ((axis,),) = panels(6.8, 5)
-    names = classes_of(federation.meta, federation.classes)
-    _scatter(axis, flat, federation.given[held], names)
-    axis.plot(*flat[flagged].T, "x", color="black", markersize=4, markeredgewidth=0.8, label=f"flagged, {flagged.sum():,}")
-    if len(names) <= NAMED:
-        _name(axis, flat[~flagged], federation.given[held][~flagged], names)
-    axis.set(xticks=[], yticks=[], title=f"{data_set(federation.dataset)}, {called}{some}")
-    axis.spines[:].set(visible=True, color="0.7")
-    axis.grid(False)
-    place_legend_right(axis)
-    return figure
-
-
-def _flat(points, projection, seed):
-    """Return points (m, 2) in two dimensions, and the name of the projection."""
-    if projection == "pca":
-        from sklearn.decomposition import PCA
-
-        found = PCA(2, svd_solver="full").fit(points) if points.shape[1] < 500 else PCA(2, random_state=seed).fit(points)
-        return found.transform(points), f"PCA, {100 * found.explained_variance_ratio_.sum():.0f} % of the variance"
-    from sklearn.manifold import TSNE
-
-    near = min(30, (len(points) - 1) // 3)
-    return TSNE(perplexity=near, init="pca", random_state=seed).fit_transform(points), "t-SNE"
-
-
-def _scatter(axis, flat, labels, names):
-    """Draw points with a separate color and shape per class; with many classes, all points are gray."""
-    if len(names) > NAMED:
-        axis.plot(*flat.T, ".", color="0.7", markersize=3, label=f"{len(names)} classes")
-        return
-    for number, name in enumerate(names):
-        mine = flat[labels == number]
-        if len(mine):
-            color, marker = _CLOUDS[number % len(_CLOUDS)], "o^s"[number // len(_CLOUDS) % 3]
-            label = f"given {name}, {len(mine):,}"
-            axis.plot(*mine.T, marker, color=color, markersize=4, alpha=0.75, markeredgewidth=0, label=label)
-
-
-def _name(axis, flat, labels, names):
-    """Write each class's name at the median of its points that are not flagged."""
-    for number, name in enumerate(names):
-        mine = flat[labels == number]
-        if len(mine):
-            ground = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.5}
-            axis.text(*np.median(mine, 0), name, weight="bold", ha="center", va="center", bbox=ground, zorder=5)

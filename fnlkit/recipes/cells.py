@@ -22,7 +22,6 @@ from fnlkit.components.spec import data_files, own_names, rename_components
 from fnlkit.errors import InputError
 from fnlkit.recipes.recipe import entries, step
 from fnlkit.recipes.reproduce import DIGITS, Job, cells, select_regimes
-from fnlkit.recipes.spaces import seeds_of
 
 KIND = "fnlkit.cells/2"
 _SCORES = ("best", "last", "late", "kept")
@@ -106,7 +105,6 @@ def write_cells(
         "machine": {name: value for name, value in next(iter(about.values()))["machine"].items() if name in machine},
         "datasets": {regime: meta["dataset_checksum"] for regime, meta in about.items()},
         "regimes": fingerprints(recipe, **train),
-        "search": _plan(recipe),
     }
     lines = [header, *({**cell, "seconds": round(cell["seconds"], 1)} for cell in found)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
@@ -117,38 +115,6 @@ def metas(all_jobs: Sequence[Job], folder: str | os.PathLike[str]) -> dict[str, 
     """Return {regime: metadata of a finished run} of the regimes with runs in a folder."""
     first = {job.regime: path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists()}
     return {regime: Run.read(str(path)).meta for regime, path in first.items()}
-
-
-def _plan(recipe):
-    """Return the SHA-256 of a recipe's search, None without one.  Users' components are identified by their code."""
-    if "search" not in recipe:
-        return None
-    named = {"seeds": seeds_of(recipe), **recipe["search"]}
-    spaces = {
-        rename_components(name, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"): space
-        for name, space in named.get("spaces", {}).items()
-    }
-    return hashlib.sha256(json.dumps(named | {"spaces": spaces}, sort_keys=True).encode()).hexdigest()
-
-
-def must_be_searched_alike(header: dict[str, Any], path: str, recipe: dict[str, Any]) -> None:
-    """Raise InputError unless an added method is searched exactly like the methods of stored cells.
-
-    Parameters
-    ----------
-    header : dict
-        Files of older versions do not record the search; their methods had the search of the recipe.
-    path : str
-    recipe : dict
-    """
-    found, wanted = header.get("search", _plan(recipe)), _plan(recipe)
-    if found == wanted:
-        return
-    if found is None:
-        raise InputError(f"{path}: measured without a search; add `no_search`, so that the added method is not searched either")
-    if wanted is None:
-        raise InputError(f"{path}: measured after a search; leave `no_search` out, so that the added method is searched too")
-    raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without `add`")
 
 
 def list_included() -> list[str]:
@@ -210,7 +176,7 @@ def _cell(line):
 
 
 def adding(recipe: dict[str, Any], methods: Sequence[str], only: str | None = None) -> dict[str, Any]:
-    """Return the recipe with these methods instead of the recipe's, in the selected regimes; the search is the same.
+    """Return the recipe with these methods instead of the recipe's, in the selected regimes.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Record the specification of each file in a folder of `reproduce`, so that only changed files are made again.
 
-A file is settled if its specification equals the recorded one: the command, the content of each file that the command
+A file is made again unless its specification equals the recorded one: the command, the content of each file that the command
 read, the code of each user's component, and the version of fnlkit.
 """
 
@@ -21,7 +21,7 @@ from fnlkit.components.spec import data_files, own_names
 NAME = "settled.jsonl"
 
 
-class Settled:
+class Specifications:
     """The specifications of the files in a folder, one line each in `settled.jsonl`.
 
     Parameters

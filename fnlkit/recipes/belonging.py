@@ -1,4 +1,4 @@
-"""Combine runs of one recipe from several machines: assign shards and check that runs belong together."""
+"""Divide a recipe among machines, and check that the runs in a folder belong to it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import contextlib
 import functools
 import inspect
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from fnlkit import datasets
-from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets
 from fnlkit.components.spec import data_files, parse, rename_components
@@ -28,10 +23,6 @@ from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings
 
 JobLike = TypeVar("JobLike")
-
-
-# Suffixes of a run's file and of the files next to it. Missing federations are made again with the same bytes.
-_BESIDE = (".metrics.jsonl", ".pt")
 
 
 def shard(all_jobs: Sequence[JobLike], text: str) -> Sequence[JobLike]:
@@ -58,61 +49,28 @@ def shard(all_jobs: Sequence[JobLike], text: str) -> Sequence[JobLike]:
     return all_jobs[len(all_jobs) * (part - 1) // of : len(all_jobs) * part // of]
 
 
-def merge(all_jobs: Sequence[Any], folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> int:
-    """Copy the runs of a recipe from other folders into one folder; return the number of copied runs.
+def missing(all_jobs: Iterable[Any], folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the jobs without a finished run or an estimate in a folder."""
 
-    A run that exists twice is copied once if both files are equal. If one of them was interrupted, the finished or longer run
-    is used.
+    def is_finished(job: Any) -> bool:
+        path = Path(folder) / job.file
+        return path.exists() and (not job.train or Run.read(str(path)).finished)
+
+    return [job.name for job in all_jobs if not is_finished(job)]
+
+
+def must_belong_together(all_jobs: Sequence[Any], folder: str | os.PathLike[str]) -> None:
+    """Raise InputError unless the runs in a folder belong to a recipe and have the same data and labels.
 
     Parameters
     ----------
     all_jobs : list of Job
     folder : str or Path
-        Created if it is missing.
-    others : sequence of str or Path
-
-    Raises
-    ------
-    InputError
-        If two folders have different results of the same run, if settings or labels of a run differ from the recipe, or if
-        data sets differ.  In these cases no run is copied.
-    """
-    for other in others:
-        if not os.path.isdir(other):
-            raise InputError(f"`merge` {other}: no such folder")
-    must_belong_together(all_jobs, [folder, *others])
-    chosen = {}
-    for job in all_jobs:
-        found = _paths(job, [folder, *others])
-        if found and (best := _best(found) if job.train else found[0]).parent != Path(folder):
-            chosen[job.file] = best
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, source in chosen.items():
-        for suffix in _BESIDE if name.endswith(".pt") else (".npz",):
-            if os.path.lexists(source.with_suffix(suffix)):
-                _copy(source.with_suffix(suffix), Path(folder) / Path(name).with_suffix(suffix))
-    return len(chosen)
-
-
-def missing(all_jobs: Iterable[Any], folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the jobs without a finished run or an estimate in a folder."""
-    found = {job.name: (job, _paths(job, [folder])) for job in all_jobs}
-    return [name for name, (job, paths) in found.items() if not (paths and (not job.train or Run.read(str(paths[0])).finished))]
-
-
-def must_belong_together(all_jobs: Sequence[Any], folders: Sequence[str | os.PathLike[str]]) -> None:
-    """Raise InputError unless the runs in folders belong to a recipe and have the same data and labels.
-
-    Parameters
-    ----------
-    all_jobs : list of Job
-    folders : sequence of str or Path
-        Folders that do not exist are skipped.
     """
     same: dict[str, Any] = {}
-    checksums = functools.cache(functools.partial(_checksums, folders[0]))
+    checksums = functools.cache(functools.partial(_checksums, folder))
     for job in all_jobs:
-        for path in _paths(job, folders):
+        if (path := Path(folder) / job.file).exists():
             if not job.train:
                 _must_be_estimate(job, path)
                 continue
@@ -151,11 +109,6 @@ def _checksums(folder, source):
             return [data.checksum, *([by_vote(data).checksum] if data.votes is not None and data.sample_of is None else [])]
     except InputError:
         return []
-
-
-def _paths(job, folders):
-    found = [Path(folder) / job.file for folder in folders]
-    return [path for path in found if path.exists()]
 
 
 def difference(job: Any, run: Run) -> str | None:
@@ -255,40 +208,3 @@ def _equal(wanted, found, recorded):
 def _with_code(text, digest_of):
     """Return a spec in which the digest of the code replaces the path of a user's component."""
     return rename_components(text, lambda name: f"{digest_of(name) or name}:{name.rpartition(':')[2]}")
-
-
-def _best(paths):
-    """Return the path of the run to use among equal runs: a finished run, or the longest."""
-    runs = [Run.read(str(path)) for path in paths]
-    done = [place for place, run in enumerate(runs) if run.finished]
-    for place in done[1:]:
-        if not _same_results(runs[done[0]], runs[place]):
-            raise InputError(
-                f"{paths[done[0]]} and {paths[place]}: one run with two results, of {_maker(runs[done[0]])} and "
-                f"{_maker(runs[place])}; remove one of the files"
-            )
-    return paths[done[0]] if done else paths[max(range(len(runs)), key=lambda place: len(runs[place].history))]
-
-
-def _same_results(one, other):
-    weights = one.weights.shape == other.weights.shape and bool((one.weights == other.weights).all())
-    return weights and one.history == other.history and np.array_equal(one.labels["corrected"], other.labels["corrected"])
-
-
-def _maker(run):
-    machine = run.meta["machine"]
-    return f"{machine['engine']} on {machine.get('cpu_capability', '?')}, torch {machine.get('torch', '?')}"
-
-
-def _copy(source, target):
-    """Copy a regular file.  A folder of another machine can contain links, devices and pipes, which are refused."""
-    try:
-        descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise InputError(
-            f"`merge` {display_path(source)}: {error.strerror}; a folder to merge contains regular files only"
-        ) from None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"`merge` {display_path(source)}: is no regular file; remove it")
-        saving.write_bytes(iter(lambda: file.read(2**20), b""), target)
