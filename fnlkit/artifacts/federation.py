@@ -103,7 +103,7 @@ class Federation:
 
     def facts(self) -> dict[str, str]:
         """Summarize data set, clients, labels, noise and estimates in short texts."""
-        held = self.client_indices if len(self) else np.setdiff1d(np.arange(len(self.given)), self.spare)
+        held = self.client_indices if len(self) else np.arange(len(self.given))
         many = f"{self.classes:,} classes"
         out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
         if len(self):

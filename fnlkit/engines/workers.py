@@ -76,7 +76,7 @@ class Workers(Sequential):
         self.calls += 1
         # Longest task first, so that all workers end at about the same time.
         todo = deque(sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j)))
-        tries, replies = [0] * len(ids), [None] * len(ids)
+        tries, replies = [0] * len(ids), list[Any]([None] * len(ids))
         self._start_workers(min(self.count, len(ids)))
         idle = list(self.workers)
         try:
