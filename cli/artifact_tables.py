@@ -9,7 +9,7 @@ from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.terminal import Table, out_console, printable
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.noise import summary
 
 if TYPE_CHECKING:
@@ -54,6 +54,54 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
     return out
 
 
+def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) -> None:
+    """Print the most important facts of an artifact as lines on stdout; parameters as in `describe`."""
+    say, meta = out_console(), artifact.meta
+    federation = _federation(artifact, source)
+    kind = artifact.kind.removeprefix("fnlkit.").partition("/")[0]
+    if federation is not None:
+        say.print(printable(f"{kind} of {federation.dataset}, {tables.of_clients(federation)}"), soft_wrap=True)
+        for text in tables.noise_lines(federation):
+            say.print(text, soft_wrap=True)
+        if tables.has_judgment(federation):
+            say.print(tables.estimate_line(federation), soft_wrap=True)
+    else:
+        of = f" of {meta['dataset']}" if isinstance(meta.get("dataset"), str) else ""
+        say.print(printable(f"{kind}{of}{_state(artifact)}"), soft_wrap=True)
+    for key in ("reviews", "corrections"):
+        if meta.get(key):
+            say.print(f"{len(meta[key]):,} {key}")
+    steps = [step if isinstance(step, dict) else {"command": str(step)} for step in _steps(artifact)]
+    made = [
+        step.get("command", "") + ("" if step.get("seed") is None else f" (seed {step['seed']})") for step in steps[-_STEPS:]
+    ]
+    if made:
+        say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(map(str, made))}"), soft_wrap=True)
+    checked = not any(isinstance(value, large.Head) for value in artifact.arrays.values())
+    say.print(f"sha256 {digest or files.digest(artifact)}{'' if checked else _UNCHECKED}", soft_wrap=True)
+    say.print(f"{len(artifact.arrays)} arrays: {list_names(map(printable, artifact.arrays))} (-v: all facts)", soft_wrap=True)
+
+
+_UNCHECKED = ", as recorded in the file; large arrays were not checked"
+_STEPS = 5
+
+
+def _state(artifact):
+    """Return the rounds of a run and whether it is finished, as text."""
+    if not (progress := _progress(artifact)):
+        return ""
+    steps = _steps(artifact)
+    given = steps[-1].get("parameters", {}) if steps and isinstance(steps[-1], dict) else {}
+    method = f", method {given['method']}" if isinstance(given, dict) and "method" in given else ""
+    rounds = "{rounds_done:,} of {rounds_planned:,} rounds".format(**progress)
+    return f"{method}, {rounds}" + ("" if progress["finished"] else ", not finished; continue with train --resume")
+
+
+def _steps(artifact):
+    steps = artifact.meta.get("provenance", [])
+    return steps if isinstance(steps, list) else []
+
+
 def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> None:
     """Print an artifact as tables on stdout; parameters as in `describe`."""
     say = out_console()
@@ -61,9 +109,7 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
     federation = _federation(artifact, source)
     table = Table("", "", heads=False)
     table.add_row("kind", artifact.kind)
-    table.add_row(
-        "sha256", facts["sha256"] + ("" if facts["checked"] else ", as recorded in the file; large arrays were not checked")
-    )
+    table.add_row("sha256", facts["sha256"] + ("" if facts["checked"] else _UNCHECKED))
     if (progress := _progress(artifact)) and not progress["finished"]:
         note = "no: {rounds_done:,} of {rounds_planned:,} rounds; continue with train --resume".format(**progress)
         table.add_row("finished", note)
@@ -83,8 +129,7 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
     for name, value in facts["arrays"].items():
         table.add_row(name, value["dtype"], " x ".join(f"{side:,}" for side in value["shape"]) or "one value")
     say.print(table)
-    steps = artifact.meta.get("provenance", [])
-    if isinstance(steps, list) and steps:
+    if steps := _steps(artifact):
         table = Table("command", "seed", "parameters")
         for step in steps:
             step = step if isinstance(step, dict) else {"command": str(step)}

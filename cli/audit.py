@@ -26,12 +26,12 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
-from fnlkit.errors import InputError
+from fnlkit.errors import MOST_NAMES, InputError
 from fnlkit.pipeline.auditing import GONE
 from fnlkit.pipeline.options import AuditOptions
 
 # More sites than this are counted, unless something was found at them.
-MOST_SITES = 10
+MOST_SITES = 7
 
 
 def _gone(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -81,17 +81,16 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     judged = "judged.npz" if output == "-" else output
     if html:
         found.write_html(html, judged, pictures=pictures)
-        say(f"wrote {html}")
     if as_json:
         click.echo(json.dumps(found.facts))
     else:
-        for part in results(found.facts, judged, everything=bool(verbose())):
+        for part in results(found.facts, judged, everything=bool(verbose()), page=html):
             talk.print(part, soft_wrap=isinstance(part, str))
     if output != "-" or not as_json:
         emit(found.federation, output, shown=not as_json)
 
 
-def results(facts: dict[str, Any], judged: str = "", everything: bool = False) -> list[Any]:
+def results(facts: dict[str, Any], judged: str = "", everything: bool = False, page: str | None = None) -> list[Any]:
     """Return the results of an audit as rich renderables: the answer, a line per site, the findings, the next command.
 
     Parameters
@@ -102,11 +101,13 @@ def results(facts: dict[str, Any], judged: str = "", everything: bool = False) -
         The file with the judgment, which the next command reads. "" if the sites keep it.
     everything : bool
         Also ranges, detectors, assumptions and the arrays that left the sites.
+    page : str or None
+        The page that was written.
     """
     from fnlkit.audits import report
 
     sites = report.sites_of(facts)
-    out: list[Any] = [printable(report.answer(sites))]
+    out: list[Any] = [printable(report.answer(sites, None if everything else MOST_NAMES))]
     listed = sites if everything or len(sites) <= MOST_SITES else [row for row in sites if report.needs_a_look(row)]
     heads = ["site", "samples", "wrong labels", "range", "finding", *(["p", "skill"] if everything else []), "confused", "also"]
     table = Table(*heads)
@@ -116,9 +117,10 @@ def results(facts: dict[str, Any], judged: str = "", everything: bool = False) -
         cells += [report.describe_confusions(row), report.odd(row)]
         table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
     out += [table] if table.rows else []
-    if len(listed) < len(sites):
-        out.append(f"{len(sites) - len(listed):,} other sites agree; `-v` lists them.")
-    out += [printable(text) for text in report.findings(sites, every=everything)]
+    if not everything and len(table.rows) < len(sites):
+        out.append(f"{len(sites) - len(table.rows):,} other sites; `-v` lists them.")
+    texts = report.findings(sites, every=everything)
+    out += [printable(text) for text in (texts if everything else texts[: max(0, MOST_SITES + 1 - len(table.rows))])]
     if found := facts.get("suggestions"):
         sure = f"{found['confident']:,} with a confidence of at least 0.8"
         out.append(f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")
@@ -129,5 +131,6 @@ def results(facts: dict[str, Any], judged: str = "", everything: bool = False) -
         out.append("Suspicious samples, copies and outliers are known only at their site.")
     else:
         out.append("Assumed: most sites are nearly clean, and their errors are not shared (-v prints all assumptions).")
-    out += [f"Next: {printable(report.following(sites, judged)[0])}"] if report.following(sites, judged) else []
+    out += [printable(f"wrote {page}; open it in a browser")] if page else []
+    out += [f"next: {printable(report.following(sites, judged)[0])}"] if report.following(sites, judged) else []
     return out

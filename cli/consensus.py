@@ -18,10 +18,13 @@ from fnlkit.cli.plumbing import (
     output_option,
     printable,
     sample_column_option,
+    suggest,
+    verbose,
 )
 from fnlkit.cli.source import need_input
+from fnlkit.errors import list_names
 
-MOST = 20  # annotators that the table shows
+MOST = 4  # sites, and annotators, that the tables show without -v
 
 
 @click.command()
@@ -57,22 +60,28 @@ def command(file: str, votes: str | None, method: str, as_json: bool, output: st
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
     else:
         table = Table("site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels changed", box=None)
-        for row in facts:
+        most = None if verbose() else MOST
+        for row in facts[:most]:
             agreement = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]
             table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *agreement, f"{row['changed']:,}")
         talk = console() if output == "-" else out_console()
         talk.print(table)
+        if len(table.rows) < len(facts):
+            talk.print(f"and {len(facts) - len(table.rows):,} more sites; -v prints all")
         talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")
         quality: list[dict[str, Any]] = sorted(found.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))
         people = Table("site", "annotator", "votes", "expected share of true labels", box=None)
-        for row in quality[:MOST]:
+        for row in quality[:most]:
             share = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %"
             people.add_row(printable(row["site"]), printable(row["annotator"]), f"{row['votes']:,}", share)
         talk.print(people)
         if alone := [row["site"] for row in facts if row["voted"] and not row["shared"]]:
             talk.print(
-                f"no sample has two votes at {printable(', '.join(alone))}: nothing shows which votes are right", soft_wrap=True
+                f"no sample has two votes at {printable(list_names(alone))}: nothing shows which votes are right",
+                soft_wrap=True,
             )
-        if len(quality) > MOST:
-            talk.print(f"and {len(quality) - MOST:,} more with larger shares; --json prints all")
-    emit(found.federation, output)
+        if len(people.rows) < len(quality):
+            talk.print(f"and {len(quality) - len(people.rows):,} more with larger shares; -v prints all")
+    emit(found.federation, output, shown=not as_json)
+    if not as_json:
+        suggest("audit", output, "--html", "audit.html", "-o", "judged.npz", output=output)

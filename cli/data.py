@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import click
 
 from fnlkit import datasets
-from fnlkit.cli.plumbing import Table, json_option, out_console
+from fnlkit.cli.plumbing import Table, json_option, out_console, printable, suggest, verbose
+from fnlkit.errors import list_names
+
+_MOST = 8  # data sets that are listed with their descriptions
 
 
 @click.group()
@@ -33,17 +37,27 @@ def list_sets(as_json: bool) -> None:
     Example:
       fnlkit data list --json
     """
-    rows = [{"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.registry().items()]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.registry().items()
+    ]
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
         return
-    table = Table("name", "here", "description")
-    for row in rows:
-        table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
-    console = out_console()
+    here, console = [row for row in rows if row["here"]], out_console()
+    console.print(
+        f"{len(rows)} data sets, {len(here)} on this machine (cache folder {datasets.cache_folder()})", soft_wrap=True
+    )
+    table = Table("name", *(["here"] if verbose() else []), "description")
+    for row in rows if verbose() else here[:_MOST]:
+        table.add_row(row["name"], *(["yes" if row["here"] else "no"] if verbose() else []), row["description"])
     console.print(table)
-    console.print(f"cache folder: {datasets.cache_folder()}", soft_wrap=True)
+    if not verbose():
+        if len(here) > _MOST:
+            console.print(f"also here: {', '.join(row['name'] for row in here[_MOST:])}")
+        if missing := [row["name"] for row in rows if not row["here"]]:
+            console.print(f"not here: {', '.join(missing)} (-v: descriptions; fnlkit data info NAME: how to get one)")
+        suggest("partition", "--dataset", here[0]["name"], "-o", "fed.npz")
 
 
 @command.command()
@@ -55,8 +69,9 @@ def get(name: str) -> None:
     Example:
       fnlkit data get digits
     """
-    data = datasets.load(name, download=True)
-    _show(_facts(data))
+    facts = _facts(datasets.load(name, download=True))
+    _show(facts)
+    suggest("partition", "--dataset", name, *_scheme(facts), "-o", "fed.npz")
 
 
 @command.command()
@@ -71,7 +86,7 @@ def info(name: str, as_json: bool) -> None:
     """
     known = name in datasets.registry()
     if known and not as_json:
-        out_console().print(datasets.card(name), soft_wrap=True)
+        _print_card(datasets.card(name))
     if known and not datasets.present(name):
         if as_json:
             sys.stdout.write(json.dumps({"name": name, "here": False}) + "\n")
@@ -85,6 +100,23 @@ def info(name: str, as_json: bool) -> None:
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
         _show(facts)
+        suggest("partition", "--dataset", name, *_scheme(facts), "-o", "fed.npz")
+
+
+def _print_card(card):
+    """Print a card; if it is long and without -v: its title, its first paragraph, its source, and where its files are."""
+    say = out_console()
+    if verbose():
+        say.print(card, soft_wrap=True)
+        return
+    title, first, *rest = (" ".join(part.split()) for part in card.split("\n\n"))
+    say.print(title.removeprefix("# "))
+    for part in (first, *(part for part in rest if part.startswith(("**Source.**", "**Files.**", "**License.**")))):
+        say.print(part.replace("**", ""))
+
+
+def _scheme(facts):
+    return ["--scheme", "sites"] if facts["sites"] else []
 
 
 def wrong_share(data: datasets.Dataset) -> float | None:
@@ -115,6 +147,15 @@ def _facts(data):
 
 
 def _show(facts):
+    if not verbose():
+        shape = " x ".join(map(str, facts["shape"])) or "one value"
+        line = f"{facts['name']}: {facts['train']:,} training and {facts['test']:,} test samples ({facts['kind']}, {shape})"
+        line += f", {facts['classes']} classes: {list_names(facts['class_names'] or range(facts['classes']))}"
+        line += f"; {facts['sites']} sites" if facts["sites"] else ""
+        line += f"; {facts['annotators']} annotators" if facts["annotators"] else ""
+        line += f"; {100 * facts['wrong_labels']:.1f} % of the training labels wrong" if facts["wrong_labels"] else ""
+        out_console().print(printable(line))
+        return
     table = Table("", "", heads=False)
     for key, value in facts.items():
         if value is None or value == [] or key == "here":

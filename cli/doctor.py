@@ -8,9 +8,11 @@ from typing import cast
 
 import click
 
-from fnlkit.cli.plumbing import Table, console, json_option, out_console, printable
+from fnlkit.cli.plumbing import Table, console, json_option, out_console, printable, suggest, verbose
 from fnlkit.errors import WorkStopped
 from fnlkit.pipeline.doctor import examine
+
+_MOST = 2  # lines of broken parts and of advice, each; -v prints all
 
 
 @click.command()
@@ -40,7 +42,8 @@ def command(test: bool, ahead: bool, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:
-        _show(found)
+        (_show if verbose() else _summarize)(found)
+        suggest("partition", "-o", "fed.npz", output="-" if found["broken"] else "")
     broken = cast(list[str], found["broken"])
     if broken:
         raise WorkStopped(f"{len(broken)} broken, the first: {broken[0]}")
@@ -57,6 +60,34 @@ def _compile(as_json):
     else:
         line = f"{found['compiled']} functions compiled, {found['loaded']} loaded from the cache"
         out_console().print(f"{line}, in {found['seconds']:.1f} s: {printable(found['folder'])}", soft_wrap=True)
+
+
+def _summarize(found):
+    """Print the result and one line for each of: versions, machine, GPU, engines, caches."""
+    say = out_console()
+    untested = "" if found["engines"] else " (engines were not tested)"
+    say.print(f"{len(found['broken'])} broken" if found["broken"] else f"no problem found{untested}")
+    for text in found["broken"][:_MOST]:
+        say.print(f"broken: {printable(text)}", soft_wrap=True)
+    packages, machine = found["packages"], found["machine"]
+    say.print(", ".join(f"{name} {packages[name] or 'MISSING'}" for name in ("fnlkit", "python", "torch", "numba", "numpy")))
+    say.print(printable(f"{machine['system']}, {machine['cores']} cores"))
+    gpus = [f"{gpu['name']}, {gpu['free_bytes'] / 2**30:.0f} GiB free" for gpu in found["gpu"]["devices"]]
+    say.print(
+        printable(f"GPU: {'; '.join(gpus) if found['gpu']['usable'] else 'none: ' + found['gpu']['why']}"), soft_wrap=True
+    )
+    if found["engines"]:
+        runs, rest = ([one for one in found["engines"] if one["runs"] == state] for state in (True, False))
+        say.print(f"engines that train and agree: {', '.join(dict.fromkeys(one['engine'] for one in runs))}")
+        if names := list(dict.fromkeys(one["engine"] for one in rest)):
+            say.print(f"engines that do not run here: {', '.join(names)} (-v: reasons)")
+    for cache in found["caches"]:
+        state = "" if cache["writable"] else "CANNOT BE WRITTEN, "
+        say.print(
+            printable(f"{cache['what']}: {cache['folder']} ({state}{cache['free_bytes'] / 1e9:,.1f} GB free)"), soft_wrap=True
+        )
+    for text in found["advice"][:_MOST]:
+        say.print(f"advice: {printable(text)}", soft_wrap=True)
 
 
 def _show(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import console, takes_file, trust_option
+from fnlkit.cli.plumbing import console, printable, suggest, takes_file, trust_option
 
 
 @click.command()
@@ -24,5 +24,6 @@ def command(run: str, trust: bool, output: str) -> None:
       fnlkit export run.pt -o model.pt2
     """
     apart = pipeline.export(run, output, trust=trust)
-    if apart is not None:
-        console().print(f"{output}: its logits differ from the network's by at most {apart:.1e}", style="dim")
+    checked = "" if apart is None else f"; its logits differ from the network's by at most {apart:.1e}"
+    console().print(printable(f"wrote {output}{checked}"), style="dim", soft_wrap=True)
+    suggest("report", run, "-o", "report.html")

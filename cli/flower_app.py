@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import console, printable, setting_options
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 from fnlkit.sites.identity import check_names, parse_address
 
 
@@ -164,7 +164,7 @@ def _describe_files(files, folder, sites, demo):
         yield f"next, by mail: {mail}; over Flower: write the project again with --address HOST"
         return
     yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"
-    yield from (f"wrote {folder}/sites/{name}: send this folder to {name}" for name in sites)
+    yield f"wrote {folder}/sites/NAME: send each site its folder: {list_names(sites)}"
     if demo:
         yield f"wrote {folder}/demo.sh"
         yield f"next: {folder}/demo.sh starts the server and all sites; then `fnlkit sites run {folder}`"

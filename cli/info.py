@@ -8,8 +8,8 @@ import sys
 import click
 
 from fnlkit.artifacts import files, large
-from fnlkit.cli.artifact_tables import describe, show
-from fnlkit.cli.plumbing import file_argument, json_option
+from fnlkit.cli.artifact_tables import describe, show, summarize
+from fnlkit.cli.plumbing import file_argument, json_option, suggest, verbose
 from fnlkit.cli.source import need_input
 
 
@@ -31,5 +31,16 @@ def command(file: str, as_json: bool) -> None:
         artifact, digest = files.read(file), None  # for the labels
     if as_json:
         sys.stdout.write(json.dumps(describe(artifact, file, digest)) + "\n")
-    else:
+    elif verbose():
         show(artifact, file, digest)
+    else:
+        summarize(artifact, file, digest)
+        if file != "-" and (words := _FOLLOWING.get(artifact.kind.partition("/")[0])):
+            suggest(*(file if word is None else word for word in words))
+
+
+# Next command by the kind of a file; None stands for the file.
+_FOLLOWING = {
+    "fnlkit.federation": ("train", None, "-o", "run.pt"),
+    "fnlkit.run": ("evaluate", None),
+}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
+import textwrap
 from importlib import resources
 
 import click
 
 from fnlkit.cli import parts
-from fnlkit.cli.plumbing import Table, json_option, out_console
+from fnlkit.cli.plumbing import LINES, Table, height, json_option, out_console, suggest, verbose
 from fnlkit.components import presets, registry
 from fnlkit.components.declarations import declaration
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 
 
 @click.command()
@@ -48,22 +50,24 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
         for facts in _facts(name, parts):
             sys.stdout.write(json.dumps(facts) + "\n")
     elif name is None:
-        _list(console, parts)
+        (_list if verbose() else _names)(console, parts)
     elif (kind := _kind(name, parts.KINDS)) is not None:
-        console.print(_of_kind(kind, parts))
+        _print_kind(console, kind, parts)
     elif components := parts.find_all(name):
-        for i, (kind, function) in enumerate(components):
-            if i:
-                console.print()
-            _show(console, parts, name, kind, function)
+        full = [part for kind, function in components for part in (*_describe(parts, name, kind, function), "")][:-1]
+        fits = verbose() or height(console, *full) < LINES
+        brief = [line for kind, function in components for line in _summarize(parts, name, kind, function)]
+        for part in full if fits else brief:
+            console.print(part)
+        if not fits:
+            suggest("methods", name, "-v")
     else:
         raise _unknown(name, parts)
 
 
 def _unknown(name, parts):
     return InputError(
-        f"no component {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
-        f"`fnlkit methods KIND` the components of a kind: {', '.join(parts.KINDS)}"
+        f"no component {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods and kinds of components"
     )
 
 
@@ -105,7 +109,20 @@ def _template(kind, kinds):
     return resources.files("fnlkit.data").joinpath(f"templates/{found}.py").read_text(encoding="utf-8")
 
 
+def _names(console, parts):
+    """Print the names of all methods, and the other kinds of components."""
+    methods = list(parts.KINDS["method"].parts())
+    console.print(f"{len(methods)} methods for fnlkit train --method NAME (-v: purposes and sources):")
+    console.print(", ".join(methods))
+    others = ", ".join(f"{kind} ({len(each.parts())})" for kind, each in parts.KINDS.items() if kind != "method")
+    console.print(f"other components, listed by fnlkit methods KIND: {others}")
+    papers = list_names(dict.fromkeys(name.partition("/")[0] for name in presets.names()))
+    console.print(f"{len(presets.names())} presets, the options of papers, for fnlkit train --preset NAME: {papers} (-v: all)")
+    suggest("methods", "fedcorr")
+
+
 def _list(console, parts):
+    """Print the methods with purposes and sources, and the names of all other components."""
     console.print(_of_kind("method", parts))
     console.print()
     table = Table("option", "purpose", "components")
@@ -119,48 +136,107 @@ def _list(console, parts):
     console.print("fnlkit methods NAME describes a component; fnlkit methods --template loss prints a template for your own.")
 
 
+def _print_kind(console, kind, parts):
+    """Print the components of a kind: their purposes if these fit, else their names."""
+    names, table = list(parts.KINDS[kind].parts()), _of_kind(kind, parts)
+    if verbose() or height(console, table) < LINES:
+        console.print(table)
+    else:
+        brief = Table("", "", heads=False)
+        for name in names:
+            (function,) = [found for of, found in parts.find_all(name) if of == kind]
+            room = max(20, console.width - max(map(len, names)) - 2)
+            brief.add_row(name, _shortened(parts.purpose(function), room))
+        if height(console, brief) < LINES:
+            console.print(brief)
+        else:
+            use = parts.KINDS[kind].use.format(kind=kind, spec="NAME")
+            console.print(f"{len(names)} components for {use} (-v: purposes and sources):")
+            console.print(", ".join(names))
+    if not verbose():
+        suggest("methods", names[0])
+
+
+def _shortened(text, width):
+    """Return the first phrase of a sentence that fits, or its first words."""
+    if len(text) <= width:
+        return text
+    phrases = [text[: found.start()] for found in re.finditer(r"[:;,(]| by | with | for ", text)]
+    whole = max((one for one in phrases if len(one) <= width), key=len, default="")
+    return (whole or textwrap.shorten(text, width, placeholder="")).rstrip(" ,;:(")
+
+
 def _of_kind(kind, parts):
     table = Table("name", "purpose", "source")
-    for name, each in parts.KINDS[kind].parts().items():
+    for name in parts.KINDS[kind].parts():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
         table.add_row(name, parts.purpose(function), declaration(function).cite)
-        del each
     return table
 
 
-def _show(console, parts, name, kind, function):
-    """Print a component: purpose, spec, source, parameters and replies."""
-    from fnlkit.experiment import Settings, cards
-    from fnlkit.experiment.plan import Plan
-
-    rows = parts.describe_parameters(kind, function)
+def _use(parts, name, kind, rows):
+    """Return the first line about a component: name, kind, and a command that uses it."""
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
-    console.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
-    console.print()
-    purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "The function has no docstring."
-    console.print("\n\n".join(filter(None, [purpose, parts.explain(function), parts.source(function)])))
+    return f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}"
+
+
+def _purpose(parts, function):
+    return f"{parts.purpose(function)}." if parts.purpose(function) else "The function has no docstring."
+
+
+def _summarize(parts, name, kind, function):
+    """Return lines about a component: purpose, source, names of parameters and replies, cost."""
+    rows = parts.describe_parameters(kind, function)
+    out = [_use(parts, name, kind, rows), _purpose(parts, function), parts.source(function)]
     if rows:
-        console.print()
+        out.append("parameters: " + ", ".join(f"{key}={default}" if default else key for key, default, _, _ in rows))
+    replies = declaration(function).sends or {}
+    if kind == "method":
+        out.append(f"replies of a client: {', '.join(['weights', *replies])}")
+        out += [f"updates cannot be protected: {reason}" for reason in _unprotected(name)]
+        out += [f"cost at equal --rounds, relative to FedAvg: {cost}" for cost in _cost(kind, name)]
+    return [line for line in out if line]
+
+
+def _unprotected(name):
+    """Return a list with the reason why updates of a method cannot be protected, or []."""
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.plan import Plan
+
+    reason = Plan.of(Settings(method=name)).unprotected_reason if name in registry.METHODS else None
+    return [reason] if reason else []
+
+
+def _cost(kind, name):
+    """Return a list with the cost of a method as text, or []."""
+    from fnlkit.experiment import cards
+
+    cost = cards.card(kind, name).cost if name in registry.METHODS else None
+    return [", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())] if cost else []
+
+
+def _describe(parts, name, kind, function):
+    """Return a component as texts and a table: purpose, spec, source, parameters and replies."""
+    rows = parts.describe_parameters(kind, function)
+    out = [_use(parts, name, kind, rows), ""]
+    out.append("\n\n".join(filter(None, [_purpose(parts, function), parts.explain(function), parts.source(function)])))
+    if rows:
         table = Table("parameter", "default", "may be", "meaning")
         for row in rows:
             table.add_row(*row)
-        console.print(table)
+        out += ["", table]
     replies = declaration(function).sends
     if kind == "estimator" and replies is not None:
-        console.print("\nReplies of a client with --form federated, in addition to the weights of a warm-up:")
-        for reply, what in replies.items():
-            console.print(f"  {reply}: {what}")
+        out.append("\nReplies of a client with --form federated, in addition to the weights of a warm-up:")
+        out += [f"  {reply}: {what}" for reply, what in replies.items()]
     if notes := parts.section(function, "Notes"):
-        console.print(f"\nNotes:\n{notes}")
+        out.append(f"\nNotes:\n{notes}")
     if kind == "method":
-        console.print("\nReplies of a client:")
-        for reply, what in ({"weights": "the local model, every round"} | (replies or {})).items():
-            console.print(f"  {reply}: {what}")
-        if reason := Plan.of(Settings(method=name)).unprotected_reason if name in registry.METHODS else None:
-            console.print(f"\nUpdates cannot be protected (--protect): {reason}.")
-        if cost := cards.card(kind, name).cost if name in registry.METHODS else None:
-            costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
-            console.print(f"\nCost at equal --rounds, relative to FedAvg: {costs}")
+        out.append("\nReplies of a client:")
+        out += [f"  {reply}: {what}" for reply, what in ({"weights": "the local model, every round"} | (replies or {})).items()]
+        out += [f"\nUpdates cannot be protected (--protect): {reason}." for reason in _unprotected(name)]
+        out += [f"\nCost at equal --rounds, relative to FedAvg: {cost}" for cost in _cost(kind, name)]
         if reports := parts.section(function, "Reports"):
-            console.print(f"\nRecords of a run:\n{reports}")
+            out.append(f"\nRecords of a run:\n{reports}")
+    return out

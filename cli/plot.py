@@ -7,7 +7,7 @@ import os
 import click
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import caution, console, takes_file, trust_option
+from fnlkit.cli.plumbing import caution, console, printable, suggest, takes_file, trust_option
 from fnlkit.errors import InputError
 from fnlkit.pipeline.judging import open_runs
 from fnlkit.results import plots
@@ -66,7 +66,11 @@ def command(
             raise InputError(f"--facet {facet} is for plot accuracy and bytes, found plot {kind}")
         options["facet"] = facet
     plots.plot(things, kind, output, size=_inches(size), **options)
-    console().print(f"wrote {output}", style="dim", soft_wrap=True)
+    console().print(printable(f"wrote {output}"), style="dim", soft_wrap=True)
+    if found.takes == "labels":
+        suggest("train", paths[0], "-o", "run.pt")
+    elif found.takes != "ranks":
+        suggest("report", *paths[:3], "-o", "report.html")
 
 
 def _inches(text):

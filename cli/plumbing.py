@@ -11,9 +11,9 @@ import click
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
-from fnlkit.cli.artifact_tables import show
+from fnlkit.cli.artifact_tables import show, summarize
 from fnlkit.cli.dataclass_options import options_of, takes_file
-from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
+from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
 from fnlkit.components.spec import find, write_spec
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
@@ -22,10 +22,19 @@ from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.sheets import Sheet
     from fnlkit.datasets.dataset import Dataset
 
 
-__all__ = ["Cross", "Table", "console", "out_console", "printable"]  # commands import everything shared from here
+__all__ = [
+    "LINES",
+    "Cross",
+    "Table",
+    "console",
+    "height",
+    "out_console",
+    "printable",
+]  # commands import everything shared from here
 
 file_argument = click.argument("file", default="-", metavar="[FILE]")
 seed_option = click.option(
@@ -186,12 +195,37 @@ def emit(artifact: Any, target: str, *, shown: bool = False) -> None:
     plain = isinstance(artifact, files.Artifact)
     if target == "-" and sys.stdout.isatty():
         if not shown:
-            show(artifact if plain else artifact.to_artifact())
+            (show if verbose() else summarize)(artifact if plain else artifact.to_artifact())
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:
         files.write(artifact, target)
     else:
         artifact.write(target)
+
+
+def emit_table(table: "Sheet", target: str) -> None:
+    """Write a table as CSV to `target`; on a terminal, without -v, print its first rows and the number of the others."""
+    if target == "-":
+        print_first(table.csv().splitlines(), "rows", LINES - 4)
+    else:
+        table.write(target)
+
+
+def print_first(lines: list[str], what: str, most: int) -> None:
+    """Print lines on stdout; on a terminal, without -v, print the first `most` lines and the number of the others.
+
+    Parameters
+    ----------
+    lines : list of str
+    what : str
+        Plural of the content of a line.
+    most : int
+    """
+    some = lines[:most] if sys.stdout.isatty() and not verbose() else lines
+    sys.stdout.write("".join(f"{line}\n" for line in some))
+    sys.stdout.flush()
+    if len(some) < len(lines):
+        console().print(f"and {len(lines) - len(some):,} more {what} (all: -v, or a pipe)", style="dim")
 
 
 def suggest(*words: str, output: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fnlkit import pipeline
-from fnlkit.cli.plumbing import caution, console, printable, takes_file, trust_option
+from fnlkit.cli.plumbing import caution, console, emit_table, printable, suggest, takes_file, trust_option
 
 
 @click.command()
@@ -29,7 +29,8 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: boo
     found = pipeline.predict(
         run, data, unlabeled=unlabeled, every=every, trust=trust, say=lambda note: caution(printable(note))
     )
-    found.write(output)
+    emit_table(found, output)
     if output != "-":
         mean = sum(row[3] for row in found.rows) / len(found)
-        console().print(f"{len(found):,} predictions, mean probability {mean:.3f}", style="dim")
+        console().print(f"{output}: {len(found):,} predictions, mean probability {mean:.3f}", style="dim", soft_wrap=True)
+        suggest("export", run, "-o", "model.pt2")

@@ -6,7 +6,16 @@ import click
 
 from fnlkit import datasets, pipeline
 from fnlkit.artifacts import saving
-from fnlkit.cli.plumbing import caution, console, dataset_option, ledger_option, takes_file, trust_option
+from fnlkit.cli.plumbing import (
+    caution,
+    console,
+    dataset_option,
+    ledger_option,
+    printable,
+    suggest,
+    takes_file,
+    trust_option,
+)
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
@@ -38,7 +47,9 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     shown = report.page(report.facts(found, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)
     if output != "-":
-        console().print(f"wrote {output}; open it in a browser", style="dim", soft_wrap=True)
+        console().print(printable(f"wrote {output}; open it in a browser"), style="dim", soft_wrap=True)
+        if runs[0] != "-":
+            suggest("plot", *runs[:3], "-o", "curves.png")
 
 
 class _Samples:

@@ -11,7 +11,18 @@ from typing import Any
 import click
 
 from fnlkit import datasets
-from fnlkit.cli.plumbing import Table, baseline_option, console, dataset_option, json_option, out_console, takes_file
+from fnlkit.cli.plumbing import (
+    Table,
+    baseline_option,
+    console,
+    dataset_option,
+    json_option,
+    out_console,
+    print_first,
+    suggest,
+    takes_file,
+    verbose,
+)
 from fnlkit.cli.progress import log
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
@@ -137,7 +148,9 @@ def command(
         plan: Any = running.open_recipe(recipe, running.Options(**options), say)
         found: Any = None if dry_run else plan.run()
     if dry_run:
-        sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
+        lines = list(plan.commands())
+        print_first(lines, "commands", 3)
+        suggest("reproduce", recipe, "-o", "runs")
         return
     if export:
         _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
@@ -183,11 +196,23 @@ def _must_exist(dataset, model, embeddings):
 
 
 def _list(paper=None):
-    """Print the recipes, and the published tables with the numbers of rows and runs."""
+    """Print the recipes, and the published tables with the numbers of rows and runs; without -v, their names."""
     from fnlkit.recipes import published
     from fnlkit.recipes import recipe as recipes
 
     say = out_console()
+    if paper is None and not verbose():
+        say.print(f"recipes: {', '.join(recipes.names())}", soft_wrap=True)
+        tables: dict[str, list[str]] = {}
+        for name in published.tables():
+            tables.setdefault(name.partition("/")[0], []).append(name.partition("/")[2])
+        say.print("tables of papers, as PAPER/TABLE (-v: titles and numbers of runs):")
+        paper_table = Table("", "", heads=False)
+        for each, numbers in tables.items():
+            paper_table.add_row(each, ", ".join(numbers))
+        say.print(paper_table)
+        suggest("reproduce", published.tables()[0], "--dry-run")
+        return
     for name in [] if paper else recipes.names():
         say.print(f"{name}: {recipes.load_recipe(name).get('title', '')}")
     table = Table("published table", "rows", "runs per seed", "what")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from fnlkit.cli.plumbing import (
     csv_option,
     dataset_option,
     emit,
+    emit_table,
     keeps,
     output_option,
     printable,
     sample_column_option,
     seed_option,
+    suggest,
     takes_file,
 )
 
@@ -96,6 +99,9 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
     many = describe_selection(chosen)
     title = printable(federation.names[client_of(federation, client)])
     console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
+    page, table = (os.path.join(output, name) for name in ("review.html", "decisions.csv"))
+    console().print(printable(f"open {page} in a browser, decide, and save {table}"), style="dim", soft_wrap=True)
+    suggest("review", "import", file, table, "-o", "reviewed.npz")
 
 
 def describe_selection(chosen: Selection) -> str:
@@ -139,7 +145,11 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
             console().print(line, soft_wrap=True)
     if sheet:
         pipeline.cleaned(out).write(sheet)
-    emit(out, output)
+    emit(out, output, shown=True)
+    if any(last.guarantee is not None and last.guarantee.listed for last in new):
+        suggest("correct", output, "--list", "-o", "corrected.npz", output=output)
+    else:
+        suggest("train", output, "-o", "run.pt", output=output)
 
 
 def describe_list(review: Review, federation: Federation, command: str = "fnlkit correct --list") -> Iterator[str]:
@@ -177,9 +187,11 @@ def suspects(file: str, output: str, every: bool) -> None:
     """
     keeps(file, output, "federation")
     found = pipeline.suspects(file, every=every)
-    found.write(output)
+    emit_table(found, output)
     if output != "-":
         console().print(f"{output}: {len(found):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)
+    if found.rows:
+        suggest("review", "export", file, "--client", str(found.rows[0][1]), "-o", "review")
 
 
 def _interval(level):

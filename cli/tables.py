@@ -30,8 +30,8 @@ def of_sites(federation: Federation) -> list[Any]:
     return [table]
 
 
-def noise_lines(federation: Federation) -> list[str]:
-    """Return the requested and achieved noise of a federation as a list of at most two lines."""
+def noise_lines(federation: Federation, everything: bool = False) -> list[str]:
+    """Return the requested and achieved noise of a federation as at most two lines, with their distance if `everything`."""
     facts = summary(federation)
     if not federation.meta.get("noise"):
         return []
@@ -40,7 +40,7 @@ def noise_lines(federation: Federation) -> list[str]:
     share = facts["requested_share"]
     line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
     line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", requested {share:.4f}" if share is not None else "")
-    if facts["transition_error"] is not None:
+    if everything and facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
     if not facts["client_level"]:
         return [line]
@@ -54,7 +54,7 @@ def noise_lines(federation: Federation) -> list[str]:
 
 def of_noise(federation: Federation) -> list[Any]:
     """Return the noise of a federation as rich renderables."""
-    out = noise_lines(federation)
+    out = noise_lines(federation, everything=True)
     facts = summary(federation)
     if not out or facts["wrong_share"] is None:
         return out

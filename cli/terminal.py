@@ -144,6 +144,18 @@ def out_console() -> Output:
     return Output(_Stream("stdout"), sys.stdout)
 
 
+# Lines of a command's default output; -v prints the rest.
+LINES = 15
+
+
+def height(say: Output, *parts: Any) -> int:
+    """Return the number of lines that renderables and texts take on a console."""
+    with say.rich.capture() as text:
+        for part in parts:
+            say.rich.print(part, soft_wrap=isinstance(part, str) and not say.is_terminal)
+    return text.get().count("\n")
+
+
 def _reader_gone():
     raise BrokenPipeError
 

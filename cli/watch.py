@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import click
 
-from fnlkit.cli.plumbing import out_console, printable
+from fnlkit.cli.plumbing import out_console, printable, suggest
 from fnlkit.results.live_metrics import Metrics, sparkline, summary
 
 
@@ -26,9 +27,13 @@ def command(metrics: str, every: float, once: bool) -> None:
       fnlkit watch run.metrics.jsonl --once
     """
     found, say = Metrics(metrics), out_console()
-    if not say.is_terminal:
-        _lines(found, say, every, once)
-        return
+    (_update if say.is_terminal else _lines)(found, say, every, once)
+    run = metrics.removesuffix(".metrics.jsonl") + ".pt"
+    if not found.running and os.path.isfile(run):
+        suggest("evaluate", run)
+
+
+def _update(found, say, every, once):
     from rich.live import Live
 
     with Live(console=say.rich, refresh_per_second=4) as live:

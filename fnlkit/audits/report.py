@@ -139,14 +139,15 @@ def describe_shared_samples(federation: "Federation") -> list[Any]:
     ]
 
 
-def answer(sites: list[SiteAudit]) -> str:
-    """Return the result of an audit in a sentence."""
+def answer(sites: list[SiteAudit], most: int | None = None) -> str:
+    """Return the result of an audit in a sentence, which names at most `most` sites."""
     noisy = [row for row in sites if row.noisier]
     unknown = sum(row.finding == UNKNOWN for row in sites)
     more = f"; {unknown} of {len(sites)} cannot be judged" if unknown else ""
     if not noisy:
         return f"No site has more wrong labels than the others, beyond chance{more}."
-    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
+    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy[:most])
+    named += f" and {len(noisy) - most} more" if most is not None and len(noisy) > most else ""
     verb = "has" if len(noisy) == 1 else "have"
     return f"{len(noisy)} of {len(sites)} sites {verb} more wrong labels than the others, beyond chance: {named}{more}."
 

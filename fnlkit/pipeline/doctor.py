@@ -65,7 +65,7 @@ def examine(*, test: bool = True) -> dict[str, object]:
         out["kernels"], out["files"], out["engines"] = [], [], []
     missing = [name for name, extra in out["extras"].items() if extra["missing"]]
     if missing:
-        advice.append(f"optional libraries are missing; pip install 'fnlkit[{','.join(missing)}]' adds it")
+        advice.append(f"optional libraries are missing, for example pip install 'fnlkit[{missing[0]}]'; -v lists all extras")
     return out | {"advice": advice, "broken": broken, "fit": not broken}
 
 
