@@ -61,6 +61,14 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
     kind = artifact.kind.removeprefix("fnlkit.").partition("/")[0]
     if federation is not None:
         say.print(printable(f"{kind} of {federation.dataset}, {tables.of_clients(federation)}"), soft_wrap=True)
+        if meta.get("client_names") is not None:
+            sizes = [
+                f"{printable(name)} {len(part):,}" for name, part in zip(federation.names, federation.clients, strict=True)
+            ]
+            bare = sum(meta.get("client_unlabeled") or [])
+            say.print(
+                f"samples of sites: {list_names(sizes)}" + (f"; {bare:,} without a label" if bare else ""), soft_wrap=True
+            )
         for text in tables.noise_lines(federation):
             say.print(text, soft_wrap=True)
         if tables.has_judgment(federation):
@@ -79,7 +87,10 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
         say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(map(str, made))}"), soft_wrap=True)
     checked = not any(isinstance(value, large.Head) for value in artifact.arrays.values())
     say.print(f"sha256 {digest or files.digest(artifact)}{'' if checked else _UNCHECKED}", soft_wrap=True)
-    say.print(f"{len(artifact.arrays)} arrays: {list_names(map(printable, artifact.arrays))} (-v: all facts)", soft_wrap=True)
+    names = [
+        f"{printable(name)} ({' x '.join(f'{side:,}' for side in value.shape)})" for name, value in artifact.arrays.items()
+    ]
+    say.print(f"arrays: {list_names(names)} (-v: all facts)", soft_wrap=True)
 
 
 _UNCHECKED = ", as recorded in the file; large arrays were not checked"

@@ -12,11 +12,13 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.plumbing import (
+    LINES,
     Table,
     console,
     dataset_option,
     emit,
     file_argument,
+    height,
     json_option,
     output_option,
     printable,
@@ -31,7 +33,9 @@ from fnlkit.pipeline.auditing import GONE
 from fnlkit.pipeline.options import AuditOptions
 
 # More sites than this are counted, unless something was found at them.
-MOST_SITES = 7
+MOST_SITES = 6
+# Sentences about findings.
+MOST_TEXTS = 2
 
 
 def _gone(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -84,13 +88,26 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     if as_json:
         click.echo(json.dumps(found.facts))
     else:
-        for part in results(found.facts, judged, everything=bool(verbose()), page=html):
+        for part in fit_results(found.facts, judged, page=html):
             talk.print(part, soft_wrap=isinstance(part, str))
     if output != "-" or not as_json:
         emit(found.federation, output, shown=not as_json)
 
 
-def results(facts: dict[str, Any], judged: str = "", everything: bool = False, page: str | None = None) -> list[Any]:
+def fit_results(facts: dict[str, Any], judged: str = "", page: str | None = None) -> list[Any]:
+    """Return the `results` with as many sites as fit into the lines of a command's output, or everything with -v."""
+    if verbose():
+        return results(facts, judged, everything=True, page=page)
+    for most in range(MOST_SITES, 0, -1):
+        parts = results(facts, judged, page=page, most=most)
+        if height(console(), *parts) <= LINES:
+            break
+    return parts
+
+
+def results(
+    facts: dict[str, Any], judged: str = "", everything: bool = False, page: str | None = None, most: int = MOST_SITES
+) -> list[Any]:
     """Return the results of an audit as rich renderables: the answer, a line per site, the findings, the next command.
 
     Parameters
@@ -103,24 +120,27 @@ def results(facts: dict[str, Any], judged: str = "", everything: bool = False, p
         Also ranges, detectors, assumptions and the arrays that left the sites.
     page : str or None
         The page that was written.
+    most : int
+        Number of sites in the table, unless `everything`.
     """
     from fnlkit.audits import report
 
     sites = report.sites_of(facts)
     out: list[Any] = [printable(report.answer(sites, None if everything else MOST_NAMES))]
     listed = sites if everything or len(sites) <= MOST_SITES else [row for row in sites if report.needs_a_look(row)]
-    heads = ["site", "samples", "wrong labels", "range", "finding", *(["p", "skill"] if everything else []), "confused", "also"]
+    heads = ["site", "samples", "wrong labels", "range", "finding", *(["p", "skill"] if everything else []), "confused"]
+    heads += ["also"] if everything else []
     table = Table(*heads)
-    for row in listed if everything else listed[:MOST_SITES]:
+    for row in listed if everything else listed[:most]:
         more = [report.chance(row.p), f"{row.skill['others'].kappa:.2f}"] if everything else []
         cells = [row.site, f"{row.samples:,}", report.level(row), report.ends(row), report.short_finding(row), *more]
-        cells += [report.describe_confusions(row), report.odd(row)]
+        cells += [report.describe_confusions(row), *([report.odd(row)] if everything else [])]
         table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
     out += [table] if table.rows else []
     if not everything and len(table.rows) < len(sites):
         out.append(f"{len(sites) - len(table.rows):,} other sites; `-v` lists them.")
     texts = report.findings(sites, every=everything)
-    out += [printable(text) for text in (texts if everything else texts[: max(0, MOST_SITES + 1 - len(table.rows))])]
+    out += [printable(text) for text in (texts if everything else texts[:MOST_TEXTS])]
     if found := facts.get("suggestions"):
         sure = f"{found['confident']:,} with a confidence of at least 0.8"
         out.append(f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")

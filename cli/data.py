@@ -45,9 +45,7 @@ def list_sets(as_json: bool) -> None:
             sys.stdout.write(json.dumps(row) + "\n")
         return
     here, console = [row for row in rows if row["here"]], out_console()
-    console.print(
-        f"{len(rows)} data sets, {len(here)} on this machine (cache folder {datasets.cache_folder()})", soft_wrap=True
-    )
+    console.print(f"{len(rows)} data sets, {len(here)} on this machine (cache folder {datasets.cache_folder()})")
     table = Table("name", *(["here"] if verbose() else []), "description")
     for row in rows if verbose() else here[:_MOST]:
         table.add_row(row["name"], *(["yes" if row["here"] else "no"] if verbose() else []), row["description"])

@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from fnlkit.artifacts import files, saving
-from fnlkit.cli.audit import results
-from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file, verbose
+from fnlkit.cli.audit import fit_results
+from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
@@ -431,7 +431,7 @@ def _print(file):
     found = _result(file)
     if found["task"] == "audit":
         try:
-            parts = results(found, everything=bool(verbose()))
+            parts = fit_results(found)
         except InputError as error:
             raise InputError(f"{file}: {error}; run the task again") from None
         for part in parts:

@@ -18,6 +18,7 @@ from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import AGREEING
 from fnlkit.audits.verdict import UNKNOWN
 from fnlkit.audits.wording import COMPARED
+from fnlkit.errors import list_names
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:
@@ -265,7 +266,8 @@ def odd(row: SiteAudit) -> str:
     ) if number]  # fmt: skip
     if row.balance > LARGE:
         found.append(f"{100 * row.balance:.0f} % are {row.largest}")
-    found += [f"fewer than 5 of {name}, left out" for name in (row.withheld or [])[:3]]
+    if row.withheld:
+        found.append(f"fewer than 5 of {list_names(row.withheld)}, left out")
     found += [f"no {name}" for name in row.missing[:3]]
     if len(row.missing) > 3:
         found.append(f"{len(row.missing) - 3} more classes missing")

@@ -370,7 +370,7 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
     for key, value in spec.parameters.items():
         if key not in known:
             near = nearest(key, known)
-            names = (list_names(known) if near else ", ".join(known)) or "none"
+            names = list_names(known) or "none"
             if key in inspect.signature(function).parameters and key not in given:
                 raise InputError(f"{what} {spec.name!r}: parameter {key!r} cannot be set; write it after a `*` in the function")
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{near}; it takes: {names}")

@@ -22,7 +22,7 @@ import numpy as np
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.datasets import dicom
-from fnlkit.errors import MOST_NAMES, InputError, SampleError, list_names
+from fnlkit.errors import InputError, SampleError, list_names
 from fnlkit.kernels.threads import core_count
 
 if TYPE_CHECKING:
@@ -271,19 +271,22 @@ def _fits(shape, dtype, wanted, wanted_dtype):
     return np.dtype(dtype) == wanted_dtype and (tuple(shape) == tuple(wanted) or gray)
 
 
+_MOST = 3  # reasons in a message
+
+
 def _list_reasons(reasons, total):
-    """Return a message that groups unusable files by reason."""
+    """Return a message with the reasons, some of the files, and the number of the others."""
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
         return f"{paths.display_path(bad[0])}: {next(iter(reasons))}"
-    home, left, out = os.path.commonpath([os.path.dirname(path) for path in bad]), MOST_NAMES, []
-    for reason, alike in reasons.items():
-        names = [paths.display_path(os.path.relpath(path, home)) for path in alike[:left]]
-        left -= len(names)
-        more = [f"{len(alike) - len(names):,} more"] if len(alike) > len(names) else []
-        out.append(f"{', '.join(names + more)}: {reason}")
-    more = f"; and {len(out) - MOST_NAMES:,} more reasons" if len(out) > MOST_NAMES else ""
-    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home)}: {'; '.join(out[:MOST_NAMES])}{more}"
+    home, out = os.path.commonpath([os.path.dirname(path) for path in bad]), []
+    shown = 2 if len(reasons) == 1 else 1
+    for reason, alike in [*reasons.items()][:_MOST]:
+        names = [paths.display_path(os.path.relpath(path, home)) for path in alike[:shown]]
+        names += [f"{len(alike) - shown:,} more"] if len(alike) > shown else []
+        out.append(f"{', '.join(names)}: {reason}")
+    out += [f"{len(reasons) - _MOST:,} more reasons"] if len(reasons) > _MOST else []
+    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home or '.')}: {'; '.join(out)}"
 
 
 def _describe(one, shape, dtype):
@@ -297,7 +300,7 @@ def _describe(one, shape, dtype):
 def _remedy(one):
     function = getattr(one, "func", one)
     if function is image:
-        return "convert all to one kind, or resize all with size=64 in the spec, as in 'folder(path=\"...\", size=64)'"
+        return "convert all to one kind, or resize all: 'folder(path=\"...\", size=64)'"
     return "write seconds=1.0 in the data set's spec to cut or pad all to one length" if function is sound else "convert all"
 
 

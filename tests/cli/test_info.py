@@ -108,6 +108,6 @@ def test_an_unfinished_run_is_named(noisy, tmp_path):
     run.finished = False
     run.settings["rounds"] = 5
     run.write(str(tmp_path / "a.pt"))
-    assert "no: 2 of 5 rounds; continue with train --resume" in fnlkit("fnlkit info a.pt", tmp_path).stdout
+    assert "2 of 5 rounds, not finished; continue with train --resume" in fnlkit("fnlkit info a.pt", tmp_path).stdout
     facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
     assert (facts["finished"], facts["rounds_done"], facts["rounds_planned"]) == (False, 2, 5)

@@ -84,7 +84,7 @@ def test_site_names_are_printed(trained):
     facts = json.loads(succeed("fnlkit audit fed.npz --json -o judged.npz", folder).stdout)
     assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabeled"] for row in facts["sites"]} == {4}
     assert facts["classes"] == ["gesund", "krank"]
-    shown = succeed("fnlkit audit fed.npz -o judged.npz", folder).stderr
+    shown = succeed("fnlkit audit fed.npz -v -o judged.npz", folder).stderr
     assert "4 without a label" in shown
     shown = succeed("fnlkit info fed.npz", folder).stdout
     assert all(name in shown for name in SITES) and "without a label" in shown
