@@ -69,7 +69,7 @@ def command(
     console().print(printable(f"wrote {output}"), style="dim", soft_wrap=True)
     if found.takes == "labels":
         suggest("train", paths[0], "-o", "run.pt")
-    elif found.takes != "ranks":
+    else:
         suggest("report", *paths[:3], "-o", "report.html")
 
 
