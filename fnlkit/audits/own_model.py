@@ -1,10 +1,11 @@
 """Model of a site itself: predictions of each label without the sample and its group, for the ranking and as a second opinion.
 
-Three models are compared on the site's labels: shrunken discriminant analysis, whose cross-validation needs no second pass over
-the samples; the vote of the nearest other samples; and, for tables, boosted trees of scikit-learn.
+Models are compared on the site's labels: shrunken discriminant analysis, whose cross-validation needs no second pass over the
+samples; the vote of the nearest other samples; and, for tables, boosted trees and logistic regression of scikit-learn.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from fnlkit.kernels.streams import stream
 FOLDS, SHRINKAGE = 5, 0.1
 # Neighbors that vote, and prior counts of the class shares; larger sites are not searched for a vote.
 NEIGHBORS, PRIOR, MOST_VOTING = 10, 0.5, 10_000
-# Boosted trees are trained on at most this many cells of a table (samples x columns x classes) in each fold.
+# Trees and regressions are trained on at most this many cells of a table (samples x columns x classes) in each fold.
 MOST_CELLS, TREES = 400_000, 50
+# Inverse strength of the regularization of logistic regression, on columns with standard deviation 1.
+PENALTY = 0.01
 
 
 def most_neighbors(size: int, classes: int) -> int:
@@ -50,7 +53,7 @@ def cross_fitted(
     near : int (n, k), optional
         Nearest other samples. Default: no votes.
     table : (n, d), optional
-        Columns for boosted trees. Default: no trees.
+        Columns for boosted trees and logistic regression. Default: neither.
     """
     points, held = standardize(points), np.bincount(labels, minlength=classes) / len(labels)
     if not points.shape[1] or len(labels) < 2 * FOLDS:
@@ -60,7 +63,8 @@ def cross_fitted(
     if near is not None and near.shape[1]:
         tried.append(predict_by_votes(labels, classes, near[:, :NEIGHBORS], groups))
     if table is not None and table.size * classes <= MOST_CELLS:
-        tried.append(predict_by_trees(table, labels, classes, fold, int(rng.integers(2**31))))
+        tried.append(predict_by_folds(table, labels, classes, fold, _trees(int(rng.integers(2**31)))))
+        tried.append(predict_by_folds(standardize(table), labels, classes, fold, _regression()))
     return tried
 
 
@@ -158,23 +162,32 @@ def predict_by_votes(labels: np.ndarray, classes: int, near: np.ndarray, groups:
     return counts / counts.sum(1, keepdims=True)
 
 
-def predict_by_trees(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray, seed: int) -> np.ndarray:
-    """Return probabilities (n, C) by boosted trees that are trained on the other folds."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
+def predict_by_folds(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray, model: Any) -> np.ndarray:
+    """Return probabilities (n, C) by a classifier of scikit-learn that is trained on the other folds."""
     out = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))
     for each in range(FOLDS):
         here, there = fold == each, np.flatnonzero(fold != each)
-        if not here.any() or len(np.unique(labels[there])) < 2:
+        if not here.any() or not points.shape[1] or len(np.unique(labels[there])) < 2:
             continue
-        trees = HistGradientBoostingClassifier(
-            max_iter=TREES, learning_rate=0.1, max_leaf_nodes=8, min_samples_leaf=10, l2_regularization=1.0,
-            early_stopping=False, random_state=seed,
-        )  # fmt: skip
-        trees.fit(points[there], labels[there])
+        model.fit(points[there], labels[there])
         out[here] = 0
-        out[np.ix_(here, trees.classes_)] = trees.predict_proba(points[here])
+        out[np.ix_(here, model.classes_)] = model.predict_proba(points[here])
     return out
+
+
+def _trees(seed):
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        max_iter=TREES, learning_rate=0.1, max_leaf_nodes=8, min_samples_leaf=10, l2_regularization=1.0,
+        early_stopping=False, random_state=seed,
+    )  # fmt: skip
+
+
+def _regression():
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=PENALTY, max_iter=300)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

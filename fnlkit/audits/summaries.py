@@ -43,6 +43,8 @@ COMPARED = 16
 MOST_JUDGED = 20_000
 # In the coarse description of the inputs, values within this many standard deviations of the agreed scale are not clipped.
 UNCLIPPED = 2.0
+# Added to the variance of a column, in the units of the agreed scale.
+LEAST_VARIANCE = 0.01
 # Share of the samples that count as those of which a model is most certain.
 CERTAIN = 1 / 3
 # Tables of the second file, by predicted (or true) and given class.
@@ -98,8 +100,7 @@ def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = Non
         x = x / np.maximum(np.sqrt((x**2).mean(1, keepdims=True)), 1e-9)
     x = np.clip(x, -FARTHEST, FARTHEST)
     width = x.shape[1]
-    draws = stream(0, "summaries").standard_normal((width, SIZES[-1] if width > SIZES[-1] else width))
-    first = x @ (draws / np.sqrt(width) if width > SIZES[-1] else np.linalg.qr(draws)[0])
+    first = x @ _rotation(width)
     if raw:
         weights = stream(1, "summaries").standard_normal((width, RANDOM)) * 2 / np.sqrt(width)
         first = np.hstack([first, np.maximum(x @ weights, 0)])[:, : SIZES[-1]]
@@ -109,6 +110,12 @@ def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = Non
         first = np.hstack([first, np.sqrt(2) * np.cos(x @ weights + phases)])
     bound = CLIP * np.sqrt(first.shape[1])
     return first * np.minimum(1, bound / np.maximum(np.sqrt((first**2).sum(1, keepdims=True)), 1e-12))
+
+
+def _rotation(width):
+    """Return the random rotation (width, width) of the values of samples, or the projection to SIZES[-1] of more values."""
+    draws = stream(0, "summaries").standard_normal((width, min(width, SIZES[-1])))
+    return draws / np.sqrt(width) if width > SIZES[-1] else np.linalg.qr(draws)[0]
 
 
 def dimensions(samples: int, width: int) -> int:
@@ -322,7 +329,8 @@ def keep_results(
     """Keep the results of each sample at the site.
 
     Suspects are ranked by the mean over all models of the probability of the given label, each tempered by the likelihood of
-    the labels: the inputs of a site can differ in a way that only its own models allow for.
+    the labels: the inputs of a site can differ in a way that only its own models allow for.  The issue score is the probability
+    of a wrong label that follows, for the share of wrong labels of the site (fnlkit.estimators.likelihood.wrong_probabilities).
 
     Parameters
     ----------
@@ -337,13 +345,13 @@ def keep_results(
         Counts by predicted and given class.
     found : fnlkit.audits.copies.Found
     """
-    labels, each = whole.y[mask], np.arange(int(mask.sum()))
+    labels = whole.y[mask]
     guess = posterior.argmax(1)
     if statistics.skill_of(predicted).kappa < verdict.SKILL:
         guess = labels
     kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
-    calibrated = [likelihood.temper(model, labels, most=MOST_JUDGED)[each, labels] for model in models]
-    kept["issue"][mask] = 1 - np.mean(calibrated, 0)
+    calibrated = np.mean([likelihood.temper(model, labels, most=MOST_JUDGED) for model in models], 0)
+    kept["issue"][mask] = likelihood.wrong_probabilities(calibrated, labels)
     kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
     kept["flagged"] = kept["guess"] != whole.y
     kept["by_em"] = kept["flagged"]
@@ -599,6 +607,7 @@ def make_heads(
     """
     counts = np.stack([first["counts"] for first in firsts])
     sites, sizes = len(firsts), np.array([first["sums"].shape[1] for first in firsts])
+    widths = np.array([int(first["width"]) for first in firsts])
     apart, (columns, found, fits) = different(firsts), compare_columns(firsts)
     apart |= np.array([bool(rows) for rows in found]) if sum(map(bool, found)) <= (sites - 1) / 2 else apart
     parts = []
@@ -616,7 +625,10 @@ def make_heads(
         total = counts[ids].sum(0)
         by_class = sum(firsts[j]["sums"][:, :size] for j in ids)
         moments = sum(firsts[j]["moments"][:size, :size] for j in ids)
-        parts.append((size, total, *classify(total, by_class, moments)))
+        if scale and size < (width := firsts[k]["class_columns"].shape[-1]) <= SIZES[-1] and widths[k] >= width:
+            parts.append((width, total, *classify_columns([firsts[j] for j in np.flatnonzero(others)], scale)))
+        else:
+            parts.append((size, total, *classify(total, by_class, moments)))
     widest = max(1, *(part[0] for part in parts))
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / max(1, part[1].sum()) for part in parts])
@@ -639,6 +651,31 @@ def make_heads(
         "mean": np.asarray(mean, np.float64),
         "std": np.asarray(std, np.float64),
     }
+
+
+def classify_columns(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients (C, d) and offsets (C,) of discriminant analysis with independent columns, for rotated columns.
+
+    Small sites send second moments of fewer features than a table has columns, but means and deviations of all columns by
+    class.
+
+    Parameters
+    ----------
+    firsts : list of dict
+        From `summarize`.
+    scale : (mean (d,), std (d,))
+    """
+    counts = np.stack([first["counts"] for first in firsts])
+    counts = np.where(shifts.classes_to_describe(counts), counts, 0).astype(np.float64)
+    mean, deviation = np.stack([first["class_columns"] for first in firsts], 1)
+    mean, deviation = (mean - scale[0]) / scale[1], deviation / scale[1]
+    total, n = counts.sum(0), np.maximum(counts.sum(0), 1)
+    center = np.einsum("kc,kcd->cd", counts, mean) / n[:, None]
+    squares = np.einsum("kc,kcd->cd", counts, deviation**2 + (mean - center) ** 2)
+    coefficients = center / (squares.sum(0) / max(1.0, total.sum()) + LEAST_VARIANCE)
+    offsets = np.log(n / max(1.0, total.sum())) - 0.5 * (coefficients * center).sum(1)
+    known = total > 0
+    return np.where(known[:, None], coefficients, 0) @ _rotation(len(scale[0])), np.where(known, offsets, -1e3)
 
 
 def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> str:

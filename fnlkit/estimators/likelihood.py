@@ -17,6 +17,8 @@ DRAWS = 100
 # Divisor of the log odds of a suggested label: the likelihood of right and wrong suggestions of two audits of digits is largest
 # near it: 2.05 on seed 100, measured by benchmarks/confidence.py of commit 4d89694f. Probabilities are kept away from 0 and 1.
 TOO_CERTAIN, SURELY = 2.0, 1e-3
+# Beta distribution of the share of wrong labels at a site, before its labels are seen.
+WRONG, RIGHT, STEPS = 2.0, 38.0, 100
 # Quantile of the normal distribution for the ends of a 95 % interval.
 NORMAL = 1.96
 
@@ -171,6 +173,35 @@ def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray
     """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
     joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
+
+
+def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
+
+    This probability has the distribution Beta(WRONG, RIGHT) and its most likely value, by expectation maximization.  The order
+    is that of p(label | sample): only the scores of different sites become comparable.
+
+    Parameters
+    ----------
+    p : (n, C)
+        p(true | sample).
+    labels : int (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fnlkit.estimators.likelihood import wrong_probabilities
+    >>> p = np.repeat([[0.9, 0.1]], 100, 0)
+    >>> [float(wrong_probabilities(p, 1 * (np.arange(100) < number))[0].round(2)) for number in (10, 40)]
+    [0.24, 0.74]
+    """
+    right, share = p[np.arange(len(p)), labels], WRONG / (WRONG + RIGHT)
+    others = (1 - right) / max(1, p.shape[1] - 1)
+    out = np.zeros(len(p))
+    for _ in range(STEPS):
+        out = share * others / np.maximum(share * others + (1 - share) * right, 1e-300)
+        share = (out.sum() + WRONG) / (len(out) + WRONG + RIGHT)
+    return out
 
 
 def confidence_of(posterior: np.ndarray) -> np.ndarray:
