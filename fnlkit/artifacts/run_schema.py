@@ -114,13 +114,28 @@ def _samples(value, where):
         raise InputError(f"{where}: std must contain a positive number for each entry of mean")
 
 
+# As fnlkit.datasets.dates.FORMS.
+_DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", "day name year", "name day year")
+
+# Thousands separator and decimal mark, as fnlkit.datasets.notation.MARKS.
+_MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
+
+
 def check_column(value, where):
     """Check the encoding of a table column."""
-    _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text"))(value, where)
+    _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text", "date"))(value, where)
     if value["kind"] == "text":
         return _fields(size=partial(_whole, high=2**20))(value, where)
+    if value["kind"] == "date":
+        _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
+        if len(value["fill"]) != 3:
+            raise InputError(f"{where}: fill has {len(value['fill'])} numbers; expected three")
+        return
     if "notation" in value:
-        raise InputError(f"{where}: numbers with units are no longer read; convert them and train again")
+        notation, place = value["notation"], f"{where}: notation"
+        _fields(**dict.fromkeys(("thousands", "decimal", "unit"), partial(_kind, kind=str)))(notation, place)
+        if (notation["thousands"], notation["decimal"]) not in _MARKS:
+            raise InputError(f"{place} is {_short(notation)}; expected a thousands separator and a decimal mark")
     if value["kind"] != "number":
         _fields(levels=_each(_text))(value, where)
     if value["kind"] != "one-hot":

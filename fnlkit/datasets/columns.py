@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.datasets import dates, notation
 from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def learn(
     categorical: Collection[str] = (),
     ordinal: Collection[str] = (),
     text: Collection[str] = (),
+    numbers: Collection[str] = (),
+    date: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Learn how to encode columns as numbers.
 
@@ -55,13 +58,18 @@ def learn(
     text : collection of str
         Columns of free text, encoded by hashed words and pairs of words; `fnlkit.datasets.features.with_backbone` replaces
         the hashed words.
+    numbers : collection of str
+        Columns of numbers that can have a unit, a thousands separator or a detection limit (fnlkit.datasets.notation).
+    date : collection of str
+        Columns of dates, encoded by year, day of the year and weekday (0 is Monday).
 
     Returns
     -------
     list of dict
-        Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}``, or
-        ``{"name", "kind": "one-hot" or "rank", "levels", ...}``, or ``{"name", "kind": "text", "size"}``, with ``"encoder"``
-        and ``"weights"`` if a backbone encodes it.
+        Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}``, with ``"notation"`` if it is no
+        plain number, or ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``, with
+        ``"encoder"`` and ``"weights"`` if a backbone encodes it,
+        or ``{"name", "kind": "date", "form", "fill", "missing"}``, where `fill` has the mean of each part.
 
     Raises
     ------
@@ -73,18 +81,19 @@ def learn(
         if name in text:
             out.append({"name": name, "kind": "text", "size": TEXT_FEATURES})
             continue
+        if name in date:
+            out.append(_learn_date(table, name, rows, sites))
+            continue
         if name not in categorical and name not in ordinal:
             values, odd = table.numbers(name)
             if len(odd) == 0:
                 out.append({"name": name, "kind": "number", **_absent(values[rows], sites)})
                 continue
+            if name in numbers:
+                out.append(_learn_notation(table, name, rows, sites))
+                continue
             if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
-                text = table.texts(name)[odd[0]][:40]
-                table.fail(
-                    odd,
-                    f'column {name!r} contains {text!r} among numbers; correct it, or write categorical=["{name}"] in the data '
-                    "set's spec",
-                )
+                _refuse_among_numbers(table, name, odd)
         texts = table.texts(name)
         seen = {texts[row] for row in rows}
         levels = order_texts(seen - {""})
@@ -102,9 +111,24 @@ def learn(
     return out
 
 
+def _refuse_among_numbers(table, name, odd):
+    """Raise InputError for a column of numbers with a few other cells."""
+    texts = table.texts(name)
+    first = f"column {name!r} contains {texts[odd[0]][:40]!r} among numbers"
+    forms = notation.describe_forms([texts[row] for row in odd])
+    if forms and notation.find_notation(texts, comma=table.comma):
+        table.fail(odd, f'{first}, which looks like {forms}; write numbers=["{name}"] in the data set\'s spec to read it')
+    table.fail(odd, f'{first}; correct it, or write categorical=["{name}"] in the data set\'s spec')
+
+
 def _refuse_texts(table, name, levels, rows):
     """Raise InputError for a column with too many texts for categories."""
     first = f"{table.source}: column {name!r} has {len(levels):,} different texts"
+    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
+        raise InputError(
+            f"{first}, which look like numbers with {forms}; write "
+            f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
+        )
     if len(levels) > MOST_LEVELS:
         raise InputError(
             f'{first}, more than {MOST_LEVELS}; write drop=["{name}"] to leave it out, or text=["{name}"] for free text'
@@ -115,16 +139,53 @@ def _refuse_texts(table, name, levels, rows):
     )
 
 
+def _learn_notation(table, name, rows, sites):
+    """Return the description of a column of numbers with units, separators or limits."""
+    texts = table.texts(name)
+    form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
+    column = {"name": name, "kind": "number", "notation": form}
+    return column | _absent(_read_numbers(table, column)[rows], sites)
+
+
 def _read_numbers(table, column):
     """Return the numbers (n,) of a column, NaN if missing."""
-    values, odd = table.numbers(column["name"])
+    name, form = column["name"], column.get("notation")
+    if form is None or not isinstance(table.columns[name], list):
+        values, odd = table.numbers(name)
+        wanted = "expected a number"
+    else:
+        values, odd = notation.read_numbers(table.texts(name), form)
+        marks = [f"the unit {form['unit']!r}" if form["unit"] else "no unit", f"decimal mark {form['decimal']!r}"]
+        marks += [f"thousands separator {form['thousands']!r}"] * bool(form["thousands"])
+        wanted = f"expected a number with {' and '.join(marks)}, as in the other rows"
     if len(odd):
-        table.fail(odd, f"column {column['name']!r} holds {table.texts(column['name'])[odd[0]][:40]!r}; expected a number")
+        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; {wanted}")
+    return values
+
+
+def _learn_date(table, name, rows, sites):
+    texts = table.texts(name)
+    forms = dates.forms_of(texts)
+    if len(forms) != 1:
+        problem = f"contains {next(filter(None, texts), '')[:40]!r}, which has no known form of a date" if not forms else (
+            "has dates whose day and month are in doubt")  # fmt: skip
+        raise InputError(f"{table.source}: column {name!r} {problem}; write dates as 2024-01-31")
+    values = _parts_of_dates(table, name, forms[0])[rows]
+    known = np.isfinite(values[:, 0])
+    owner = None if sites is None else np.asarray(sites)[known]
+    fill = [_absent(values[known, i], owner)["fill"] for i in range(values.shape[1])]
+    return {"name": name, "kind": "date", "form": forms[0], "fill": fill, "missing": bool(not known.all())}
+
+
+def _parts_of_dates(table, name, form):
+    values, odd = dates.parts_of(table.texts(name), form)
+    if odd:
+        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; expected a date, {form}")
     return values
 
 
 def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
-    """Return notes about numbers that became categories.
+    """Return notes about columns of numbers with units, separators or limits, and about numbers that became categories.
 
     Parameters
     ----------
@@ -134,11 +195,18 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     categorical : collection of str
         Columns that the user declared.
     """
-    out = []
+    written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
+    out = [notation.note_notation(each["name"], table.texts(each["name"]), each["notation"]) for each in written]
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
-        if count > len(odd) > 0:
+        texts = table.texts(name)
+        if odd and notation.looks_like_numbers(texts, comma=table.comma):
+            out.append(
+                f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
+                f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
+            )
+        elif count > len(odd) > 0:
             text = table.texts(name)[odd[0]][:40]
             out.append(
                 f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "
@@ -180,6 +248,9 @@ def features(columns: Iterable[dict[str, Any]]) -> list[str]:
     for column in columns:
         if column["kind"] == "one-hot":
             out += [f"{column['name']}: {level}" for level in column["levels"]]
+        elif column["kind"] == "date":
+            parts = [f"{column['name']} {part}" for part in dates.PARTS]
+            out += parts + [f"{column['name']} {_ABSENT}"] * column["missing"]
         elif column["kind"] == "text":
             out += [f"{column['name']} words {i}" for i in range(column["size"])]
         else:
@@ -205,6 +276,11 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         if column["kind"] == "text":
             texts = table.texts(name)
             parts.append(encode_texts([texts[row] for row in rows], column))
+            continue
+        if column["kind"] == "date":
+            values = _parts_of_dates(table, name, column["form"])[rows]
+            parts.append(np.where(np.isfinite(values), values, column["fill"]))
+            parts += [~np.isfinite(values[:, :1])] * column["missing"]
             continue
         if column["kind"] == "one-hot":
             texts = table.texts(name)
@@ -301,6 +377,12 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             out.append((column["name"], None if level == _ABSENT else level))
             at += len(levels)
             continue
+        if column["kind"] == "date":
+            absent = column["missing"] and vector[at + 3] > 0.5
+            day = f"{round(float(vector[at]))}, day {round(float(vector[at + 1]))}"
+            out.append((column["name"], None if absent else day))
+            at += 3 + column["missing"]
+            continue
         absent = column["missing"] and vector[at + 1] > 0.5
         number = float(vector[at])
         text = levels[round(number)] if column["kind"] == "rank" and not absent else f"{number:.6g}"
@@ -316,6 +398,7 @@ def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
         "one-hot": "categories, one-hot",
         "rank": "categories by rank",
         "text": "free text",
+        "date": "dates: year, day of the year, weekday",
     }
     out = []
     for kind, words in kinds.items():

@@ -27,6 +27,7 @@ _READ = {form: re.compile(pattern + _TIME) for form, pattern in _PATTERNS.items(
 _OTHER = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?|\d{1,2}[./]\d{1,2}[./]\d{2}" + _TIME)
 # Share of the cells that must be dates.
 _MOST = 0.9
+PARTS = ("year", "day of the year", "weekday")
 
 
 def read_date(text: str, form: str) -> date | None:
@@ -65,3 +66,20 @@ def are_dates(texts: Sequence[str]) -> bool:
     if not filled or not any(char.isdigit() for char in filled[0]):
         return False
     return bool(forms_of(filled) or np.mean([_OTHER.fullmatch(text.strip()) is not None for text in filled]) >= _MOST)
+
+
+def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
+    """Return (year, day of the year from 1, weekday from 0 for Monday (n, 3) float64; indices of texts that are no dates).
+
+    An empty text is missing: NaN.
+    """
+    out, odd = np.full((len(texts), 3), np.nan), []
+    for i, text in enumerate(texts):
+        if not text.strip():
+            continue
+        date = read_date(text, form)
+        if date is None:
+            odd.append(i)
+        else:
+            out[i] = date.year, date.timetuple().tm_yday, date.weekday()
+    return out, odd

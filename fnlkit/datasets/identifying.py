@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fnlkit.datasets.dates import are_dates
+from fnlkit.datasets.notation import looks_like_numbers
 from fnlkit.errors import list_names
 
 NUMERIC = ("row numbers", "identifiers", "Unix times")  # kinds of columns of numbers
@@ -38,7 +39,6 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 # A text of letters and digits without spaces, such as ``p0017`` or ``MRN-20034``.
-_MEASURE = re.compile(r"[<>]?=?[-+]?\d[\d.]*[^\W\d_]{0,3}")  # a number with a unit
 _CODE = re.compile(r"(?=[^\d]*\d)[\w./#:-]{2,64}")
 # Seconds from the start of 1990 to that of 2050, as Unix time.
 _TIMES = (631_152_000, 2_524_608_000)
@@ -152,7 +152,7 @@ def _form_of(cells):
         return "hashes"
     if different and share(_FILE) >= _MOST:
         return "file names"
-    if different and len(cells) >= _LEAST_NAMED and share(_CODE) >= _MOST and share(_MEASURE) < _MOST:
+    if different and len(cells) >= _LEAST_NAMED and share(_CODE) >= _MOST and not looks_like_numbers(cells):
         return "codes"
     return None
 

@@ -57,7 +57,7 @@ VOTE_ROLES = ROLES | {
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
-_LISTS = ("categorical", "ordinal", "text", "numbers", "drop")
+_LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
 
@@ -83,6 +83,7 @@ def manifest(
     ordinal: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     numbers: Sequence[str] | None = None,
+    date: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     where: Path,
     download: bool = False,
@@ -111,8 +112,10 @@ def manifest(
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
     categorical, ordinal, text, drop : list of columns, optional
         Numeric columns to encode as categories, one-hot or by rank; columns of free text; and columns to exclude.
-    numbers : list of columns, optional
-        Columns of numbers that are features although they look like identifiers or times (fnlkit.datasets.identifying).
+    numbers, date : list of columns, optional
+        Columns that are features although they look like identifiers or times (fnlkit.datasets.identifying): as numbers, or as
+        year, day of the year and weekday.  Numbers can have a unit, a thousands separator or a detection limit
+        (fnlkit.datasets.notation).
 
     Returns
     -------
@@ -128,7 +131,8 @@ def manifest(
              "group": group}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
                "layout": layout}  # fmt: skip
-    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "drop": drop}  # fmt: skip
+    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
+             "drop": drop}  # fmt: skip
     return Manifest(file, given, reading, lists).dataset(where)
 
 
@@ -252,7 +256,9 @@ class Manifest:
 
     def _find_left_out(self):
         """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
-        chosen = {name for option in ("categorical", "ordinal", "text", "numbers") for name in self.lists.get(option, ())}
+        chosen = {
+            name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
+        }
         sites, out = self.texts("site"), {}
         for name in self.features:
             values = self.table.numbers(name)[0]
@@ -448,7 +454,7 @@ class Manifest:
         if "path" in self.roles:
             return None
         own = None if sites is None else np.array([sites[row] for row in train])
-        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text")}
+        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
         return columns.learn(self.table, self.features, train, own, **lists)
 
     def _display_cells(self, train, learned):
@@ -605,7 +611,7 @@ def _note_left_out(left_out):
     names = list_names(f"{name!r} ({kind})" for name, kind in left_out.items())
     first = {}
     for name, kind in left_out.items():
-        first.setdefault("numbers" if kind in NUMERIC else "text", name)
+        first.setdefault("numbers" if kind in NUMERIC else "date" if "date" in kind else "text", name)
     keep = [f'{option}=["{name}"]' for option, name in first.items()]
     return [f"left out, because they identify rows: {names}; write {' or '.join(keep)} to use them as features"]
 

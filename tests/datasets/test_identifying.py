@@ -9,7 +9,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
-from fnlkit.datasets.dates import forms_of, read_date
+from fnlkit.datasets.dates import forms_of, parts_of, read_date
 from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
@@ -87,12 +87,14 @@ def test_sites_number_their_rows_independently():
     assert kind_of("x", texts, ["a"] * 20 + ["b"] * 20 + ["c"] * 20) == "row numbers"
 
 
-def test_forms_of_dates():
+def test_forms_and_parts_of_dates():
     assert read_date("05/01/2024", "day-month-year").isoformat() == "2024-01-05"
     assert read_date("2024-02-30", "year-month-day") is None and read_date("5 Mayo 2024", "day name year").month == 5
     assert read_date("5 Xyz 2024", "day name year") is None
     assert forms_of(["05/01/2024", "", "31/12/2023"]) == ["day-month-year"]
     assert forms_of(["05/01/2024"]) == ["day-month-year", "month-day-year"] and forms_of(["", ""]) == [] == forms_of(["x"])
+    values, odd = parts_of(["2024-03-01", "", "no"], "year-month-day")
+    assert values[0].tolist() == [2024, 61, 4] and np.isnan(values[1:]).all() and odd == [2]  # 31 + 29 + 1; a Friday
 
 
 def table(folder, rows=40, ending="csv", *, drop=()):
@@ -125,15 +127,27 @@ def test_tables_leave_them_out_with_a_note_and_keep_them_on_request(ending, tmp_
     data = datasets.load(path)
     assert data.columns == ["noise"] and data.x_train.shape == (40, 1)
     note = next(note for note in data.notes if note.startswith("left out"))
-    assert all(name in note for name in ("exam_no", "nr", "date", 'numbers=["exam_no"]'))
-    kept = datasets.load(f'manifest(file="{path}", numbers=[nr])')
-    assert kept.columns == ["nr", "noise"] and kept.x_train[0, 0] == 1
+    assert all(name in note for name in ("exam_no", "nr", "date", 'numbers=["exam_no"]', 'date=["date"]'))
+    kept = datasets.load(f'manifest(file="{path}", numbers=[nr], date=[date])')
+    assert kept.columns == ["nr", "date year", "date day of the year", "date weekday", "noise"]
+    assert kept.x_train[0, :4].tolist() == [1, 2024, 1, 0] and kept.x_train[27, 1:4].tolist() == [2024, 28, 6]
     assert kept.checksum != data.checksum
 
 
 def test_a_table_of_identifiers_only_is_refused(tmp_path):
     with pytest.raises(InputError, match="exam_no"):
         datasets.load(table(tmp_path, drop=("noise",)))
+
+
+def test_dates_with_gaps_and_in_doubt(tmp_path):
+    path = table(tmp_path)
+    path.write_text(path.read_text().replace("2024-01-01,", ","))
+    data = datasets.load(f'manifest(file="{path}", date=[date])')
+    assert data.columns[3] == "date (missing)" and data.x_train[0, 3] == 1
+    assert data.x_train[0, 0] == 2024  # the mean of the other years
+    path.write_text(path.read_text().replace("2024-01-", "01/02/20"))
+    with pytest.raises(InputError, match="doubt"):
+        datasets.load(f'manifest(file="{path}", date=[date])')
 
 
 def test_predict_and_sites_need_no_column_that_was_left_out(tmp_path):
@@ -146,22 +160,27 @@ def test_predict_and_sites_need_no_column_that_was_left_out(tmp_path):
     table(tmp_path / "new", drop=("exam_no", "nr", "date", "label"))
     made = fnlkit("fnlkit predict run.pt new/table.csv", tmp_path)
     assert made.returncode == 0, made.stderr
+    kept = "fnlkit partition --dataset 'manifest(file=table.csv, date=[date])' --clients 2 -o fed.npz"
+    assert fnlkit(kept, tmp_path).returncode == 0 and fnlkit(line, tmp_path).returncode == 0
+    table(tmp_path / "new", drop=("exam_no", "nr", "label"))
+    made = fnlkit("fnlkit predict run.pt new/table.csv", tmp_path)
+    assert made.returncode == 0, made.stderr
 
 
 def test_agreed_columns_of_a_real_site(tmp_path):
-    """A column of an older project stays a feature."""
+    """A column of an older project stays a feature; agreed dates are checked."""
     from fnlkit.datasets.columns import learn
     from fnlkit.datasets.manifest import open_manifest
 
     path = table(tmp_path)
     found = open_manifest(str(path))
-    agreed = learn(found.table, ["nr", "noise"], np.arange(40), None)
+    agreed = learn(found.table, ["nr", "date", "noise"], np.arange(40), None, date=["date"])
     for column in json.loads(json.dumps(agreed)):
         run_schema.check_column(column, "column")
     data = found.dataset(tmp_path, learned=agreed, of_site=True)
-    assert data.x_train.shape == (40, 2) and data.x_train[:, 0].tolist() == list(range(1, 41))
+    assert data.x_train.shape == (40, 5) and data.x_train[:, 0].tolist() == list(range(1, 41))
     assert not any("'nr'" in note for note in data.notes if note.startswith("left out"))
-    for broken in ({"kind": "date"}, {"fill": [1.0]}, {"notation": {}}):
+    for broken in ({"form": "xyz"}, {"fill": 3.0}, {"fill": [1.0]}):
         with pytest.raises(InputError, match="column"):
             run_schema.check_column({**agreed[1], **broken}, "column")
 
