@@ -23,7 +23,7 @@ LIMITS = {
     "methods": 3_400,
     "server": 1_350,
     "client": 1_900,
-    "datasets": 5_080,
+    "datasets": 5_240,
     "cleanlab": 950,
     "noise": 400,
     "privacy": 320,
