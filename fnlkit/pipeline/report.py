@@ -259,12 +259,13 @@ def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None
         return round(float(left), 1), round(float((_HIGH - _BELOW) - (_HIGH - _BELOW - 8) * (y - low) / (high - low)), 1)
 
     labels = list(dict.fromkeys(label for label, _ in lines))
+    apart = next(factor * 10**k for k in range(19) for factor in (1, 2, 5) if right <= 5 * factor * 10**k)
     return {
         "width": _WIDE, "height": _HIGH, "left": _LEFT, "bottom": _HIGH - _BELOW,
         "labels": [{"text": label, "kind": i % LINES} for i, label in enumerate(labels)],
         "lines": [{"kind": labels.index(label) % LINES, "points": " ".join("{},{}".format(*place(*p)) for p in points)}
                   for label, points in lines],
-        "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in np.linspace(0, right, 5)],
+        "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in range(0, int(right) + 1, apart)],
         "up": [{"at": place(0, y)[1], "text": f"{100 * y:.0f}"} for y in np.arange(low, high + step / 2, step)],
         "what": " and ".join(sorted({evaluation.score_name(run) for run in runs})),
         "stages": [{"at": place(x, low)[0], "text": plain(stage)} for stage, x in _stages(runs[0])] if len(runs) == 1 else [],

@@ -75,6 +75,15 @@ def test_the_numbers_are_evaluates(folder, tmp_path):
     assert [row[1:] for row in cells(text, "settings")] == [row[:start] for row in groups]
 
 
+def test_ticks_stand_at_the_client_rounds_that_they_name(folder):
+    run = fnlkit.load(folder / "a.pt")
+    across = report.curve([run], ["a"])["across"]
+    last = max(row["client_rounds"] for row in run.history)
+    apart = (across[-1]["at"] - across[0]["at"]) / int(across[-1]["text"])
+    assert len(across) >= 3 and int(across[-1]["text"]) <= last
+    assert all(abs(tick["at"] - across[0]["at"] - apart * int(tick["text"])) < 0.2 for tick in across)
+
+
 def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):
     fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=5, holdout=0.2), "symmetric(eta=0.3)")
     fnlkit.train(fed, "feddpcont(epsilon=2.0)", rounds=3, epochs=1, say=None, output=tmp_path / "run.pt")

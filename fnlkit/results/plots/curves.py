@@ -96,6 +96,8 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
             if stages and middle is not None:
                 _mark(axis, [run for run, _ in found], middle, place, numbers[group], named=staged <= _STAGED)
         axis.set(xlabel=across, title=heading)
+        if across == "client-rounds":
+            axis.xaxis.get_major_locator().set_params(integer=True)
     for axis in axes.flat[len(parts) :]:
         axis.set_axis_off()
     for row in axes:
