@@ -38,10 +38,10 @@ LIMITS = {
     "sites": 3_510,
     "recipes": 1_430,
     # around the library
-    "tests": 30_256,
+    "tests": 29_600,
     "benchmarks": 6_350,
 }
-OTHERS = {"words of pages": 44_500, "tracked files": 1_010, "imports between packages": 156}
+OTHERS = {"words of pages": 44_500, "tracked files": 1_005, "imports between packages": 156}
 
 
 def count_code_lines(source):
