@@ -85,8 +85,6 @@ def _replaced(ctx, param, value):
               help="Largest epsilon of all audits of a site together. Default: --sums-epsilon.")  # fmt: skip
 @click.option("--only-task", is_flag=True, hidden=True, expose_value=False, callback=_replaced)
 @click.option("--folds", "--audit-rounds", hidden=True, expose_value=False, callback=_replaced)
-@click.option("--publisher", metavar="NAME", default="fnlkit", show_default=True,
-              help="Account at Flower's hub that publishes the project with `flwr app publish`.")  # fmt: skip
 @setting_options()
 @click.pass_context
 def command(
@@ -106,7 +104,6 @@ def command(
     sums_epsilon: float | None,
     sums_delta: float,
     sums_budget: float | None,
-    publisher: str,
     **options: Any,
 ) -> None:
     """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
@@ -147,7 +144,7 @@ def command(
         **of_project,
     )
     more = (lambda agreed: folders.parts(place, known, agreed)) if place else None
-    files = flower_app.write_project(folder, project, publisher=publisher, more=more)
+    files = flower_app.write_project(folder, project, more=more)
     if demo:
         folders.make_demo(folder, data, known, given.get("seed", 0))
     for note in data.notes:

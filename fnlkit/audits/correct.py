@@ -7,7 +7,6 @@ import numpy as np
 
 from fnlkit.artifacts.records import to_json
 from fnlkit.audits.decisions import without_samples
-from fnlkit.audits.levels import differ
 from fnlkit.audits.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.components.parameters import Share, check_arguments
@@ -112,7 +111,7 @@ def correct_listed(
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
     listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)
     chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]
-    other = differ(suggested[chosen], np.asarray(federation.given)[chosen]) & (not drop)
+    other = (suggested[chosen] != np.asarray(federation.given)[chosen]) & (not drop)
     dropped = chosen[~other]
     facts = {
         "flagged": len(listed),

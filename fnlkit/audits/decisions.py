@@ -9,9 +9,8 @@ import numpy as np
 
 from fnlkit.artifacts.records import to_json
 from fnlkit.artifacts.sheets import Sheet, unguard
-from fnlkit.audits.decided import Decisions
 from fnlkit.audits.designs import Design, candidates_of, make_guarantee
-from fnlkit.audits.levels import by_class, differ, level, level_after_review
+from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
 from fnlkit.datasets.table import parse_table
@@ -288,16 +287,16 @@ def decide(
     provenance : dict, optional
     """
     before, given = np.asarray(federation.given), np.array(federation.given)
-    kept = ~differ(decisions.label, np.abs(decisions.label))  # -1 and NaN are samples to drop
+    kept = decisions.label >= 0  # -1 is a sample to drop
     given[decisions.positions[kept]] = decisions.label[kept]
     mask = find_reviewed(federation).copy()
     mask[decisions.positions] = True
     changed = decisions.positions[kept]
-    changed = changed[differ(given[changed], before[changed])]
+    changed = changed[given[changed] != before[changed]]
     guarantee = None
     if decisions.design is not None:
         drawn = decisions.rows[decisions.rows_suspect]
-        wrong = decisions.positions[differ(decisions.label, before[decisions.positions])]
+        wrong = decisions.positions[decisions.label != before[decisions.positions]]
         guarantee = make_guarantee(federation, decisions.client, decisions.design, decisions.strata[0], drawn, wrong)
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     classes, pairs = by_class(federation, decisions, names)

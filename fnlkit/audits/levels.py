@@ -3,12 +3,13 @@
 The ranges use only the random draw of the reviewed samples. The ranges are valid for any noise and any scores.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits.decided import Decisions
+from fnlkit.audits.designs import Design
 from fnlkit.audits.reviews import ClassShare, PairShare, Share
 from fnlkit.estimators.ranges import share_range
 
@@ -16,9 +17,46 @@ from fnlkit.estimators.ranges import share_range
 MOST_ROWS = 40
 
 
-def differ(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return a mask (n,) of labels (n,) that differ."""
-    return labels != others
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """A review of one client's samples.
+
+    Attributes
+    ----------
+    client : int
+    positions : int64 (d,)
+        Decided samples.
+    label : int (d,)
+        Their new labels; -1 for a sample to drop.
+    suspect : bool (d,)
+        Whether a decided sample belongs to the most suspicious samples and not to the random sample.
+    who : list of str
+        Reviewers.
+    digest : str
+        SHA-256 of the table.
+    unsure : int64 (u,)
+        Samples that a reviewer viewed without a decision; they keep their labels and stay open.
+    rows : int64 (l,)
+        Positions of all samples in the table.
+    rows_suspect : bool (l,)
+        As `suspect`.
+    strata : pair of int64 arrays
+        Samples that the suspects of the table represent, and all other samples of the client without an earlier decision.
+    design : fnlkit.audits.designs.Design or None
+        Plan of a review with a guarantee: the suspects were drawn at random from the candidates.
+    """
+
+    client: int
+    positions: np.ndarray
+    label: np.ndarray
+    suspect: np.ndarray
+    who: list[str]
+    digest: str
+    unsure: np.ndarray
+    rows: np.ndarray
+    rows_suspect: np.ndarray
+    strata: tuple[np.ndarray, np.ndarray]
+    design: Design | None = None
 
 
 def level(federation: Federation, decisions: Decisions) -> Share:
@@ -86,7 +124,7 @@ def _counts(federation, decisions, given=None, true=None):
     def of_class(positions: np.ndarray) -> np.ndarray:
         return positions if given is None else positions[now[positions] == given]
 
-    property_ = differ(decisions.label, now[decisions.positions]) if true is None else decisions.label == true
+    property_ = decisions.label != now[decisions.positions] if true is None else decisions.label == true
     for k, members in enumerate(decisions.strata):
         inside, decided = of_class(members), decisions.suspect == (k == 0)
         listed = of_class(decisions.rows[decisions.rows_suspect == (k == 0)])

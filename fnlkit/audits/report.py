@@ -100,8 +100,7 @@ def facts_of(
         "range": RANGE,
         "basis": BASIS,
         "notes": list(notes),
-        "look": look(sites),
-        "words": sentence(sites),
+        "words": f"{COMPARED} {answer(sites)}",
     }
 
 
@@ -178,14 +177,6 @@ def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
     return [f"{', '.join(names)}: {words}" for words, names in out.items()][:MOST_FINDINGS]
 
 
-def look(sites: list[SiteAudit]) -> str:
-    """Return a sentence with the number of sites that need a look, compared with the other sites."""
-    odd = sum(map(needs_a_look, sites))
-    if not odd:
-        return "Compared with the other sites, no site differs."
-    return f"Compared with the other sites, {odd} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
-
-
 def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
     """Return the commands to run next: a review of each noisy site, or training if there is none.
 
@@ -206,22 +197,6 @@ def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
         f"fnlkit review export {file} --client {shlex.quote(name)} -o {shlex.quote(folder)}"
         for name, folder in zip(noisy, folders, strict=True)
     ]
-
-
-def sentence(sites: list[SiteAudit]) -> str:
-    """Return the audit in a few sentences; the first sentence states the reference of the comparison."""
-    noisy = [row for row in sites if row.noisier]
-    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy)
-    out = [COMPARED, f"Noisier than the others by more than chance: {named}." if noisy else
-           "No site is noisier than the others by more than chance."]  # fmt: skip
-    for text, holds in (
-        ("Inputs differ", lambda row: row.inputs.differ),
-        ("Classes differ", lambda row: row.shares_differ or row.only_here),
-        ("Labels cannot be judged", lambda row: row.finding == UNKNOWN),
-    ):
-        found = [row.site for row in sites if holds(row)]
-        out += [f"{text}: {', '.join(found)}."] if found else []
-    return " ".join(out)
 
 
 def level(row: SiteAudit) -> str:

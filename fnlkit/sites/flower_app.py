@@ -1,7 +1,6 @@
 """Write the Flower project of a deployment: the agreement, the server, the client."""
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 PACKAGE = "fnlkit_sites"
 FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the extra `flower` of pyproject.toml
-PUBLISHER = "fnlkit"
 # Settings that a project states although they are the defaults.
 _ALWAYS = ("method", "fraction", "rounds", "seed")
 
@@ -94,8 +92,6 @@ def describe(
 def write_project(
     folder: str | os.PathLike[str],
     project: Project,
-    *,
-    publisher: str = PUBLISHER,
     more: Callable[..., Any] | None = None,
 ) -> list[Path]:
     """Write a Flower project to a new or empty folder and return the paths of its files.
@@ -104,8 +100,6 @@ def write_project(
     ----------
     folder : path
     project : fnlkit.sites.project.Project
-    publisher : str
-        Account at Flower's hub that publishes the project.
     more : callable (content of project.json) -> dict of str to bytes, optional
         Further files of the folder, by their paths in the folder.
 
@@ -114,14 +108,12 @@ def write_project(
     InputError
         If the folder is not empty.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", publisher):
-        raise InputError(f"`publisher` {publisher!r}: must be an account of Flower's hub, of letters, digits, - and _")
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: there is something already; name a new folder")
     parts = {
         FILE: text_of(project),
-        "pyproject.toml": render("pyproject", package=PACKAGE, publisher=publisher, **FLOWER),
+        "pyproject.toml": render("pyproject", package=PACKAGE, **FLOWER),
         "LICENSE": render("license"),
         f"{PACKAGE}/__init__.py": b"",
         f"{PACKAGE}/server.py": render("server"),

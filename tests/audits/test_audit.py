@@ -60,7 +60,7 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
     mistakes = [Confusion("3", "8", samples=5.0, share=0.14, low=0.06, high=0.29)]  # of an older version
     assert report.describe_confusions(replace(rows["Aix"], confused=mistakes)) == "-"
     assert report.describe_confusions(rows["Bonn"]) != "-"
-    assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
+    assert "Bonn" in report.answer(found.sites) and "Aix" not in report.answer(found.sites)
 
 
 def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown(found):
@@ -112,9 +112,8 @@ def test_page_and_facts(doubtful, found):
     facts = report.facts(found, *doubtful)
     json.dumps(facts)
     text = report.page(facts)
-    assert facts["look"].startswith("Compared with the other sites, 2 of 5 sites") and text.index(facts["look"]) < text.index(
-        "review export"
-    ) < text.index("<table")
+    assert "2 of 5 sites have more wrong labels" in facts["words"]
+    assert text.index("2 of 5 sites have more") < text.index("review export") < text.index("<table")
     sites = report.sites_of(facts)
     assert sites == found.sites
     assert report.following(sites, "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]

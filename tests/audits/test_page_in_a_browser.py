@@ -307,8 +307,7 @@ def audited(pictures=0):
         "assumptions": ["one"],
         "range": "Range.",
         "basis": "Basis.",
-        "look": report.look(rows),
-        "words": report.sentence(rows),
+        "words": report.answer(rows),
     }
     image = page.view(datasets.load("digits"), 0) | {"given": "3", "suggested": "5"}
     wave = {"wave": [[-0.5, 0.5], [-1, 1]], "given": "3", "suggested": "3"}

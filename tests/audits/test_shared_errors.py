@@ -84,7 +84,7 @@ def test_many_wrong_labels_at_all_sites_cannot_be_judged(digits, change):
     unknown = [row.words[0] for row in rows.values() if row.finding == verdict.UNKNOWN]
     reason = "of the labels are 0" if change is default else "mistakes of the models cannot be told from wrong labels"
     assert len(unknown) >= 2 and all(text.startswith("Labels cannot be judged: ") and reason in text for text in unknown)
-    assert "4 of 4 sites need a look" in facts["look"] and "agree" not in facts["words"]
+    assert "agree" not in facts["words"] and f"{len(unknown)} of 4 cannot be judged" in facts["words"]
 
 
 def test_classes_exchanged_at_all_sites_agree_and_the_assumption_comes_first(digits):
@@ -93,12 +93,10 @@ def test_classes_exchanged_at_all_sites_agree_and_the_assumption_comes_first(dig
     assert {row.finding for row in rows.values()} == {verdict.AGREES}
     assert all(row.words[0].startswith("Compared with the other sites, ") for row in rows.values())
     assert facts["compared"] == wording.COMPARED == next(iter(facts.values()))
-    assert facts["words"].startswith(wording.COMPARED) and "Compared with the other sites" in facts["look"]
+    assert facts["words"].startswith(wording.COMPARED)
     assert "errors that most sites share cannot be seen" in wording.COMPARED
     page = report.page(facts)
-    assert page.index("Compared with the other sites") < page.index("<table") and page.index(wording.COMPARED) < page.index(
-        "<table"
-    )
+    assert page.index(wording.COMPARED) < page.index("<table")
     assert "look right" not in printed(facts)
 
 

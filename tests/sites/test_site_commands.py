@@ -367,7 +367,6 @@ def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
         ("fnlkit flower-app new --dataset digits --sites 2 --method oracle", "needs truth"),
         ("fnlkit flower-app new --dataset digits --sites 2 --memorization", "needs the true labels"),
         ("fnlkit flower-app new --dataset digits --sites 2 --model mine.py:Net", "--model"),
-        ('fnlkit flower-app new --dataset digits --sites 2 --publisher a"b', "--publisher"),
     ],
 )
 def test_bad_input_is_one_line(line, named, tmp_path):
