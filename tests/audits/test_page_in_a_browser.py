@@ -294,7 +294,7 @@ def audited(pictures=0):
         contradicted=False, separable=True, unseen=0.0, noisier=True, skill={"others": Skill(0.95, 0.5, 0.9, 0.85, 0.95)},
         skill_by_class=[], inputs=inputs, shares_differ=False, only_here=[], confused=[], classes=[],
         matrix=[[90.0, 10], [0, 100]], detectors={"em": 9, "knn": 8}, agreed=[4, 3, 7], missing=[], balance=0.2, largest="a",
-        copies=3, near_copies=2, far=1, unlabeled=0, review=None, shared={}, near_shared={}, finding="wrong labels",
+        copies=3, near_copies=2, far=1, unlabeled=0, finding="wrong labels",
         words=["Wrong labels: about 10 %."], next=["review the site"],
     )  # fmt: skip
     agrees = "Compared with the other sites, 0.0 to 2.0 % of the labels can be wrong."
