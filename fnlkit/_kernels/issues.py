@@ -3,32 +3,32 @@
 Rationale
 ---------
 The first pass reads each row once: it checks the row and keeps its two numbers that nearly all filters and scores need. Most
-rows predict their label, so that later passes compare single classes only in rows with a more probable class. All passes read
-rows in their order: reading those of one label after another would wait for the memory.
+rows predict their label, so that later passes read only rows with a more probable class, in their order: reading those of one
+label after another would wait for the memory.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
+from fnlkit._kernels.counts import transpose_rows
 from fnlkit._kernels.lanes import (
-    at_least,
+    at_most,
     below,
     choose,
-    count_bits,
     equal,
     exponents,
     first_bit,
     larger,
-    largest,
     load,
     load_some,
     mantissas,
     splat,
-    total,
+    store,
 )
 
 # Largest deviation of a row's sum from 1, and smallest probability.
@@ -63,31 +63,35 @@ def judge_rows(
     int
         The first row that is no distribution, or -1.
     """
-    width = 64 // probs.itemsize
-    zero, nothing = splat(probs.dtype.type(0)), splat(probs.dtype.type(-np.inf))
-    least = splat(probs.dtype.type(LEAST))
-    for i in range(start, stop):
-        row, label = i * classes, labels[i]
-        mine = probs[row + label]
-        raised = splat(mine + slack)
-        sums, top, negative, higher = zero, nothing, 0, 0
-        for at in range(0, classes, width):
-            there = (1 << min(width, classes - at)) - 1
-            p = load(probs, row + at) if at + width <= classes else load_some(probs, row + at, there, 0.0)
-            sums = sums + p
+    kind, width = probs.dtype.type, 64 // probs.itemsize
+    starts, given = np.empty(width, np.int64), np.empty(width, probs.dtype)
+    mine, most = np.empty(width, probs.dtype), np.empty(width, probs.dtype)
+    columns = np.empty(-(-classes // width) * width * width, probs.dtype)
+    zero, one, nothing, least = splat(kind(0)), splat(kind(1)), splat(kind(-np.inf)), splat(kind(LEAST))
+    for first in range(start, stop, width):
+        for lane in range(width):  # an incomplete block repeats its last row
+            i = min(first + lane, stop - 1)
+            starts[lane], given[lane] = i * classes, labels[i]
+        transpose_rows(probs, classes, starts, columns)
+        label, here, sums, label_p, top, negative = load(given, 0), zero, zero, zero, nothing, 0
+        for at in range(0, classes * width, width):
+            p, same = load(columns, at), equal(here, label)
             negative |= below(p, least)
-            lower = there  # classes before the label
-            if at + width > label:
-                lower = (1 << (label - at)) - 1 if label >= at else 0
-                if label >= at:
-                    there &= ~(1 << (label - at))
-            p = choose(there, p, nothing)
-            top = larger(p, top)
-            higher |= below(raised, p) | equal(raised, p) & lower
-        if not abs(total(sums) - 1) <= SUM or negative:
-            return i
-        agrees[i] = higher == 0
-        own[i], other[i] = mine, largest(top)
+            label_p, top = choose(same, p, label_p), larger(choose(same, nothing, p), top)
+            sums, here = sums + p, here + one
+        proper = at_most(larger(sums - one, one - sums), splat(kind(SUM))) & ~negative
+        if proper != (1 << width) - 1:
+            return first + first_bit(~proper)
+        raised = label_p + splat(slack)
+        higher, ties = below(raised, top), equal(raised, top)
+        store(mine, 0, label_p)
+        store(most, 0, top)
+        for i in range(first, min(first + width, stop)):
+            lane = i - first
+            own[i], other[i], agrees[i] = mine[lane], most[lane], higher >> lane & 1 == 0
+            if ties >> lane & 1:  # the first of equal classes is predicted
+                for c in range(labels[i]):
+                    agrees[i] &= probs[i * classes + c] < most[lane]
     return -1
 
 
@@ -108,73 +112,72 @@ def shift_rows(
         own[i], other[i] = (probs[i, label] + shift[label]) / sums, best / sums
 
 
+@kernel
+def split_rows(
+    has: np.ndarray, probs: np.ndarray, c: int, start: int, stop: int, labels: np.ndarray, pairs: np.ndarray
+) -> None:
+    """Write has[i, c] to labels[i], and 1 - probs[i, c] and probs[i, c] to pairs[i]."""
+    for i in range(start, stop):
+        labels[i], pairs[i, 0], pairs[i, 1] = has[i, c], 1 - probs[i, c], probs[i, c]
+
+
 # log((1 + s) / (1 - s)) = 2 s (1 + s^2 / 3 + s^4 / 5 + ...); for |s| < 0.172, the error of these terms is below 1e-12.
 _ODD = (1 / 13, 1 / 11, 1 / 9, 1 / 7, 1 / 5, 1 / 3, 1.0)
 
 
-@kernel
-def entropies(probs: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-    """Write -sum of p log p over the classes of each row of probs (n, classes), in units of log(classes)."""
-    classes = probs.shape[1]
-    row = np.zeros(-(-classes // 8) * 8)
-    one, zero, half, root = splat(1.0), splat(0.0), splat(0.5), splat(math.sqrt(2))
-    smallest_normal, log2, two = splat(2.3e-308), splat(math.log(2)), splat(2.0)
-    scale = -1 / math.log(classes)
-    for i in range(start, stop):
-        for j in range(classes):
-            row[j] = probs[i, j]
-        sums = zero
-        for at in range(0, classes, 8):
-            p = load(row, at)
-            positive = below(smallest_normal, p)
-            safe = choose(positive, p, one)
-            power, part = exponents(safe), mantissas(safe)
-            high = below(root, part)
-            part, power = choose(high, part * half, part), choose(high, power + one, power)
-            s = (part - one) / (part + one)
-            square = s * s
-            series = splat(_ODD[0])
-            series = series * square + splat(_ODD[1])
-            series = series * square + splat(_ODD[2])
-            series = series * square + splat(_ODD[3])
-            series = series * square + splat(_ODD[4])
-            series = series * square + splat(_ODD[5])
-            series = series * square + splat(_ODD[6])
-            sums = sums + choose(positive, p, zero) * (power * log2 + two * s * series)
-        out[i] = scale * total(sums)
+@inline
+def log_lanes(x: Any) -> Any:
+    """Return the logarithms of positive normal numbers (float64)."""
+    one = splat(1.0)
+    power, part = exponents(x), mantissas(x)
+    high = below(splat(math.sqrt(2)), part)
+    part, power = choose(high, part * splat(0.5), part), choose(high, power + one, power)
+    s = (part - one) / (part + one)
+    square = s * s
+    series = splat(_ODD[0])
+    series = series * square + splat(_ODD[1])
+    series = series * square + splat(_ODD[2])
+    series = series * square + splat(_ODD[3])
+    series = series * square + splat(_ODD[4])
+    series = series * square + splat(_ODD[5])
+    series = series * square + splat(_ODD[6])
+    return power * splat(math.log(2)) + splat(2.0) * s * series
 
 
 @kernel
-def confident_rows(probs: np.ndarray, classes: int, limits: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-    """Write the class that each row is confident in, -1 for none.
-
-    A row is confident in the only class with p >= limit; of several, in the most probable class of all.
+def weigh_entropies(
+    probs: np.ndarray, classes: int, own: np.ndarray, least: float, start: int, stop: int, out: np.ndarray
+) -> None:
+    """Write log(r + 1) / max(r, least) with r the entropy of the row in units of log(classes) over max(own, least).
 
     Parameters
     ----------
     probs : (n * classes,)
-    limits : (classes rounded up to whole vectors,) of the type of `probs`
-        Infinity after the last class.
-    out : (n,) int64
+    own, out : (n,) float64
     """
     width = 64 // probs.itemsize
-    for i in range(start, stop):
-        row = i * classes
-        number, found = 0, -1
-        for at in range(0, classes, width):
-            there = (1 << min(width, classes - at)) - 1
-            p = load(probs, row + at) if at + width <= classes else load_some(probs, row + at, there, 0.0)
-            bits = at_least(p, load(limits, at))
-            if bits:
-                found = at + first_bit(bits)
-                number += count_bits(bits)
-        if number > 1:
-            best = probs[row]
-            found = 0
-            for j in range(1, classes):
-                if probs[row + j] > best:
-                    best, found = probs[row + j], j
-        out[i] = found
+    starts = np.empty(width, np.int64)
+    columns = np.empty(-(-classes // width) * width * width, probs.dtype)
+    wide, mine, scores = np.empty(len(columns)), np.empty(width), np.empty(width)
+    zero, one, scale, lowest = splat(0.0), splat(1.0), splat(-1 / math.log(classes)), splat(least)
+    tiny = splat(2.3e-308)  # smallest normal number
+    for first in range(start, stop, width):
+        for lane in range(width):
+            i = min(first + lane, stop - 1)
+            starts[lane], mine[lane] = i * classes, own[i]
+        transpose_rows(probs, classes, starts, columns)
+        for at in range(classes * width):
+            wide[at] = columns[at]
+        for half in range(0, width, 8):
+            sums = zero
+            for at in range(half, classes * width, width):
+                p = load(wide, at)
+                positive = below(tiny, p)
+                sums = sums + choose(positive, p, zero) * log_lanes(choose(positive, p, one))
+            ratio = sums * scale / larger(load(mine, half), lowest)
+            store(scores, half, log_lanes(ratio + one) / larger(ratio, lowest))
+        for i in range(first, min(first + width, stop)):
+            out[i] = scores[i - first]
 
 
 @kernel
@@ -187,139 +190,121 @@ def sort_groups(groups: np.ndarray, places: np.ndarray, out: np.ndarray) -> None
 
 
 @inline
-def mark_largest(margins: np.ndarray, rows: np.ndarray, number: int, out: np.ndarray) -> None:
-    """Set `out` at the rows with the `number` largest margins; of equal margins, at the first rows."""
-    size = len(margins)
-    if number >= size:
-        for i in range(size):
-            out[rows[i]] = True
-        return
-    limit = np.partition(margins, size - number)[size - number]
-    for i in range(size):
-        if margins[i] > limit:
-            out[rows[i]] = True
-            number -= 1
-    for i in range(size):
-        if number > 0 and margins[i] == limit:
-            out[rows[i]] = True
-            number -= 1
+def keep_largest(margins: np.ndarray, rows: np.ndarray, first: int, last: int, number: int) -> float:
+    """Move the `number` largest of margins[first:last] and their rows to the front, and return the smallest of them.
+
+    Of equal margins, the one of the first row is larger.
+    """
+    low, high, place = first, last - 1, first + number - 1
+    while low < high:
+        pivot, row = margins[(low + high) // 2], rows[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while margins[i] > pivot or (margins[i] == pivot and rows[i] < row):
+                i += 1
+            while margins[j] < pivot or (margins[j] == pivot and rows[j] > row):
+                j -= 1
+            if i <= j:
+                margins[i], margins[j], rows[i], rows[j] = margins[j], margins[i], rows[j], rows[i]
+                i, j = i + 1, j - 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return margins[place]
 
 
 @kernel
-def count_higher(
-    probs: np.ndarray, groups: np.ndarray, classes: int, wrong: np.ndarray, start: int, stop: int, counts: np.ndarray
+def mark_higher(
+    probs: np.ndarray,
+    groups: np.ndarray,
+    classes: int,
+    rows: np.ndarray,
+    first_group: int,
+    last_group: int,
+    numbers: np.ndarray,
+    limits: np.ndarray,
+    places: np.ndarray,
+    found: np.ndarray,
+    margins: np.ndarray,
+    candidates: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """Add to counts[group, c] the number of rows of the group in which class c is more probable than the label.
+    """Set `out` at rows of the groups first_group..last_group with the largest margins p[c] - p[label] > 0, a number per pair.
+
+    A pair is a group and a class c. Its candidates are the largest margins so far; when their place is full, those that are not
+    among the `numbers` largest are dropped, and only larger margins are read from then on.
 
     Parameters
     ----------
     probs : (n * classes,)
     groups : (n,) int64
         The label is group % classes.
-    wrong : (n,) bool
-        Rows in which a class is more probable than the label.
-    counts : (groups, classes) int64
+    rows : (m,) int64
+        Rows in which a class is more probable than the label, increasing.
+    numbers, found : (groups, classes) int64
+        Numbers of rows to set, and of candidates at the end.
+    limits : (groups, classes rounded up to whole vectors) of the type of `probs`
+        Margins must be larger: 0, and infinity where the number is below 1.
+    places : (groups * classes + 1,) int64
+        The candidates of pair g * classes + c are margins[places[pair] : places[pair + 1]].
+    candidates : int64
+        Their rows.
+    out : (n,) bool
     """
-    width = 64 // probs.itemsize
-    for i in range(start, stop):
-        if not wrong[i]:
+    width, padded, flat_limits = 64 // probs.itemsize, limits.shape[1], limits.reshape(-1)
+    for i in rows:
+        group = groups[i]
+        if group < first_group or group >= last_group:
             continue
-        row, group = i * classes, groups[i]
-        mine = splat(probs[row + group % classes])
+        own = probs[i * classes + group % classes]
         for at in range(0, classes, width):
             if at + width <= classes:
-                p = load(probs, row + at)
+                p = load(probs, i * classes + at)
             else:
-                p = load_some(probs, row + at, (1 << (classes - at)) - 1, -math.inf)
-            bits = below(mine, p)
-            while bits:
-                counts[group, at + first_bit(bits)] += 1
-                bits &= bits - 1
-
-
-@kernel
-def collect_higher(
-    probs: np.ndarray,
-    groups: np.ndarray,
-    classes: int,
-    wrong: np.ndarray,
-    start: int,
-    stop: int,
-    places: np.ndarray,
-    margins: np.ndarray,
-    rows: np.ndarray,
-) -> None:
-    """Write the margins p[c] - p[label] > 0 and their rows by group and class c; see `count_higher`.
-
-    `places` (groups, classes) has the first place of each group and class, and is changed.
-    """
-    width = 64 // probs.itemsize
-    for i in range(start, stop):
-        if not wrong[i]:
-            continue
-        row, group = i * classes, groups[i]
-        own = probs[row + group % classes]
-        mine = splat(own)
-        for at in range(0, classes, width):
-            if at + width <= classes:
-                p = load(probs, row + at)
-            else:
-                p = load_some(probs, row + at, (1 << (classes - at)) - 1, -math.inf)
-            bits = below(mine, p)
+                p = load_some(probs, i * classes + at, (1 << (classes - at)) - 1, -math.inf)
+            bits = below(load(flat_limits, group * padded + at), p - splat(own))
             while bits:
                 c = at + first_bit(bits)
-                place = places[group, c]
-                margins[place], rows[place] = probs[row + c] - own, i
-                places[group, c] = place + 1
                 bits &= bits - 1
+                pair, place = group * classes + c, places[group * classes + c] + found[group, c]
+                margins[place], candidates[place] = probs[i * classes + c] - own, i
+                found[group, c] += 1
+                if place + 1 == places[pair + 1]:
+                    limits[group, c] = keep_largest(margins, candidates, places[pair], place + 1, numbers[group, c])
+                    found[group, c] = numbers[group, c]
+    for group in range(first_group, last_group):
+        for c in range(classes):
+            start, size = places[group * classes + c], found[group, c]
+            if size > numbers[group, c]:
+                keep_largest(margins, candidates, start, start + size, numbers[group, c])
+            for place in range(start, start + min(size, numbers[group, c])):
+                out[candidates[place]] = True
 
 
 @kernel
-def mark_pairs(
-    probs: np.ndarray,
-    order: np.ndarray,
-    bounds: np.ndarray,
-    numbers: np.ndarray,
-    places: np.ndarray,
-    margins: np.ndarray,
-    rows: np.ndarray,
-    start: int,
-    stop: int,
-    out: np.ndarray,
+def mark_rest(
+    probs: np.ndarray, order: np.ndarray, bounds: np.ndarray, missing: np.ndarray, start: int, stop: int, out: np.ndarray
 ) -> None:
-    """Set `out` at the samples of each group with the largest margins p[c] - p[label], a number for each class c.
+    """Set `out` at the `missing` (groups, classes) rows of each group with the largest margins p[c] - p[label] <= 0.
 
-    Parameters
-    ----------
-    probs : (n, classes)
-    order : (n,) int64
-        Samples by group; of equal margins, the first sample of a group is set.
-    bounds : (groups + 1,) int64
-        Group g has the samples order[bounds[g] : bounds[g + 1]], all with the label g % classes.
-    numbers : (groups, classes) int64
-        Below 1 for the label.
-    places : (groups * classes + 1,) int64
-        margins[places[g * classes + c] : places[g * classes + c + 1]] are those above 0, of the samples `rows`.
-    start, stop : int
-        Groups.
-    out : (n,) bool
+    Group g, of start..stop, has the rows order[bounds[g] : bounds[g + 1]] of probs (n, classes), and the label g % classes.
     """
     classes = probs.shape[1]
     for group in range(start, stop):
-        label, first, last = group % classes, bounds[group], bounds[group + 1]
+        label, most = group % classes, bounds[group + 1] - bounds[group]
         for c in range(classes):
-            number, pair = numbers[group, c], group * classes + c
-            if number < 1:
+            if missing[group, c] < 1 or c == label:
                 continue
-            here = slice(places[pair], places[pair + 1])
-            mark_largest(margins[here], rows[here], number, out)
-            number -= places[pair + 1] - places[pair]
-            if number < 1:
-                continue
-            rest, which, size = np.empty(last - first, probs.dtype), np.empty(last - first, np.int64), 0
-            for at in range(first, last):
-                i = order[at]
-                if not probs[i, c] > probs[i, label]:
-                    rest[size], which[size] = probs[i, c] - probs[i, label], i
+            margins, rows, size = np.empty(most, probs.dtype), np.empty(most, np.int64), 0
+            for i in order[bounds[group] : bounds[group + 1]]:
+                margin = probs[i, c] - probs[i, label]
+                if not margin > 0:
+                    margins[size], rows[size] = margin, i
                     size += 1
-            mark_largest(rest[:size], which[:size], number, out)
+            if missing[group, c] < size:
+                keep_largest(margins, rows, 0, size, missing[group, c])
+            for place in range(min(missing[group, c], size)):
+                out[rows[place]] = True

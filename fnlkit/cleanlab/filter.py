@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.one_vs_rest import class_pairs, joint_scores, read_class_lists
-from fnlkit.cleanlab.rank import Method, get_label_quality_scores, group_by_site, owners, read_labels
+from fnlkit.cleanlab.rank import Method, get_label_quality_scores, group_by_site, margins, owners, read_labels
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
-from fnlkit.kernels import checks, class_thresholds, count_matrix
-from fnlkit.kernels.counting import round_rows
+from fnlkit.kernels import checks
+from fnlkit.kernels.counting import calibrate_counts, count_confident, round_rows, thresholds_of
 from fnlkit.kernels.labels import confident_classes, largest_margins, own_and_other, positions_by_group
 
 Filter = Literal[
@@ -125,7 +125,7 @@ def find_label_issues(
         has, probs = read_class_lists(labels, pred_probs)
         order, offsets = group_by_site(sites, len(has))
         found = _issues_of_lists(has[order], probs[order], offsets, options)
-        sizes = np.add.reduceat(has[order], offsets[:-1], 0, np.int64)
+        sizes = np.stack([np.count_nonzero(has[order][a:b], 0) for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
     else:
         labels, probs = read_labels(labels, pred_probs)
         order, offsets = group_by_site(sites, len(labels))
@@ -163,28 +163,31 @@ def _issues(labels, probs, offsets, options):
     """Return the issues (n,) of samples that are sorted by site."""
     classes, threads = probs.shape[1], options.threads
     own, other, agrees = own_and_other(probs, labels, threads=threads)
+    issues = ~agrees
     if options.filter_by == "predicted_neq_given":
-        return ~agrees
+        return issues
+    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
+    sizes = class_sizes(labels, classes, offsets)
+    limits = thresholds_of(np.bincount(group, own, sizes.size).reshape(sizes.shape), sizes, np.inf)
     if options.filter_by not in PRUNING:
-        limits = class_thresholds(probs, labels, client_offsets=offsets, threads=threads)
-        found = confident_classes(probs, limits, offsets, threads=threads)
-        issues = (found >= 0) & (found != labels) & ~agrees
+        rows = np.flatnonzero(issues)
+        found = confident_classes(probs, rows, limits, offsets, threads=threads)
+        issues[rows] = (found < classes) & (found != labels[rows])
         if options.filter_by == "confident_learning":
             return issues
-        scores = own if options.filter_by == "low_self_confidence" else (own - other + 1) / 2
-        return _lowest(scores, issues, offsets)
+        return _lowest(own if options.filter_by == "low_self_confidence" else margins(own, other), issues, offsets)
     if options.joint is None:
-        counts = count_matrix(probs, labels, client_offsets=offsets, calibrate=True, threads=threads)
+        counts = count_confident(probs, labels, offsets, limits, threads=threads)
+        diagonal = np.einsum("scc->sc", counts)  # a view
+        np.maximum(diagonal, 1, out=diagonal)
+        counts = calibrate_counts(counts, sizes)
     else:
         counts = _counts_by_given(options.joint, classes)
-    sizes = class_sizes(labels, classes, offsets)
     removed = None if options.removed is None else _numbers(options.removed, classes)
     counts = _pruning_counts(counts, options.least, options.frac_noise)
     if removed is not None:
         counts = _scale_counts(counts, sizes, removed)
-    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
     enough = sizes > options.least
-    issues = ~agrees
     if options.filter_by != "prune_by_class":
         numbers = np.where(enough[:, :, None], counts.swapaxes(1, 2), 0).reshape(-1, classes)
         issues &= largest_margins(probs, group, sizes.ravel(), numbers, own, other, threads=threads)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fnlkit.cleanlab.rank import Method, get_label_quality_scores
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
+from fnlkit.kernels.labels import split_class
 
 # Weight of the next lower score in cleanlab's aggregation.
 _ALPHA = 0.8
@@ -38,28 +39,29 @@ def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.boo
 def class_table(labels: Any, classes: int) -> NDArray[np.bool_]:
     """Return which classes each sample has (n, C), from lists of classes."""
     try:
-        lists = [list(of_sample) for of_sample in labels]
+        sizes = np.fromiter(map(len, labels), np.int64, len(labels))
+        flat = np.array(list(chain.from_iterable(labels)))
     except TypeError as error:
         raise InputError("with `multi_label`, `labels` must hold a list of classes per sample, such as [[0, 2], []]") from error
-    flat = np.array(list(chain.from_iterable(lists)))
     flat = checks.integers(flat, "labels", len(flat), "class of a sample")
     checks.check_range(flat, "labels", classes)
-    sizes = np.array([len(of_sample) for of_sample in lists], np.int64)
-    has = np.zeros((len(lists), classes), bool)
-    has[np.repeat(np.arange(len(lists)), sizes), flat] = True
-    if has.sum() != len(flat):
+    has = np.zeros((len(sizes), classes), bool)
+    has.reshape(-1)[np.repeat(np.arange(len(sizes)) * classes, sizes) + flat] = True
+    if np.count_nonzero(has) != len(flat):
         row = int(np.argmax(has.sum(1) != sizes))
         raise InputError(f"`labels`: sample {row} has a class twice; give lists of classes, not rows of 0 and 1")
     return has
 
 
 def class_pairs(has: np.ndarray, probs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each class, labels (n,) 0 or 1 and probabilities (n, 2) of its absence and presence."""
+    """Yield, for each class, labels (n,) 0 or 1 and probabilities (n, 2) of its absence and presence.
+
+    The arrays are overwritten for the next class.
+    """
+    labels, pairs = np.empty(len(has), np.int64), np.empty((len(has), 2), probs.dtype)
     for c in range(has.shape[1]):
-        pairs = np.empty((len(has), 2), probs.dtype)
-        pairs[:, 1] = probs[:, c]
-        np.subtract(1, probs[:, c], out=pairs[:, 0])
-        yield has[:, c].astype(np.int64), pairs
+        split_class(has, probs, c, labels, pairs)
+        yield labels, pairs
 
 
 def joint_scores(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds
-from fnlkit.kernels.labels import entropy_shares, own_and_other
+from fnlkit.kernels.labels import entropy_scores, own_and_other
 
 Method = Literal["self_confidence", "normalized_margin", "confidence_weighted_entropy"]
 METHODS = get_args(Method)
@@ -69,22 +69,28 @@ def get_label_quality_scores(
     labels, probs = read_labels(labels, pred_probs)
     if probs.shape[1] < 2 and method != "self_confidence":
         raise InputError(f"`method` {method!r} compares classes, but `pred_probs` has {probs.shape[1]} column")
-    shifts = None
-    order, offsets = group_by_site(sites if adjust_pred_probs else None, len(labels))
-    if adjust_pred_probs:
-        limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
-        shifts = limits.max(1, keepdims=True) - limits
-    own, other = np.empty(len(labels)), np.empty(len(labels))
-    y, p = labels[order], probs[order]
-    for site, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-        here = slice(start, stop)
-        own[here], other[here], _ = own_and_other(p[here], y[here], shift=None if shifts is None else shifts[site])
-    if method == "confidence_weighted_entropy":
-        ratio = entropy_shares(probs) / np.maximum(own, _LEAST)
-        return np.log(ratio + 1) / np.maximum(ratio, _LEAST)
-    scores = np.empty(len(labels))
-    scores[order] = own if method == "self_confidence" else (own - other + 1) / 2
+    if not adjust_pred_probs:
+        own, other, _ = own_and_other(probs, labels)
+        if method == "confidence_weighted_entropy":
+            return entropy_scores(probs, own, _LEAST)
+        return own if method == "self_confidence" else margins(own, other)
+    order, offsets = group_by_site(sites, len(labels))
+    limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
+    shifts = limits.max(1, keepdims=True) - limits
+    scores, rows = np.empty(len(labels)), np.arange(len(labels))[order]
+    for shift, start, stop in zip(shifts, offsets[:-1], offsets[1:], strict=True):
+        here = rows[start:stop]
+        own, other, _ = own_and_other(probs[here], labels[here], shift=shift)
+        scores[here] = own if method == "self_confidence" else margins(own, other)
     return scores
+
+
+def margins(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the normalized margins (own - other + 1) / 2 (n,), which replace `own`."""
+    own -= other
+    own += 1
+    own *= 0.5
+    return own
 
 
 def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

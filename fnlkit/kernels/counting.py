@@ -22,7 +22,7 @@ _LOOKED_AT = 250
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels; no probability reaches it.
 _ABSENT = 2.0
-_RULES = {"cleanlab": counts.count_confident, "largest": counts.count_largest}
+_RULES = ("cleanlab", "largest")
 
 
 def _row_pieces(offsets, classes, threads):
@@ -120,9 +120,8 @@ def class_thresholds(
     """
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
-    pieces = _row_pieces(offsets, probs.shape[1], threads)
-    sums, members = _label_sums(probs, labels, offsets, pieces, threads)
-    if np.isnan(probs.sum()) and np.isnan(probs).any():
+    sums, members = _label_sums(probs, labels, offsets, _row_pieces(offsets, probs.shape[1], threads), threads)
+    if np.isnan(sums).any():
         _no_nan(probs)
     result = thresholds_of(sums, members)
     return result[0] if client_offsets is None else result
@@ -200,13 +199,12 @@ def count_matrix(
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
     classes, clients = probs.shape[1], len(offsets) - 1
-    pieces = _row_pieces(offsets, classes, threads)
-    sums, members = _label_sums(probs, labels, offsets, pieces, threads)
+    sums, members = _label_sums(probs, labels, offsets, _row_pieces(offsets, classes, threads), threads)
     if thresholds is None:
         thresholds = thresholds_of(sums, members, np.inf)
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
-    found = _confident(probs, labels, offsets, thresholds, pieces, threads, _RULES[rule])
+    found = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
     diagonal = np.einsum("kcc->kc", found)  # a view
     np.maximum(diagonal, int(least_diagonal), out=diagonal)
     if calibrate:
@@ -233,16 +231,26 @@ def _by_client(value, name, clients, classes, batched):
     return np.broadcast_to(array, (clients, classes))
 
 
-def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
-    """Return counts (K, C, C) of confident samples, computed by a kernel of `_RULES`."""
+def count_confident(
+    probs: np.ndarray,
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    thresholds: np.ndarray,
+    *,
+    largest: bool = False,
+    threads: int | None = None,
+) -> NDArray[np.int64]:
+    """Return counts (K, C, C) of confident samples by thresholds (K, C), of checked arguments; see `count_matrix`."""
     classes, clients = probs.shape[1], len(offsets) - 1
+    threads = checks.thread_count(threads)
+    pieces = _row_pieces(offsets, classes, threads)
     limits = exact_limits(thresholds, probs.dtype)
     copies = len(pieces) if clients == 1 else 1
     found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)
 
     def work(piece: int, start: int, stop: int) -> object:
-        return count(flat, labels, classes, offsets, limits, found[piece % copies], start, stop)
+        return counts.count_confident(flat, labels, classes, offsets, limits, largest, found[piece % copies], start, stop)
 
     if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():
         _no_nan(probs)

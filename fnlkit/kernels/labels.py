@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fnlkit._kernels import issues
+from fnlkit._kernels import counts, issues
 from fnlkit._kernels.threads import even, run
 from fnlkit.kernels import checks
 from fnlkit.kernels.counting import SLACK, exact_limits
 
 # Smallest number of probabilities per thread.
 _ENTRIES = 200_000
+# Smallest number of places for candidates that a selection drops later.
+_SPARE = 8
 
 
 def _pieces(probs, threads):
@@ -55,24 +59,43 @@ def own_and_other(
     return own, other, agrees
 
 
-def entropy_shares(probs: np.ndarray, *, threads: int | None = None) -> NDArray[np.float64]:
-    """Return the entropy of each row (n,) divided by log(C)."""
+def split_class(has: np.ndarray, probs: np.ndarray, c: int, labels: np.ndarray, pairs: np.ndarray) -> None:
+    """Write whether each sample has class c to `labels` (n,), and the probabilities of its absence and presence to `pairs` (n, 2).
+
+    `has` and `probs` are (n, C).
+    """
+    pieces, threads = _pieces(probs, None)
+    run(lambda start, stop: issues.split_rows(has, probs, c, start, stop, labels, pairs), pieces, threads)
+
+
+def entropy_scores(probs: np.ndarray, own: np.ndarray, least: float, *, threads: int | None = None) -> NDArray[np.float64]:
+    """Return log(r + 1) / max(r, least) of each row (n,), with r its entropy divided by log(C) and by max(own, least).
+
+    `own` (n,) has the probabilities of the labels.
+    """
     pieces, threads = _pieces(probs, threads)
-    out = np.empty(len(probs))
-    run(lambda start, stop: issues.entropies(probs, start, stop, out), pieces, threads)
+    out, flat = np.empty(len(probs)), probs.reshape(-1)
+    run(lambda start, stop: issues.weigh_entropies(flat, probs.shape[1], own, least, start, stop, out), pieces, threads)
     return out
 
 
 def confident_classes(
-    probs: np.ndarray, limits: np.ndarray, offsets: np.ndarray, *, threads: int | None = None
+    probs: np.ndarray, rows: np.ndarray, limits: np.ndarray, offsets: np.ndarray, *, threads: int | None = None
 ) -> NDArray[np.int64]:
-    """Return the class (n,) that each sample is confident in by the limits (S, C) of its site, -1 for none."""
+    """Return the class (m,) that each of the increasing `rows` (m,) is confident in by the limits (S, C) of its site.
+
+    The class of a row without a confident class is C.
+    """
     threads = checks.thread_count(threads)
-    out, exact, classes = np.empty(len(probs), np.int64), exact_limits(limits, probs.dtype), probs.shape[1]
-    flat = probs.reshape(-1)
-    for site, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-        pieces = [(first + a, first + b) for a, b in even(last - first, min(threads, max(1, probs.size // _ENTRIES)))]
-        run(lambda a, b, site=site: issues.confident_rows(flat, classes, exact[site], a, b, out), pieces, threads)
+    out, exact, classes = np.empty(len(rows), np.int64), exact_limits(limits, probs.dtype), probs.shape[1]
+    flat, bounds = probs.reshape(-1), np.searchsorted(rows, offsets)
+    for site, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        parts = even(last - first, min(threads, max(1, len(rows) * classes // _ENTRIES)))
+        run(
+            lambda a, b, site=site: counts.confident_rows(flat, classes, exact[site], rows, a, b, out),
+            [(first + a, first + b) for a, b in parts],
+            threads,
+        )
     return out
 
 
@@ -101,32 +124,25 @@ def largest_margins(
         Results of `own_and_other`.
     """
     pieces, threads = _pieces(probs, threads)
-    classes, flat, out = probs.shape[1], probs.reshape(-1), np.zeros(len(probs), bool)
-    wrong = other > own
-    counts = np.zeros((len(pieces), len(sizes), classes), np.int64)
-    run(
-        lambda piece, a, b: issues.count_higher(flat, groups, classes, wrong, a, b, counts[piece]),
-        [(piece, *bounds) for piece, bounds in enumerate(pieces)],
-        threads,
-    )
-    # First by group and class, then by piece, so that samples keep their order.
-    ends = np.cumsum(counts.transpose(1, 2, 0).ravel())
-    starts = (ends - counts.transpose(1, 2, 0).ravel()).reshape(len(sizes), classes, len(pieces)).transpose(2, 0, 1).copy()
-    places = np.append(starts[0].ravel(), ends[-1:])
-    margins, rows = np.empty(places[-1], probs.dtype), np.empty(places[-1], np.int64)
-    run(
-        lambda piece, a, b: issues.collect_higher(flat, groups, classes, wrong, a, b, starts[piece], margins, rows),
-        [(piece, *bounds) for piece, bounds in enumerate(pieces)],
-        threads,
-    )
-    order, bounds = positions_by_group(groups, sizes)
-    numbers = np.array(numbers, np.int64)
+    (n, classes), flat, out = probs.shape, probs.reshape(-1), np.zeros(len(probs), bool)
+    numbers = np.clip(numbers, 0, sizes[:, None])
     numbers[np.arange(len(sizes)), np.arange(len(sizes)) % classes] = 0
+    limits = exact_limits(np.where(numbers > 0, SLACK, np.inf), probs.dtype)  # 0, as `exact_limits` subtracts the tolerance
+    places = np.append(0, np.cumsum(np.where(numbers > 0, numbers + np.maximum(numbers // 2, _SPARE), 0)))
+    margins, candidates = np.empty(places[-1], probs.dtype), np.empty(places[-1], np.int64)
+    found, rows = np.zeros(numbers.shape, np.int64), np.flatnonzero(other > own)
+    ends = np.searchsorted(np.cumsum(sizes), [n * (i + 1) // len(pieces) for i in range(len(pieces))]) + 1
     run(
-        lambda a, b: issues.mark_pairs(probs, order, bounds, numbers, places, margins, rows, a, b, out),
-        even(len(sizes), 4 * threads if threads > 1 else 1),
+        lambda a, b: issues.mark_higher(
+            flat, groups, classes, rows, a, b, numbers, limits, places, found, margins, candidates, out
+        ),
+        list(pairwise([0, *ends[:-1], len(sizes)])),
         threads,
     )
+    missing = numbers - found
+    if (missing > 0).any():
+        order, bounds = positions_by_group(groups, sizes)
+        run(lambda a, b: issues.mark_rest(probs, order, bounds, missing, a, b, out), even(len(sizes), 4 * threads), threads)
     return out
 
 

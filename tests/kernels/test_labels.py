@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fnlkit.errors import InputError
-from fnlkit.kernels.labels import confident_classes, entropy_shares, largest_margins, own_and_other
+from fnlkit.kernels.labels import confident_classes, entropy_scores, largest_margins, own_and_other
 
 
 def rows(n, classes, kind, dtype):
@@ -28,18 +28,21 @@ def test_passes_equal_loops(classes, kind, dtype):
     offsets = np.array([0, 120, n])
     for threads in (1, 2):
         own, other, agrees = own_and_other(probs, labels, threads=threads)
-        confident = confident_classes(probs, limits, offsets, threads=threads)
+        confident = confident_classes(probs, np.arange(n), limits, offsets, threads=threads)
+        np.testing.assert_array_equal(confident_classes(probs, np.arange(1, n, 3), limits, offsets), confident[1::3])
         for i, (p, y) in enumerate(zip(probs, labels, strict=True)):
             assert own[i] == p[y] and other[i] == max(np.delete(p, y), default=-np.inf)
             raised = p.copy()
             raised[y] += dtype(1e-6)
             assert agrees[i] == (raised.argmax() == y)
             reached = np.flatnonzero(p.astype(np.float64) >= limits[int(i >= 120)] - 1e-6)
-            assert confident[i] == (-1 if not len(reached) else reached[0] if len(reached) == 1 else p.argmax())
+            assert confident[i] == (classes if not len(reached) else reached[0] if len(reached) == 1 else p.argmax())
     if classes > 1:
         p = probs.astype(np.float64)
-        expected = [-sum(v * np.log(v) for v in row if v > 0) / np.log(classes) for row in p]
-        np.testing.assert_allclose(entropy_shares(probs), expected, rtol=0, atol=1e-12)
+        own = np.maximum(p[np.arange(n), labels], 0.1)
+        ratio = [-sum(v * np.log(v) for v in row if v > 0) / np.log(classes) for row in p] / own
+        expected = np.log(ratio + 1) / np.maximum(ratio, 1e-6)
+        np.testing.assert_allclose(entropy_scores(probs, own, 1e-6), expected, rtol=0, atol=1e-12)
         shift = np.linspace(0, 0.5, classes)
         shifted = (p + shift) / (p + shift).sum(1, keepdims=True)
         own, other, _ = own_and_other(probs, labels, shift=shift)
