@@ -17,19 +17,19 @@ from fnlkit._kernels.lanes import at_least, below, choose, gather_tile, larger, 
 
 
 @inline
-def transpose_rows(probs: np.ndarray, classes: int, starts: np.ndarray, columns: np.ndarray) -> None:
-    """Write probs[starts[lane] + c] to columns[c * width + lane], for increasing starts of a vector of rows.
+def transpose_rows(probs: np.ndarray, classes: int, starts: np.ndarray, start: int, columns: np.ndarray) -> None:
+    """Write probs[start + starts[lane] + c] to columns[c * width + lane], for increasing starts of a vector of rows.
 
     `columns` has width * (classes rounded up to whole vectors) entries; those after the last class are unspecified.
     """
     width = 64 // probs.itemsize
-    if starts[width - 1] + len(columns) // width <= len(probs):
+    if start + starts[width - 1] + len(columns) // width <= len(probs):
         for at in range(0, classes, width):
-            gather_tile(probs, starts, at, columns, at * width)
+            gather_tile(probs, starts, start + at, columns, at * width)
         return
     for lane in range(width):  # near the end of the array, where a tile would read after it
         for c in range(classes):
-            columns[c * width + lane] = probs[starts[lane] + c]
+            columns[c * width + lane] = probs[start + starts[lane] + c]
 
 
 @inline
@@ -40,17 +40,24 @@ def confident_lanes(columns: np.ndarray, classes: int, limits: np.ndarray, large
     most probable class if p >= limit. Of equal classes, in the first one.
     """
     width = len(columns) // len(limits)
-    zero, one = splat(columns.dtype.type(0)), splat(columns.dtype.type(1))
-    none, best = splat(columns.dtype.type(classes)), splat(columns.dtype.type(-np.inf))
-    here, sums, number, only, where, first = zero, zero, zero, none, none, none
+    zero, one, none = splat(columns.dtype.type(0)), splat(columns.dtype.type(1)), splat(columns.dtype.type(classes))
+    # Class c adds classes + c to `code`: the number of confident classes and, of a single one, the class.
+    code, sums, here = zero, zero, none
     for c in range(classes):
         p = load(columns, c * width)
-        reached = at_least(p, splat(limits[c]))
-        more = below(best, p)
-        best, where, first = larger(p, best), choose(more, here, where), choose(more, choose(reached, here, none), first)
-        only, number = choose(reached, here, only), choose(reached, number + one, number)
+        code = choose(at_least(p, splat(limits[c])), code + here, code)
         here, sums = here + one, sums + p
-    return first if largest else choose(below(one, number), where, only), sums
+    single = choose(below(zero, code), code - none, none)
+    several = at_least(code, none + none)
+    if not (largest or several):
+        return single, sums
+    best, where, reached, here = splat(columns.dtype.type(-np.inf)), none, none, zero
+    for c in range(classes):
+        p = load(columns, c * width)
+        more = below(best, p)
+        best, where = larger(p, best), choose(more, here, where)
+        reached, here = choose(more, choose(at_least(p, splat(limits[c])), here, none), reached), here + one
+    return reached if largest else choose(several, where, single), sums
 
 
 @kernel
@@ -121,20 +128,22 @@ def count_confident(
         True if a probability is NaN; can be True without NaN.  If True, the counts must not be used.
     """
     width = 64 // probs.itemsize
-    starts, true = np.empty(width, np.int64), np.empty(width, probs.dtype)
+    starts, true = np.arange(width) * classes, np.empty(width, probs.dtype)
     columns = np.empty(limits.shape[1] * width, probs.dtype)
     nans = 0
     for client in range(len(offsets) - 1):
         last = min(offsets[client + 1], stop)
         for first in range(max(offsets[client], start), last, width):
-            for lane in range(width):  # an incomplete block repeats its last row
-                starts[lane] = min(first + lane, last - 1) * classes
-            transpose_rows(probs, classes, starts, columns)
+            for lane in range(width if last - first < width else 0):  # an incomplete block repeats its last row
+                starts[lane] = min(lane, last - first - 1) * classes
+            transpose_rows(probs, classes, starts, first * classes, columns)
             found, sums = confident_lanes(columns, classes, limits[client], largest)
             nans |= not_numbers(sums, sums)
             store(true, 0, found)
             for i in range(first, min(first + width, last)):
                 counts[client, np.uint64(int(true[i - first]) * classes + labels[i])] += 1
+            for lane in range(width if last - first < width else 0):
+                starts[lane] = lane * classes
     return nans != 0
 
 
@@ -158,7 +167,7 @@ def confident_rows(
     for first in range(start, stop, width):
         for lane in range(width):
             starts[lane] = rows[min(first + lane, stop - 1)] * classes
-        transpose_rows(probs, classes, starts, columns)
+        transpose_rows(probs, classes, starts, 0, columns)
         store(true, 0, confident_lanes(columns, classes, limits, False)[0])
         for i in range(first, min(first + width, stop)):
             out[i] = int(true[i - first])

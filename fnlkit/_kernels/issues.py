@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
 
 from fnlkit._kernels._compile import inline, kernel
 from fnlkit._kernels.counts import transpose_rows
@@ -29,6 +30,7 @@ from fnlkit._kernels.lanes import (
     mantissas,
     splat,
     store,
+    store_bits,
 )
 
 # Largest deviation of a row's sum from 1, and smallest probability.
@@ -55,7 +57,8 @@ def judge_rows(
     labels : (n,) int64, each in 0..classes-1
     slack : number of the type of `probs`
         Added to the probability of the label before it is compared with the others.
-    own, other : (n,) float64
+    own, other : (n,) of the type of `probs`
+        `other` is at least `LEAST`.
     agrees : (n,) bool
 
     Returns
@@ -64,34 +67,44 @@ def judge_rows(
         The first row that is no distribution, or -1.
     """
     kind, width = probs.dtype.type, 64 // probs.itemsize
-    starts, given = np.empty(width, np.int64), np.empty(width, probs.dtype)
-    mine, most = np.empty(width, probs.dtype), np.empty(width, probs.dtype)
+    starts, given = np.arange(width) * classes, np.empty(width, probs.dtype)
     columns = np.empty(-(-classes // width) * width * width, probs.dtype)
-    zero, one, nothing, least = splat(kind(0)), splat(kind(1)), splat(kind(-np.inf)), splat(kind(LEAST))
+    zero, one, least, every = splat(kind(0)), splat(kind(1)), splat(kind(LEAST)), (1 << width) - 1
     for first in range(start, stop, width):
-        for lane in range(width):  # an incomplete block repeats its last row
-            i = min(first + lane, stop - 1)
-            starts[lane], given[lane] = i * classes, labels[i]
-        transpose_rows(probs, classes, starts, columns)
-        label, here, sums, label_p, top, negative = load(given, 0), zero, zero, zero, nothing, 0
+        if stop - start >= width:
+            first = min(first, stop - width)  # the last block is complete, too
+            for lane in range(width):
+                given[lane] = labels[first + lane]
+        else:
+            for lane in range(width):
+                starts[lane] = min(lane, stop - start - 1) * classes
+                given[lane] = labels[start + min(lane, stop - start - 1)]
+        transpose_rows(probs, classes, starts, first * classes, columns)
+        label, here, own_p, sums, top, low = load(given, 0), zero, zero, zero, least, zero
         for at in range(0, classes * width, width):
             p, same = load(columns, at), equal(here, label)
-            negative |= below(p, least)
-            label_p, top = choose(same, p, label_p), larger(choose(same, nothing, p), top)
-            sums, here = sums + p, here + one
-        proper = at_most(larger(sums - one, one - sums), splat(kind(SUM))) & ~negative
-        if proper != (1 << width) - 1:
+            own_p, top = choose(same, p, own_p), larger(choose(same, least, p), top)
+            sums, low, here = sums + p, choose(below(p, low), p, low), here + one
+        proper = at_most(larger(sums - one, one - sums), splat(kind(SUM))) & ~below(low, least)
+        if proper != every:
             return first + first_bit(~proper)
-        raised = label_p + splat(slack)
+        raised = own_p + splat(slack)
         higher, ties = below(raised, top), equal(raised, top)
-        store(mine, 0, label_p)
-        store(most, 0, top)
-        for i in range(first, min(first + width, stop)):
-            lane = i - first
-            own[i], other[i], agrees[i] = mine[lane], most[lane], higher >> lane & 1 == 0
-            if ties >> lane & 1:  # the first of equal classes is predicted
-                for c in range(labels[i]):
-                    agrees[i] &= probs[i * classes + c] < most[lane]
+        if stop - start >= width:
+            store(own, first, own_p)
+            store(other, first, top)
+            store_bits(agrees, first, ~higher & every, top)
+        else:
+            store(columns, 0, own_p)
+            store(columns, width, top)
+            for lane in range(stop - start):
+                own[first + lane], other[first + lane] = columns[lane], columns[width + lane]
+                agrees[first + lane] = ~higher >> lane & 1
+        while ties:  # the first of equal classes is predicted
+            i = min(first + first_bit(ties), stop - 1)
+            for c in range(labels[i]):
+                agrees[i] &= probs[i * classes + c] < other[i]
+            ties &= ties - 1
     return -1
 
 
@@ -121,63 +134,56 @@ def split_rows(
         labels[i], pairs[i, 0], pairs[i, 1] = has[i, c], 1 - probs[i, c], probs[i, c]
 
 
-# log((1 + s) / (1 - s)) = 2 s (1 + s^2 / 3 + s^4 / 5 + ...); for |s| < 0.172, the error of these terms is below 1e-12.
-_ODD = (1 / 13, 1 / 11, 1 / 9, 1 / 7, 1 / 5, 1 / 3, 1.0)
+# Polynomial of log(1 + x) / x for x from sqrt(1/2) - 1 to sqrt(2) - 1; its largest error is 2e-13.
+_LOG = Chebyshev.interpolate(lambda x: np.log1p(x) / x, 14, domain=[0.5**0.5 - 1, 2**0.5 - 1]).convert(kind=Polynomial).coef
 
 
 @inline
 def log_lanes(x: Any) -> Any:
     """Return the logarithms of positive normal numbers (float64)."""
-    one = splat(1.0)
     power, part = exponents(x), mantissas(x)
     high = below(splat(math.sqrt(2)), part)
-    part, power = choose(high, part * splat(0.5), part), choose(high, power + one, power)
-    s = (part - one) / (part + one)
-    square = s * s
-    series = splat(_ODD[0])
-    series = series * square + splat(_ODD[1])
-    series = series * square + splat(_ODD[2])
-    series = series * square + splat(_ODD[3])
-    series = series * square + splat(_ODD[4])
-    series = series * square + splat(_ODD[5])
-    series = series * square + splat(_ODD[6])
-    return power * splat(math.log(2)) + splat(2.0) * s * series
+    part = choose(high, part * splat(0.5), part) - splat(1.0)
+    power = choose(high, power + splat(1.0), power)
+    series = splat(_LOG[14])
+    for k in range(13, -1, -1):
+        series = series * part + splat(_LOG[k])
+    return power * splat(math.log(2)) + part * series
 
 
 @kernel
-def weigh_entropies(
-    probs: np.ndarray, classes: int, own: np.ndarray, least: float, start: int, stop: int, out: np.ndarray
-) -> None:
+def weigh_entropies(probs: np.ndarray, classes: int, own: np.ndarray, least: float, out: np.ndarray) -> None:
     """Write log(r + 1) / max(r, least) with r the entropy of the row in units of log(classes) over max(own, least).
 
     Parameters
     ----------
-    probs : (n * classes,)
+    probs : (n * classes,) float64
     own, out : (n,) float64
     """
-    width = 64 // probs.itemsize
-    starts = np.empty(width, np.int64)
-    columns = np.empty(-(-classes // width) * width * width, probs.dtype)
-    wide, mine, scores = np.empty(len(columns)), np.empty(width), np.empty(width)
+    stop, starts, part = len(own), np.arange(8) * classes, np.empty(8)
+    columns = np.empty(-(-classes // 8) * 64)
     zero, one, scale, lowest = splat(0.0), splat(1.0), splat(-1 / math.log(classes)), splat(least)
     tiny = splat(2.3e-308)  # smallest normal number
-    for first in range(start, stop, width):
-        for lane in range(width):
-            i = min(first + lane, stop - 1)
-            starts[lane], mine[lane] = i * classes, own[i]
-        transpose_rows(probs, classes, starts, columns)
-        for at in range(classes * width):
-            wide[at] = columns[at]
-        for half in range(0, width, 8):
-            sums = zero
-            for at in range(half, classes * width, width):
-                p = load(wide, at)
-                positive = below(tiny, p)
-                sums = sums + choose(positive, p, zero) * log_lanes(choose(positive, p, one))
-            ratio = sums * scale / larger(load(mine, half), lowest)
-            store(scores, half, log_lanes(ratio + one) / larger(ratio, lowest))
-        for i in range(first, min(first + width, stop)):
-            out[i] = scores[i - first]
+    for first in range(0, stop, 8):
+        first = max(min(first, stop - 8), 0)  # the last block is complete, too
+        for lane in range(8 if stop < 8 else 0):
+            starts[lane] = min(lane, stop - 1) * classes
+        transpose_rows(probs, classes, starts, first * classes, columns)
+        sums = zero
+        for at in range(0, classes * 8, 8):
+            p = load(columns, at)
+            positive = below(tiny, p)
+            sums = sums + choose(positive, p, zero) * log_lanes(choose(positive, p, one))
+        for lane in range(8 if stop < 8 else 0):
+            part[lane] = own[min(lane, stop - 1)]
+        ratio = sums * scale / larger(load(own, first) if stop >= 8 else load(part, 0), lowest)
+        score = log_lanes(ratio + one) / larger(ratio, lowest)
+        if stop >= 8:
+            store(out, first, score)
+        else:
+            store(part, 0, score)
+            for i in range(stop):
+                out[i] = part[i]
 
 
 @kernel

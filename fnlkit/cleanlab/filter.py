@@ -178,9 +178,7 @@ def _issues(labels, probs, offsets, options):
         return _lowest(own if options.filter_by == "low_self_confidence" else margins(own, other), issues, offsets)
     if options.joint is None:
         counts = count_confident(probs, labels, offsets, limits, threads=threads)
-        diagonal = np.einsum("scc->sc", counts)  # a view
-        np.maximum(diagonal, 1, out=diagonal)
-        counts = calibrate_counts(counts, sizes)
+        counts = calibrate_counts(np.maximum(counts, np.eye(classes, dtype=np.int64)), sizes)
     else:
         counts = _counts_by_given(options.joint, classes)
     removed = None if options.removed is None else _numbers(options.removed, classes)

@@ -73,6 +73,7 @@ def get_label_quality_scores(
         own, other, _ = own_and_other(probs, labels)
         if method == "confidence_weighted_entropy":
             return entropy_scores(probs, own, _LEAST)
+        own = own.astype(np.float64, copy=False)
         return own if method == "self_confidence" else margins(own, other)
     order, offsets = group_by_site(sites, len(labels))
     limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
@@ -89,8 +90,7 @@ def margins(own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the normalized margins (own - other + 1) / 2 (n,), which replace `own`."""
     own -= other
     own += 1
-    own *= 0.5
-    return own
+    return np.multiply(own, 0.5, out=own)
 
 
 def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

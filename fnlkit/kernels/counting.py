@@ -205,8 +205,7 @@ def count_matrix(
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
     found = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
-    diagonal = np.einsum("kcc->kc", found)  # a view
-    np.maximum(diagonal, int(least_diagonal), out=diagonal)
+    found = np.maximum(found, int(least_diagonal) * np.eye(classes, dtype=np.int64))
     if calibrate:
         found = calibrate_counts(found, members)
     if class_weights is not None:

@@ -25,7 +25,7 @@ def _pieces(probs, threads):
 
 def own_and_other(
     probs: np.ndarray, labels: np.ndarray, *, shift: np.ndarray | None = None, threads: int | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[np.ndarray, np.ndarray, NDArray[np.bool_]]:
     """Return the probability of the label (n,), the largest other one (n,), and whether the label is the predicted class (n,).
 
     The label is the predicted class if it is the most probable class after 1e-6 was added to its probability.
@@ -43,7 +43,7 @@ def own_and_other(
         NaN, infinity, or rows that are no probabilities.
     """
     pieces, threads = _pieces(probs, threads)
-    own, other, agrees = np.empty(len(probs)), np.empty(len(probs)), np.empty(len(probs), bool)
+    own, other, agrees = np.empty(len(probs), probs.dtype), np.empty(len(probs), probs.dtype), np.empty(len(probs), bool)
     slack, flat = probs.dtype.type(SLACK), probs.reshape(-1)
 
     def work(start: int, stop: int) -> int:
@@ -55,12 +55,13 @@ def own_and_other(
             checks.finite(row, "pred_probs")
             checks.distributions(row, "pred_probs", issues.SUM, "apply softmax to logits first")
     if shift is not None:
+        own, other = np.empty(len(probs)), np.empty(len(probs))
         run(lambda start, stop: issues.shift_rows(probs, labels, shift, start, stop, own, other), pieces, threads)
     return own, other, agrees
 
 
 def split_class(has: np.ndarray, probs: np.ndarray, c: int, labels: np.ndarray, pairs: np.ndarray) -> None:
-    """Write whether each sample has class c to `labels` (n,), and the probabilities of its absence and presence to `pairs` (n, 2).
+    """Write whether each sample has class c to `labels` (n,), and p(absence) and p(presence) to `pairs` (n, 2).
 
     `has` and `probs` are (n, C).
     """
@@ -73,9 +74,14 @@ def entropy_scores(probs: np.ndarray, own: np.ndarray, least: float, *, threads:
 
     `own` (n,) has the probabilities of the labels.
     """
-    pieces, threads = _pieces(probs, threads)
-    out, flat = np.empty(len(probs)), probs.reshape(-1)
-    run(lambda start, stop: issues.weigh_entropies(flat, probs.shape[1], own, least, start, stop, out), pieces, threads)
+    threads, out, own = checks.thread_count(threads), np.empty(len(probs)), own.astype(np.float64, copy=False)
+
+    def work(start: int, stop: int) -> None:
+        here = slice(start, stop)
+        part = probs[here].astype(np.float64, copy=False).reshape(-1)
+        issues.weigh_entropies(part, probs.shape[1], own[here], least, out[here])
+
+    run(work, even(len(probs), max(1, probs.size // _ENTRIES)), threads)
     return out
 
 
@@ -111,6 +117,8 @@ def largest_margins(
 ) -> NDArray[np.bool_]:
     """Return the samples (n,) of each group with the largest margins p[c] - p[label], a number for each other class c.
 
+    Of these samples, those whose label is the most probable class are left out.
+
     Parameters
     ----------
     probs : (n, C) float32 or float64
@@ -130,7 +138,8 @@ def largest_margins(
     limits = exact_limits(np.where(numbers > 0, SLACK, np.inf), probs.dtype)  # 0, as `exact_limits` subtracts the tolerance
     places = np.append(0, np.cumsum(np.where(numbers > 0, numbers + np.maximum(numbers // 2, _SPARE), 0)))
     margins, candidates = np.empty(places[-1], probs.dtype), np.empty(places[-1], np.int64)
-    found, rows = np.zeros(numbers.shape, np.int64), np.flatnonzero(other > own)
+    wrong = other > own
+    found, rows = np.zeros(numbers.shape, np.int64), np.flatnonzero(wrong)
     ends = np.searchsorted(np.cumsum(sizes), [n * (i + 1) // len(pieces) for i in range(len(pieces))]) + 1
     run(
         lambda a, b: issues.mark_higher(
@@ -140,9 +149,10 @@ def largest_margins(
         threads,
     )
     missing = numbers - found
-    if (missing > 0).any():
+    if classes > 2 and (missing > 0).any():  # of two classes, the other margins are those of right labels
         order, bounds = positions_by_group(groups, sizes)
         run(lambda a, b: issues.mark_rest(probs, order, bounds, missing, a, b, out), even(len(sizes), 4 * threads), threads)
+        out &= wrong
     return out
 
 
