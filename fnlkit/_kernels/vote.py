@@ -218,8 +218,8 @@ def vote_neighbors(
 
 
 @kernel
-def drop_self(found: np.ndarray, start: int, out: np.ndarray) -> None:
-    """Write each row of `found` (rows, k + 1) to `out` (rows, k) without the number of the row itself, `start + row`.
+def drop_self(found: np.ndarray, points: np.ndarray, out: np.ndarray) -> None:
+    """Write each row of `found` (rows, k + 1) to `out` (rows, k) without the point that the row is of, `points` (rows,).
 
     If copies of a sample displace the sample from the list, the farthest neighbor is removed instead.
     """
@@ -227,6 +227,6 @@ def drop_self(found: np.ndarray, start: int, out: np.ndarray) -> None:
     for r in range(rows):
         put = 0
         for j in range(wide):
-            if found[r, j] != start + r and put < wide - 1:
+            if found[r, j] != points[r] and put < wide - 1:
                 out[r, put] = found[r, j]
                 put += 1

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from fnlkit.kernels.threads import get_threads
+
 # Larger sites with more columns are searched by FAISS's inverted lists; in few columns, a tree is exact and fast.
 EXACT, COLUMNS = 10_000, 15
 # Number of samples of a larger site whose neighbors are searched for exactly, to estimate quantiles.
@@ -33,12 +35,8 @@ def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
         return *exact(points, rows, k), rows
     from fnlkit.kernels.neighbors import nearest_in_lists
 
-    neighbors = nearest_in_lists(points, k)
-    away = np.empty(neighbors.shape)
-    for start in range(0, len(points), 1024):
-        here = slice(start, start + 1024)
-        step = points[here, None] - points[neighbors[here]]
-        away[here] = np.sqrt((step * step).sum(2, dtype=np.float64))
+    neighbors = nearest_in_lists(points, k, threads=get_threads())
+    away = _distances(points, np.arange(len(points)), neighbors)
     away[neighbors < 0] = np.inf
     away[rows], neighbors[rows] = exact(points, rows, k)
     return away, neighbors, rows
@@ -52,34 +50,44 @@ def sample_positions(points: np.ndarray) -> np.ndarray:
 
 def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
+    most = min(k + SPARE, len(points) - 1)
     if len(points) <= DIRECT:
-        return _by_products(points, rows, k)
-    from sklearn.neighbors import NearestNeighbors
+        near = _by_products(points, rows, most)
+    elif points.shape[1] > COLUMNS:
+        from fnlkit.kernels.neighbors import nearest as by_faiss
 
-    index = NearestNeighbors(n_neighbors=min(k + 1, len(points))).fit(points)
-    if len(rows) == len(points):
-        return index.kneighbors(n_neighbors=k)
-    away, found = index.kneighbors(points[rows])
-    others = found != rows[:, None]
-    others[others.all(1), -1] = False  # copies displaced the sample from its own list
-    return away[others].reshape(-1, k), found[others].reshape(-1, k)
+        near = by_faiss(points, most, rows=rows, threads=get_threads())
+    else:
+        from sklearn.neighbors import NearestNeighbors
+
+        near = NearestNeighbors(n_neighbors=most + 1).fit(points).kneighbors(points[rows], return_distance=False)
+        others = near != rows[:, None]
+        others[others.all(1), -1] = False  # copies displaced the sample from its own list
+        near = near[others].reshape(-1, most)
+    near = np.sort(near, 1)
+    away = _distances(points, rows, near)
+    order = np.argsort(away, 1, kind="stable")[:, :k]
+    return np.take_along_axis(away, order, 1), np.take_along_axis(near, order, 1)
 
 
-def _by_products(points, rows, k):
-    """Return `exact` by inner products; the distances of the nearest candidates are computed from their differences."""
+def _by_products(points, rows, most):
+    """Return the positions (m, most) of near samples by inner products in float64."""
     centered = np.asarray(points, np.float64) - np.mean(points, 0, dtype=np.float64)
     squares = (centered**2).sum(1)
     distances = squares[rows, None] + squares - 2 * centered[rows] @ centered.T
     distances[np.arange(len(rows)), rows] = np.inf
-    most = min(k + SPARE, len(points) - 1)
-    near = np.sort(np.argpartition(distances, most - 1, axis=1)[:, :most], 1)
-    away = (
-        np.sqrt(((centered[rows, None] - centered[near]) ** 2).sum(2))
-        if most * centered.shape[1] * len(rows) < 5e7
-        else (np.stack([np.sqrt(((centered[i] - centered[j]) ** 2).sum(1)) for i, j in zip(rows, near, strict=True)]))
-    )
-    order = np.argsort(away, 1, kind="stable")[:, :k]
-    return np.take_along_axis(away, order, 1), np.take_along_axis(near, order, 1)
+    return np.argpartition(distances, most - 1, axis=1)[:, :most]
+
+
+def _distances(points, rows, near):
+    """Return the distances (m, k) float64 of samples `rows` (m,) to samples `near` (m, k)."""
+    away = np.empty(near.shape)
+    size = max(1, 2_000_000 // (near.shape[1] * points.shape[1]))  # rows whose differences fit into the cache
+    for start in range(0, len(rows), size):
+        here = slice(start, start + size)
+        step = np.subtract(points[rows[here], None], points[near[here]], dtype=np.float64)
+        away[here] = np.sqrt(np.einsum("rkd,rkd->rk", step, step))
+    return away
 
 
 def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:

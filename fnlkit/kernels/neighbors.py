@@ -10,6 +10,7 @@ the only file that imports FAISS.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -164,8 +165,10 @@ def _faiss():
     return faiss
 
 
-def nearest(points: np.ndarray, k: int, *, include_self: bool = False, threads: int = 1) -> np.ndarray:
-    """Return the positions (n, k) of the k nearest other points, nearest first, by FAISS in float32.
+def nearest(
+    points: np.ndarray, k: int, *, rows: np.ndarray | None = None, include_self: bool = False, threads: int = 1
+) -> np.ndarray:
+    """Return the positions (m, k) of the k nearest other points, nearest first, by FAISS in float32.
 
     Points exactly as far as the k-th are in FAISS's order.
 
@@ -174,28 +177,41 @@ def nearest(points: np.ndarray, k: int, *, include_self: bool = False, threads: 
     points : ndarray (n, d)
     k : int
         At most n - 1, or n with `include_self`.
+    rows : int (m,), optional
+        Positions whose neighbors are searched for. Default: all.
     include_self : bool
     threads : int
     """
-    faiss = _faiss()
     points = center(points, np.float32)
-    index = faiss.IndexFlatL2(points.shape[1])
+    rows = np.arange(len(points)) if rows is None else rows
+    with _faiss_threads(threads) as faiss:
+        index = faiss.IndexFlatL2(points.shape[1])
+        index.add(points)
+        _, found = index.search(points if len(rows) == len(points) else points[rows], k if include_self else k + 1)
+    return found if include_self else _others(found, rows)
+
+
+def _others(found, rows):
+    """Return neighbors (m, k) from those (m, k + 1) that contain the row itself."""
+    out = np.empty((len(found), found.shape[1] - 1), np.int64)
+    vote.drop_self(found, rows, out)
+    return out
+
+
+@contextlib.contextmanager
+def _faiss_threads(threads):
+    """Use `threads` threads in FAISS and BLAS during the body; yields the module faiss."""
+    faiss = _faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)
     try:
         with blas_threads(threads):
-            index.add(points)
-            _, found = index.search(points, k if include_self else k + 1)
+            yield faiss
     finally:
         faiss.omp_set_num_threads(before)
-    if include_self:
-        return found
-    out = np.empty((len(points), k), np.int64)
-    vote.drop_self(found, 0, out)
-    return out
 
 
-def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
+def nearest_in_lists(points: np.ndarray, k: int, *, threads: int = 1) -> np.ndarray:
     """Return the positions (n, k) of near other points in time n sqrt(n); -1 if fewer were found.
 
     FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.  Near copies are
@@ -207,24 +223,17 @@ def nearest_in_lists(points: np.ndarray, k: int) -> np.ndarray:
     points : ndarray (n, d)
     k : int
         From 1 to n - 1.
+    threads : int
     """
-    faiss = _faiss()
     points = center(points, np.float32)
     lists = max(1, min(int(4 * np.sqrt(len(points))), len(points) // 40))  # clustering needs 39 points per cluster
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], lists)
-    index.nprobe = max(8, -(-4 * k * lists // len(points)))
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        with blas_threads(1):
-            index.train(points[:: max(1, len(points) // (40 * lists))])
-            index.add(points)
-            _, found = index.search(points, k + 1)
-    finally:
-        faiss.omp_set_num_threads(before)
-    out = np.empty((len(points), k), np.int64)
-    vote.drop_self(found, 0, out)
-    return out
+    with _faiss_threads(threads) as faiss:
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], lists)
+        index.nprobe = max(8, -(-4 * k * lists // len(points)))
+        index.train(points[:: max(1, len(points) // (40 * lists))])
+        index.add(points)
+        _, found = index.search(points, k + 1)
+    return _others(found, np.arange(len(points)))
 
 
 def vote_by_index(
