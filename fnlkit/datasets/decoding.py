@@ -251,7 +251,7 @@ def _survey(every, one, kept, shape):
     if odd:
         found, wanted = (_describe(one, *each) for each in (odd[0], form))
         others = f" and {len(odd) - 1:,} other kinds" if len(odd) > 1 else ""
-        reason = f"{found}{others}; the other files have {wanted}; {_remedy(one)}"
+        reason = f"{found}{others}; {'expected' if shape else 'the other files have'} {wanted}; {_remedy(one, shape)}"
         reasons[reason] = [path for each in odd for path in forms[each]]
     if reasons:
         raise InputError(_list_reasons(reasons, len(every)))
@@ -297,8 +297,11 @@ def _describe(one, shape, dtype):
     return f"{shape[0]:,} samples" if function is sound else f"{np.dtype(dtype)} {tuple(shape)}"
 
 
-def _remedy(one):
+def _remedy(one, shape=None):
     function = getattr(one, "func", one)
+    if function is image and shape:
+        size = f"{shape[1]} x {shape[0]}"
+        return f"resize them to {size}, or train with 'folder(path=\"...\", size=64)', which resizes new images, too"
     if function is image:
         return "convert all to one kind, or resize all: 'folder(path=\"...\", size=64)'"
     return "write seconds=1.0 in the data set's spec to cut or pad all to one length" if function is sound else "convert all"

@@ -70,8 +70,6 @@ class CrossFit(Experiment):
             raise InputError(f"`select` {self.settings.select}: auto joins the models of the last round; omit `select`")
         if self.settings.memorization:
             raise InputError("`memorization` measures one training, but auto consists of many; omit `memorization`")
-        if self.network.frozen:
-            raise InputError(f"`model` {self.settings.model} has frozen parameters, which auto does not support")
 
     @property
     def client_rounds_total(self) -> int:

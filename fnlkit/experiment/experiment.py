@@ -78,7 +78,7 @@ class Experiment:
         self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options)
         if sent_statistics:
             self._count_statistics()
-        if settings.warmup_head:
+        if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head
             head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)
             self.clients.traffic.add(head)
             self.clients.commit()

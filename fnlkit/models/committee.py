@@ -11,7 +11,8 @@ class Committee(nn.Module):
     """Networks of equal shape that predict with the weighted mean of their probabilities.
 
     ``features`` are those of all networks, (B, E width), one after the other.  The weights of the networks are concatenated in
-    the flat vector; the last entries of the vector are ``log_share``.
+    the flat vector; the last entries of the vector are ``log_share``.  Frozen parameters are equal in all networks, which share
+    those of the first one in memory.
 
     Parameters
     ----------
@@ -26,6 +27,7 @@ class Committee(nn.Module):
 
     def __init__(self, networks: Sequence[nn.Module], shares: Sequence[float] | None = None):
         super().__init__()
+        _share_frozen(networks)
         self.networks = nn.ModuleList(networks)
         equal = [1 / len(networks)] * len(networks)
         self.log_share = nn.Buffer(torch.tensor(equal if shares is None else shares, dtype=torch.float64).log().float())
@@ -48,3 +50,12 @@ class Committee(nn.Module):
     def _join(self, logits):
         """Return the logarithm of the weighted mean of probabilities (B, C)."""
         return (torch.stack(logits).log_softmax(-1) + self.log_share.view(-1, 1, 1)).logsumexp(0)
+
+
+def _share_frozen(networks):
+    """Let all networks use the frozen parameters of the first one."""
+    frozen = {name: parameter for name, parameter in networks[0].named_parameters() if not parameter.requires_grad}
+    for network in networks[1:]:
+        for name, parameter in frozen.items():
+            owner, _, own_name = name.rpartition(".")
+            network.get_submodule(owner).register_parameter(own_name, parameter)

@@ -7,11 +7,13 @@ from torch import nn
 
 import fnlkit
 from fnlkit import datasets
+from fnlkit.artifacts.run import Run
 from fnlkit.client.network import Network
 from fnlkit.datasets.encoding import open_encoder
 from fnlkit.datasets.pretrained import LowRank, freeze, train_lora
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
+from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.settings import Settings
 from fnlkit.models import build
@@ -118,6 +120,31 @@ def test_exports_and_predictions_of_a_fine_tuned_network(federation, tmp_path):
     np.savez(tmp_path / "new.npz", x=datasets.load(federation.dataset).x_test)
     rows = fnlkit.predict(tmp_path / "run.pt", tmp_path / "new.npz").rows
     assert np.mean([row[1] for row in rows] == np.arange(32, 40) % 4) == tuned.history[-1]["accuracy"]
+
+
+def test_auto_joins_fine_tuned_networks_on_one_backbone(federation, tmp_path):
+    """The committee has one copy of the frozen parameters, and a head that each training warms on its own samples."""
+    options = {
+        "method": "auto(of=[fedavg, flr(strength=0)], folds=2)",
+        "precision": "fp32",
+        "warmup_head": 1,
+        "engine": "sequential",
+    }
+    joined = run(federation, "last(n=1)", **options)
+    one = run(federation, "last(n=1)", precision="fp32", warmup_head=1, engine="sequential")
+    assert joined.meta["committee"] == 2 and joined.meta["frozen"] == one.meta["frozen"]
+    assert len(joined.weights) == 2 * len(one.weights) + 2
+    trained = 2 * 2 + 2  # two methods on two folds, then on all samples
+    assert joined.traffic.sent["weights"] == trained * one.traffic.sent["weights"]
+    joined.write(tmp_path / "run.pt")
+    loaded = load_trained(Run.read(tmp_path / "run.pt"), datasets.load(federation.dataset))
+    frozen = [p for p in loaded.network.module.parameters() if not p.requires_grad]
+    assert len(frozen) == sum(not p.requires_grad for p in loaded.network.module.networks[0].parameters())
+    classes = loaded.logits(loaded.x_test).argmax(-1)
+    assert (
+        float((classes == torch.from_numpy(datasets.load(federation.dataset).y_test)).float().mean())
+        == joined.history[-1]["accuracy"]
+    )
 
 
 def test_low_rank_updates_equal_those_of_peft():
