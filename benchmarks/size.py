@@ -30,8 +30,8 @@ LIMITS = {
     "models": 920,
     "artifacts": 2_750,
     "components": 1_000,
-    "kernels": 1_900,
-    "_kernels": 4_200,
+    "kernels": 1_925,
+    "_kernels": 4_060,
     "modules": 150,
     # the other parts
     "audits": 4_165,
@@ -39,7 +39,7 @@ LIMITS = {
     "recipes": 1_430,
     # around the library
     "tests": 29_600,
-    "benchmarks": 6_350,
+    "benchmarks": 6_360,
 }
 OTHERS = {"words of pages": 44_500, "tracked files": 1_005, "imports between packages": 156}
 
