@@ -14,9 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
     # core
-    "cli": 4_060,
+    "cli": 4_080,
     "pipeline": 1_800,
-    "results": 1_860,
+    "results": 1_900,
     "estimators": 1_850,
     "experiment": 2_210,
     "engines": 2_870,
@@ -41,7 +41,7 @@ LIMITS = {
     "tests": 29_600,
     "benchmarks": 6_360,
 }
-OTHERS = {"words of pages": 44_500, "tracked files": 1_005, "imports between packages": 156}
+OTHERS = {"words of pages": 44_500, "tracked files": 1_010, "imports between packages": 156}
 
 
 def count_code_lines(source):

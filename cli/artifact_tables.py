@@ -11,6 +11,7 @@ from fnlkit.cli import tables
 from fnlkit.cli.terminal import Table, out_console, printable
 from fnlkit.errors import InputError, list_names
 from fnlkit.noise import summary
+from fnlkit.results.conventions import conventions_line
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.files import Artifact
@@ -40,6 +41,8 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
         },
         "meta": artifact.meta,
     }
+    if text := _conventions(artifact):
+        out["conventions"] = text
     federation = _federation(artifact, source)
     if federation is not None:
         out |= {
@@ -76,6 +79,8 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
     else:
         of = f" of {meta['dataset']}" if isinstance(meta.get("dataset"), str) else ""
         say.print(printable(f"{kind}{of}{_state(artifact)}"), soft_wrap=True)
+        if text := _conventions(artifact):
+            say.print(f"conventions: {printable(text)}", soft_wrap=True)
     for key in ("reviews", "corrections"):
         if meta.get(key):
             say.print(f"{len(meta[key]):,} {key}")
@@ -128,6 +133,8 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
         if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
             table.add_row(printable(key.replace("_", " ")), printable(text))
     say.print(table)
+    if "conventions" in facts:
+        say.print(f"conventions: {printable(facts['conventions'])}", soft_wrap=True)
     if federation is not None:
         for part in (
             tables.of_clients(federation),
@@ -149,6 +156,20 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
             seed = step.get("seed")
             table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
         say.print(table)
+
+
+def _conventions(artifact):
+    """Return the line of conventions of a run, "" for another file or for arrays that were not read."""
+    labels = [artifact.arrays.get(f"labels/{name}") for name in ("given", "true")]
+    try:
+        known = all(hasattr(array, "array") or hasattr(array, "numpy") for array in labels)
+        given, true = (
+            (array.array() if hasattr(array, "array") else array.numpy() for array in labels) if known else (None, None)
+        )
+        wrong = float((given != true)[true >= 0].mean()) if known else None
+        return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested="predicted/test" in artifact.arrays)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ""  # `info` also describes damaged files
 
 
 def _progress(artifact):

@@ -1,0 +1,65 @@
+"""The conventions of a run in a line for a paper."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def conventions_line(
+    steps: Sequence[dict[str, Any]], *, wrong_share: float | None = None, tested: bool = True, default: str = ""
+) -> str:
+    """Return the split, noise, training and score of a run in one line, in the order of its commands.
+
+    Parameters
+    ----------
+    steps : sequence of dict
+        The run's ``meta["provenance"]``.
+    wrong_share : float in [0, 1] or None
+        Achieved share of wrong labels, if true labels are known.
+    tested : bool
+        True if the score is on the data set's test samples; False if on held-out samples with their given labels.
+    default : str
+        Returned if `steps` has no training.
+
+    Examples
+    --------
+    >>> steps = [{"command": "inject-noise", "parameters": {"noise": "symmetric(eta=0.4)"}}]
+    >>> steps += [{"command": "train", "seed": 1, "parameters": {"method": "flr"}}]
+    >>> conventions_line(steps, wrong_share=0.39)
+    'symmetric(eta=0.4) (0.390 of the labels wrong); flr; accuracy on the test split, true labels, last round; seed 1'
+    """
+    parts, noisy = [], False
+    for step in steps:
+        given, command = step.get("parameters") or {}, step.get("command")
+        if command == "partition":
+            parts += [f"{given.get('dataset')} over {given.get('clients')} clients by {given.get('scheme')}"]
+            parts[-1] += " of the noisy labels" if noisy else f", labels {given.get('labels', 'auto')}"
+            parts[-1] += f", holdout {given['holdout']}" if given.get("holdout") else ""
+        elif command == "inject-noise":
+            noisy = True
+            parts += [str(given.get("noise"))]
+    if noisy and wrong_share is not None:
+        parts[-1] += f" ({wrong_share:.3f} of the labels wrong)"
+    train = next((step for step in reversed(steps) if step.get("command") == "train"), None)
+    if train is None:
+        return default
+    given = train.get("parameters") or {}
+    names = (
+        "loss",
+        "optimizer",
+        "aggregator",
+        "model",
+        "mixup",
+        "rounds",
+        "fraction",
+        "epochs",
+        "batch_size",
+        "lr",
+        "momentum",
+    )
+    parts += [", ".join([str(given.get("method")), *(f"{name}={given[name]}" for name in names if name in given)])]
+    if given.get("aggregator") == "mean":
+        parts[-1] = parts[-1].replace("aggregator=mean", "mean weighted by samples")
+    score = "accuracy on the test split, true labels" if tested else "agreement with the given labels of held-out samples"
+    choice = given.get("select", "last")
+    parts += [f"{score}, {'last round' if choice == 'last' else f'round chosen by {choice}'}"]
+    return "; ".join([*parts, f"seed {train.get('seed')}"])
