@@ -88,7 +88,7 @@ def _method(name, function):
 
 *Source:* {parts.source(function) or "none"}
 
-{loss} {"Published settings: " + ", ".join(used) + "." if used else ""} [When each method helps](../methods.md#when-each-helps)
+{loss} {"Published settings: " + ", ".join(used) + "." if used else ""} [When each method helps](../methods.md)
 
 {documented(function, 2, "true")}
 ## Replies of a client
