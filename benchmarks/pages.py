@@ -18,7 +18,9 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
+
+from scipy import stats
 
 from benchmarks import league
 from fnlkit.errors import InputError
@@ -57,6 +59,7 @@ def parts():
         "estimators": list(estimator_table()),
         "regimes-images": list(images_table("regimes-images.txt")),
         "gate": list(gate_table()),
+        "convention-costs": list(cost_table()),
     }
 
 
@@ -219,6 +222,30 @@ def images_table(file):
     for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images(file):
         if int(runs) > 1:
             yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
+
+
+def cost_table():
+    """Yield by how many points of late accuracy readings of the same words differ, the largest first, of paired seeds."""
+    lines = [json.loads(line) for line in (RESULTS / "convention-costs.jsonl").read_text(encoding="utf-8").splitlines()]
+    scores = {}
+    for line in lines:
+        method = line["method"].partition("(")[0]
+        of = scores.setdefault((line["words"], line["network"], method), {})
+        of.setdefault(line["reading"], {})[line["seed"]] = line["late"]
+    rows = []
+    for (words, _, method), readings in scores.items():
+        (name, first), *others = readings.items()
+        for reading, each in others:
+            seeds = sorted(set(first) & set(each))
+            differences = [each[seed] - first[seed] for seed in seeds]
+            half = float(stats.t.ppf(0.975, len(seeds) - 1)) * stdev(differences) / len(seeds) ** 0.5
+            size = f"{mean(differences):+.1f} ± {half:.1f}"
+            change = reading if name == "the default" else f"{reading} instead of {name}"
+            rows.append((abs(mean(differences)), f"| {words}: {change} | `{method}` | {size} |"))
+    yield "| words: reading instead of the first one, or of the default | method | points |"
+    yield "|---|---|---|"
+    yield from (row for size, row in sorted(rows, key=lambda pair: -pair[0]) if size >= 2)
+    yield f"| {sum(size < 2 for size, _ in rows)} other readings | | below 2.0 |"
 
 
 def gate_table():

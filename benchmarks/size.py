@@ -39,9 +39,9 @@ LIMITS = {
     "recipes": 1_430,
     # around the library
     "tests": 29_600,
-    "benchmarks": 6_360,
+    "benchmarks": 6_735,
 }
-OTHERS = {"words of pages": 44_500, "tracked files": 1_010, "imports between packages": 156}
+OTHERS = {"words of pages": 45_200, "tracked files": 1_010, "imports between packages": 156}
 
 
 def count_code_lines(source):
