@@ -41,7 +41,7 @@ LIMITS = {
     "tests": 29_600,
     "benchmarks": 6_735,
 }
-OTHERS = {"words of pages": 45_320, "tracked files": 1_010, "imports between packages": 156}
+OTHERS = {"words of pages": 45_340, "tracked files": 1_010, "imports between packages": 156}
 
 
 def count_code_lines(source):

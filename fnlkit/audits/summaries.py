@@ -329,8 +329,9 @@ def keep_results(
     """Keep the results of each sample at the site.
 
     Suspects are ranked by the mean over all models of the probability of the given label, each tempered by the likelihood of
-    the labels: the inputs of a site can differ in a way that only its own models allow for.  The issue score is the probability
-    of a wrong label that follows, for the share of wrong labels of the site (fnlkit.estimators.likelihood.wrong_probabilities).
+    the labels: the inputs of a site can differ in a way that only its own models allow for.  The issue score is made
+    comparable over sites by fnlkit.estimators.likelihood.wrong_probabilities.  Because the models are fitted to
+    the given labels, it orders suspects and is no probability: it can stay below 0.1 at a site with 30 % wrong labels.
 
     Parameters
     ----------

@@ -179,7 +179,8 @@ def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
 
     This probability has the distribution Beta(WRONG, RIGHT) and its most likely value, by expectation maximization.  The order
-    is that of p(label | sample): only the scores of different sites become comparable.
+    is that of p(label | sample): only the scores of different sites become comparable.  If `p` was fitted to the labels
+    themselves, it explains wrong labels, too; the results then order samples, but are far below the share of wrong labels.
 
     Parameters
     ----------
