@@ -20,6 +20,8 @@ MISSING = ("", "na", "n/a", "nan", "null", "none")  # texts that mean a missing 
 _SEPARATORS = ",;\t|"
 _MAX_BYTES = 2**28
 MAX_CELLS = 2**23  # text cells; each is an object
+# Limit of the csv module, which other libraries raise for the whole process: scipy 1.17 does if it reads an ARFF file.
+_MOST_CHARACTERS = 2**17
 MAX_NUMBERS = 2**26  # numeric cells in Parquet
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
@@ -200,6 +202,10 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
             if columns is None:
                 names, columns = _names(source, row), [[] for _ in row]
                 continue
+            if max(map(len, row)) > _MOST_CHARACTERS:
+                raise InputError(
+                    f"{paths.display_path(source)}, row {number}: a cell has over {_MOST_CHARACTERS:,} characters; shorten it"
+                )
             if short:
                 row += [""] * (len(columns) - len(row))
             if len(row) != len(columns):

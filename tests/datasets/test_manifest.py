@@ -1,5 +1,6 @@
 """Tables of samples as people have them: what is read, what is refused, and by which row."""
 
+import csv
 import json
 import wave
 
@@ -12,6 +13,7 @@ from fnlkit.artifacts import large
 from fnlkit.datasets import decoding
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.labels import doubts
+from fnlkit.datasets.table import parse_table
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
 
@@ -377,3 +379,12 @@ def test_free_text_columns_are_not_categories(tmp_path):
         assert datasets.load(f'manifest(file="{path}", drop=[other])').columns == ["age"]
     wards = [f"ward {i % 20}" for i in range(200)]
     assert len(datasets.load(table(tmp_path / "t.csv", labels, wards)).columns) == 21
+
+
+def test_the_limit_of_a_cell_does_not_depend_on_other_libraries():
+    usual = csv.field_size_limit(2**31 - 1)
+    try:
+        with pytest.raises(InputError, match="row 2"):
+            parse_table(f"a,b\n1,{'x' * 140_000}\n", "table")
+    finally:
+        csv.field_size_limit(usual)
