@@ -12,7 +12,7 @@ from fnlkit.cli.plumbing import Table, console, json_option, out_console, printa
 from fnlkit.errors import WorkStopped
 from fnlkit.pipeline.doctor import examine
 
-_MOST = 2  # lines of broken parts and of advice, each; -v prints all
+_MOST, _MOST_BROKEN = 2, 4  # lines of advice and of broken parts; -v prints all
 
 
 @click.command()
@@ -67,8 +67,10 @@ def _summarize(found):
     say = out_console()
     untested = "" if found["engines"] else " (engines were not tested)"
     say.print(f"{len(found['broken'])} broken" if found["broken"] else f"no problem found{untested}")
-    for text in found["broken"][:_MOST]:
+    for text in found["broken"][:_MOST_BROKEN]:
         say.print(f"broken: {printable(text)}", soft_wrap=True)
+    if (more := len(found["broken"]) - _MOST_BROKEN) > 0:
+        say.print(f"broken: {more} more (-v)")
     packages, machine = found["packages"], found["machine"]
     say.print(", ".join(f"{name} {packages[name] or 'MISSING'}" for name in ("fnlkit", "python", "torch", "numba", "numpy")))
     say.print(printable(f"{machine['system']}, {machine['cores']} cores"))
