@@ -66,7 +66,7 @@ def test_a_console_of_western_windows_gets_only_its_letters(folder):
     (folder / "table.csv").write_bytes(b"site,a,b,label\r\n" + "".join(
         f"{site},{i},{i % 3},{i % 2}\r\n" for site in ("Łódź", "Agüera", "東京") for i in range(20)
     ).encode())  # fmt: skip
-    lines = "partition --dataset table.csv --scheme sites -o sites.npz", "info sites.npz"
+    lines = "partition --dataset table.csv --scheme sites -o sites.npz", "-v info sites.npz"
     done = without_posix(*lines, folder=folder, PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr.decode("cp1252")
     text = done.stdout.decode("cp1252")

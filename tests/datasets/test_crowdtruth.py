@@ -51,7 +51,7 @@ def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_p
     assert not datasets.present("crowdtruth", cache=tmp_path)
     refuse("fnlkit data get crowdtruth", tmp_path, f"git clone {crowdtruth.URL}", "no ground_truth_cause.csv")
     folder = publish("cause", [("1", "1", "1", "1"), ("-1", "1", "-1", "-1")] * 4)
-    assert "0.0 % of the training labels" in succeed("fnlkit data get crowdtruth", tmp_path).stdout
+    assert "0.0 % of the training labels" in succeed("fnlkit -v data get crowdtruth", tmp_path).stdout
     facts = json.loads(succeed("fnlkit data info 'crowdtruth(labels=crowd)' --json", tmp_path).stdout)
     assert (facts["wrong_labels"], facts["annotators"], facts["sites"]) == (0.5, 3, None)
     (folder / "ground_truth_cause.csv").write_text("changed")

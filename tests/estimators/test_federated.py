@@ -310,7 +310,7 @@ def test_the_file_records_the_form_and_the_replies(tmp_path):
         and facts["sent"]["flagged"]["bytes"] == 4 * 8
     )
     assert f'"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]},' in done.stdout
-    shown = fnlkit("fnlkit info j.npz", tmp_path).stdout
+    shown = fnlkit("fnlkit -v info j.npz", tmp_path).stdout
     assert "loss(scope=client), federated" in shown and "mean_loss" in shown
     again = fnlkit("fnlkit estimate-noise j.npz --top 0 -o k.npz && fnlkit info k.npz --json", tmp_path)
     assert "knn, pooled" in again.stderr and '"form": "pooled"' in again.stdout
