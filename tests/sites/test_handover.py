@@ -114,8 +114,10 @@ def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
     (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
     done = succeed("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
     printed = " ".join(done.stderr.split())
-    for path in ("new/pyproject.toml", "new/coordinator", "new/sites/Bonn", "new/sites/Cork"):
-        assert path in printed and (tmp_path / path).exists()
+    for path in ("pyproject.toml", "coordinator", "sites/Bonn", "sites/Cork"):
+        assert (tmp_path / "new" / path).exists()
+    for text in ("new/pyproject.toml", "new/coordinator", "new/sites/NAME", "Bonn, Cork"):
+        assert text in printed
     assert "fnlkit sites admit new" in printed and "'malignat' has 1 sample" in printed
 
 
