@@ -13,6 +13,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +35,9 @@ class Convention:
     """The same words with several readings, as changes of `split`, `noise`, `first` (noise first), `method` or `options`."""
 
     words: str
-    readings: dict[str, dict]
+    readings: dict[str, dict[str, Any]]
     methods: tuple[str, ...] = ("fedavg", "fedcorr")
-    setting: dict = field(default_factory=dict)
+    setting: dict[str, Any] = field(default_factory=dict)
 
 
 def variants(method, *arguments):

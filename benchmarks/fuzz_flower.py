@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,7 +136,7 @@ class Deployed:
         tasks.conduct(flower.FlowerTransport(self.grid), self.project, tasks.options_of(options))
 
 
-_held = {}
+_held: dict[Any, Any] = {}
 
 
 def _deployed(folder, name):

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,9 +50,9 @@ class Outcome:
         Guessed values of single samples whose other values stay unknown.
     """
 
-    rows: list = field(default_factory=list)
-    labels: list = field(default_factory=list)
-    values: list = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
+    labels: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
 
 
 class Federation:
@@ -366,7 +367,7 @@ class Attack:
     """
 
     name: str
-    project: dict
+    project: dict[str, Any]
     run: object
     allowed: str
 

@@ -25,7 +25,7 @@ from fnlkit.artifacts import files
 from fnlkit.datasets.embed import embed
 from fnlkit.datasets.encoding import open_encoder
 from fnlkit.datasets.pretrained import train_lora
-from fnlkit.recipes import stored
+from fnlkit.recipes.cells import read_cells
 
 BACKBONE = "efficientnet-lite0(size=64)"
 CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 20, 10, 10, 0.01, 0.5
@@ -111,7 +111,7 @@ def measure(rounds):
 def print_table(cells):
     """Print accuracies by method and regime, and the closed share of the gap between FedAvg and true labels."""
     late, seeds = {}, {}
-    for cell in stored.read_cells(cells)[1]:
+    for cell in read_cells(cells)[1]:
         late.setdefault(cell["method"], {})[cell["regime"]] = float(np.mean(list(cell["late"].values())))
         seeds.setdefault(cell["regime"], set()).add(len(cell["late"]))
     regimes = list(seeds)
