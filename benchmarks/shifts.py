@@ -20,7 +20,9 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits.audit import audit
+from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import AGREEING
 from fnlkit.audits.verdict import UNKNOWN, WRONG
 from fnlkit.datasets import columns
@@ -210,10 +212,11 @@ def case(seed, place, keep=None, combinations=COMBINATIONS):
     kind, shift, noise = combinations[place % len(combinations)]
     file = keep and Path(keep) / f"{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
     if file and file.exists():
-        return json.loads(file.read_text())
+        return [one | {"row": from_json(SiteAudit, one["row"], str(file))} for one in json.loads(file.read_text())]
     found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed)
     if file:
-        file.write_text(json.dumps(found))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(to_json(found)))
     return found
 
 
