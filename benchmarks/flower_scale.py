@@ -1,9 +1,9 @@
-"""fnlkit on Flower, fnlkit's fused engine and Flower's FedAvg with 10,000 simulated clients.
+"""fnlkit's fused engine and Flower's FedAvg with 10,000 simulated clients.
 
     python -m benchmarks.flower_scale [--rounds 4] [--repeats 2] [--clients 10000] [--cohort 100] [--samples 5]
 
 LeNet-5, 100 clients per round, one epoch of batches of ten on random images of 32 x 32 pixels, two actors or threads.
-Flower's FedAvg uses Flower's simulation and strategy (benchmarks/training_peers.py) with one node per client.  The three
+Flower's FedAvg uses Flower's simulation and strategy (benchmarks/training_peers.py) with one node per client.  The two
 programs run alternately.  Times are medians over all rounds except the first round of each process: wall time, and CPU time
 of all processes together.  Memory is the largest sum of the proportional set sizes of all processes, measured every half
 second; memory that processes share counts once.
@@ -24,7 +24,7 @@ from benchmarks.training import machine
 from benchmarks.training_peers import now
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-NAMES = {"flower": "fnlkit, --engine flower", "fused": "fnlkit, --engine fused", "peer": "Flower's FedAvg"}
+NAMES = {"fused": "fnlkit, --engine fused", "peer": "Flower's FedAvg"}
 
 
 def ours(engine, rounds, clients, cohort, samples):

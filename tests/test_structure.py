@@ -28,7 +28,6 @@ HOMES = {
     "torchvision": ("fnlkit/models/vision.py",),
     "flwr": ("fnlkit/engines/flower/api.py",),
     "nvflare": ("fnlkit/sites/nvflare.py",),
-    "ray": ("fnlkit/engines/flower/",),
     "matplotlib": ("fnlkit/results/plots/",),
     "click": ("cli/",),
     "pydicom": ("fnlkit/datasets/dicom.py",),

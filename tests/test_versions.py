@@ -76,7 +76,7 @@ def test_all_files_name_the_same_version():
     assert re.search(r"(?m)^version: (.*)$", citation)[1] == fnlkit.__version__ == version("fnlkit")
 
 
-INTERNAL = re.compile(r"\b(?:numba\.core\b|ray\._private|flwr\.(?:compat|supercore|client\.mod|server\.workflow))")
+INTERNAL = re.compile(r"\b(?:numba\.core\b|flwr\.(?:compat|supercore|client\.mod|server\.workflow))")
 
 
 def test_files_with_internals_of_other_libraries_are_listed_with_the_tested_version():

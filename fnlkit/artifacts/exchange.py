@@ -131,9 +131,8 @@ def unpack_log(
         return np.frombuffer(raw, dtype, int(np.prod(shape)), start).reshape(shape).copy()
 
     log = [
-        # The oldest runs contain no norms of updates.
-        Exchange(get(asked), get(kept), {name: [get(v) for v in values] for name, values in named.items()}, *map(get, rest))
-        for asked, kept, named, *rest in index
+        Exchange(get(asked), get(kept), {name: [get(v) for v in values] for name, values in named.items()}, get(norms))
+        for asked, kept, named, norms in index
     ]
     if unknown := {kind for kind, _ in placed} - {"value", "model", "nothing"}:
         raise ValueError(f"a result of kind {sorted(unknown)[0]!r}")

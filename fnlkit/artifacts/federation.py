@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import display, files, paths
-from fnlkit.artifacts.old_names import rename_meta
+from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
@@ -226,16 +226,13 @@ class Federation:
         """Raise InputError unless every array has the documented shape, type and range."""
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError(f"'dataset' is {self.dataset!r}; expected a name or a path")
-        if (task := self.meta.get("task", "classification")) not in ("classification", "ordinal"):  # of versions up to 0.2
-            raise InputError(f"the labels are for the task {str(task)[:40]!r}; make classes of them and run partition again")
-        least = 2
-        if type(self.classes) is not int or not least <= self.classes <= MAX_CLASSES:
-            raise InputError(f"`classes` is {self.classes!r}; expected {least} to {MAX_CLASSES:,}")
+        if type(self.classes) is not int or not 2 <= self.classes <= MAX_CLASSES:
+            raise InputError(f"`classes` is {self.classes!r}; expected 2 to {MAX_CLASSES:,}")
         self.given = _labels(self.given, "given", self.classes)
         size = len(self.given)
         if "class_names" in self.meta:
             must_be_names(self.meta["class_names"], self.classes)
-        if self.classes > _FEW_CLASSES and least == 2:
+        if self.classes > _FEW_CLASSES:
             must_be_dense(self.classes, len(np.unique(self.given)))
         if self.true is not None:
             self.true = _labels(self.true, "true", self.classes)
@@ -354,7 +351,8 @@ class Federation:
     def from_artifact(cls, artifact: Artifact) -> Federation:
         """Convert a fnlkit.federation artifact; raise InputError if it is invalid."""
         arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artifact.arrays.items()}
-        meta = rename_meta(artifact.meta)
+        must_be_current(artifact.meta)
+        meta = dict(artifact.meta)
         missing = [f"array {name!r}" for name in _REQUIRED if name not in arrays]
         missing += [f"{name!r}" for name in ("dataset", "classes") if name not in meta]
         if missing:

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from fnlkit import __version__
+from fnlkit.artifacts.display import plain
 from fnlkit.components.spec import digests
+from fnlkit.errors import InputError
+
+OLDEST = (0, 3)  # version of fnlkit; earlier ones spelled names of settings and arrays differently
 
 
 def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict[str, Any]:
@@ -26,6 +30,18 @@ def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict
         "versions": {"fnlkit": __version__, "python": platform.python_version(), "numpy": np.__version__},
         **({"own": own} if own else {}),
     }
+
+
+def must_be_current(meta: Mapping[str, Any]) -> None:
+    """Raise InputError if a version of fnlkit before `OLDEST` wrote a file, with the command that makes it again."""
+    try:
+        record = meta["provenance"][-1]
+        wrote, command = record["versions"]["fnlkit"], record["command"]
+        old = tuple(int(part) for part in wrote.split(".")[:2]) < OLDEST
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return  # another program wrote the file
+    if old:
+        raise InputError(f"written by fnlkit {plain(wrote)}; create it again with `fnlkit {plain(command)}`")
 
 
 def with_record(meta: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:

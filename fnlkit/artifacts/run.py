@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from fnlkit import __version__
 from fnlkit.artifacts import display, files, paths, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
-from fnlkit.artifacts.old_names import rename_memory, rename_settings
+from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 
@@ -202,7 +201,8 @@ class Run:
         """
         artifact = files.read(source, kinds=[KIND], values=False)
         shown_source = paths.display_path(source)
-        with _named_errors(shown_source, artifact.meta):
+        with _named_errors(shown_source):
+            must_be_current(artifact.meta)
             arrays = {name: value for name, value in artifact.arrays.items() if not _is_state(name)}
             tensors = {name: value.array() for name, value in arrays.items()}
             body = json.loads(tensors["body"].tobytes().decode())
@@ -216,7 +216,7 @@ class Run:
                     records[rest] = (tensors[f"{name}/rounds"], value)
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
             run = cls(
-                settings=rename_settings(body["settings"]),
+                settings=body["settings"],
                 weights=None,  # type: ignore[arg-type]  # removed below
                 client_offsets=tensors["client_offsets"],
                 client_indices=tensors["client_indices"],
@@ -256,14 +256,14 @@ def _is_state(name):
 
 def _load_state(run, stored):
     """Convert the stored tensors of a run into its fields, and check these."""
-    with _named_errors(vars(run).pop("_source"), run.meta):
+    with _named_errors(vars(run).pop("_source")):
         tensors = {name: _to_torch(value) for name, value in stored.items()}
         groups = {name: {} for name in ("memory", "selection")}
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
             if group in groups:
                 groups[group][rest] = value
-        vars(run).update(weights=tensors["weights"], memory=rename_memory(groups["memory"]), selection=groups["selection"])
+        vars(run).update(weights=tensors["weights"], memory=groups["memory"], selection=groups["selection"])
         run_schema.check_state(run)
 
 
@@ -273,26 +273,15 @@ def _to_torch(value):
 
 
 @contextmanager
-def _named_errors(source, meta):
+def _named_errors(source):
     """Raise every error of an unusable run as an InputError that names the file."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{source}: {_older(meta) or 'not a usable run'}: {error}") from error
+        raise InputError(f"{source}: not a usable run: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         detail = " ".join(str(error).split())[:120]
-        what = _older(meta) or "not a usable run"
-        raise InputError(f"{source}: {what} ({type(error).__name__}: {detail}); train it again") from error
-
-
-def _older(meta):
-    """Return a text if an older version of fnlkit wrote the run, or ""."""
-    try:
-        wrote = meta["provenance"][-1]["versions"]["fnlkit"]
-        older = [int(part) for part in wrote.split(".")] < [int(part) for part in __version__.split(".")]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        return ""
-    return f"written by an older version, fnlkit {wrote}, whose runs only that version reads" if older else ""
+        raise InputError(f"{source}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
 
 
 def _tensor(values):

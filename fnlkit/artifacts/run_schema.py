@@ -170,8 +170,7 @@ _META = _fields(
         "needs": _or_none(_each(_text)),
         "own": _or_none(_each(_text, dict)),
         "pair": partial(_kind, kind=bool),
-        # `release` is missing in the oldest protected runs.
-        "protection": _or_none(_fields(sums=_sums, epsilon=_number, delta=_number, optional={"release": _text})),
+        "protection": _or_none(_fields(sums=_sums, epsilon=_number, delta=_number, release=_text)),
         "samples": _samples,
         "selection": _or_none(_SELECTION),
         "unsaved": _each(_text),

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,12 @@ class ClientList(Sequence[Any]):
         first = clients[0]
         return cls(x, np.concatenate([[0], np.cumsum(sizes)]), np.arange(len(x)), given, first.classes, first.inputs,
                    secret=first.secret)  # fmt: skip
+
+    def copy(self) -> "ClientList":
+        """Return the same clients with the given labels and without memory."""
+        other = copy(self)
+        other.y, other._made = self.given.clone(), {}
+        return other
 
     @property
     def sizes(self) -> np.ndarray:

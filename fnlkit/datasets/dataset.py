@@ -287,12 +287,9 @@ def must_be(dataset: Dataset, meta: Mapping[str, Any], size: int, *, what: str, 
             f"whether {dataset.name} has the same rows in the same order"
         )
     if before != dataset.checksum:
-        changed = "rows or labels were changed or reordered"
-        if "size=" in dataset.name and ("window=" in dataset.name or "seconds=" in dataset.name):
-            changed += ", or fnlkit 0.2 or older wrote it, which computed the SHA-256 with these options differently"
         raise InputError(
             f"{dataset.name} is not the data set of {what}: the SHA-256 is {dataset.checksum[:12]}... now and was "
-            f"{str(before)[:12]}... before, so {changed}; {name}, or start again with "
+            f"{str(before)[:12]}... before, so rows or labels were changed or reordered; {name}, or start again with "
             f"{'an audit of' if of_site else '`fnlkit partition` on'} the new data"
         )
     return None

@@ -421,10 +421,7 @@ _MAY_BE_TURNED = re.compile(rb"(?i:exif)|tiff:Orientation")
 
 
 def digest_of(path: pathlib.Path) -> bytes:
-    """Return the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation.
-
-    fnlkit 0.2 decoded such photos as stored.  Their pixels have changed, so that the checksum changes.
-    """
+    """Return the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation."""
     with open(path, "rb") as file:
         raw = file.read()
     total = hashlib.sha256(raw)

@@ -45,7 +45,7 @@ class EngineOptions:
         section="Run",
         rare=True,
         recipe=True,
-        engines=("workers", "fused", "flower"),
+        engines=("workers", "fused"),
     )
     at_once: Natural = option(
         0,
@@ -57,7 +57,7 @@ class EngineOptions:
     )
     client_timeout: NotNegative | None = option(
         None,
-        "Engines workers and flower: seconds until a client is given to another process. Default: an hour; 0 waits forever.",
+        "Engine workers: seconds until a client is given to another process. Default: an hour; 0 waits forever.",
         section="Run",
         rare=True,
         metavar="SECONDS",

@@ -50,12 +50,9 @@ class ClientSession:
         # All clients must reply: a missing reply would leave a client without a level.
         settings, self._evidence = {"seed": evidence.seed, "min_replies": 1.0}, evidence
         if evidence.sites is None:
-            # Steps are not worth a process of `workers`, but a simulation of Flower sends them as messages.
-            flower = str(evidence.engine).startswith("flower")
-            engine = evidence.engine if flower else "sequential"
+            # Steps are not worth a process of `workers`, but the engine `flower` sends them as messages.
+            engine = evidence.engine if evidence.engine == "flower" else "sequential"
             self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
-            if flower:
-                self.clients.engine.open()
         else:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends

@@ -235,7 +235,7 @@ def _check_inputs(experiment, run):
     if run.meta.get("privacy_key", "") != experiment.accounting.key.fingerprint:
         raise InputError(
             "`resume`: the run was made with another privacy key, or without one; name the key file of the run with "
-            "`privacy_key` (version 0.2 wrote ~/.local/state/fnlkit/privacy.key), or train again"
+            "`privacy_key`, or train again"
         )
     before, now = (features and features["sha256"] for features in (run.meta.get("features"), dataset.features))
     if before != now:

@@ -301,7 +301,7 @@ def _tiny(federation, engine, device):
     """Return the weights after two rounds of two clients on the given engine."""
     from fnlkit.pipeline import training
 
-    count = {"workers": 2} if engine in ("workers", "fused", "flower") else {}
+    count = {"workers": 2} if engine in ("workers", "fused") else {}
     options = {"rounds": 2, "fraction": 0.5, "epochs": 1, "batch_size": 60, "model": "mlp(hidden=16)"}
     run = training.train(federation, engine=engine, device=device, ledger="none", say=None, **count, **options)
     return run.weights.detach().cpu().double()

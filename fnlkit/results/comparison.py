@@ -96,11 +96,9 @@ def _training(run, data):
     """Return the Release of a run's protected updates for the rounds trained so far."""
     about, arrays = run.meta["protection"], {"given": run.labels["given"]}
     arrays |= {"offsets": run.client_offsets, "indices": run.client_indices}
-    old = {name: value for name, value in sorted(run.settings.items()) if name != "rounds"}  # older name, before keys
-    name = about.get("release") or ledger.training_name(old, **arrays)
     facts = {"seed": run.settings["seed"], "classes": run.meta["classes"], "key": run.meta.get("privacy_key", "")}
-    missing = ledger.find_missing_replies(run.log) if about.get("release") else []
-    return ledger.training(about["sums"], name=name, lost=missing, data=data, **facts, **arrays)
+    missing = ledger.find_missing_replies(run.log)
+    return ledger.training(about["sums"], name=about["release"], lost=missing, data=data, **facts, **arrays)
 
 
 def _cost_of(found):

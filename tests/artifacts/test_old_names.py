@@ -1,50 +1,24 @@
-"""Files of version 0.2, which spelled some names differently: tests/artifacts/old was written by it (OLD.md)."""
+"""Files and data of version 0.2: its federations and runs are refused, its data sets keep their names and checksums."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.old_names import rename_memory
 from fnlkit.artifacts.run import Run
-from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from tests.commands import succeed
 
 OLD = Path(__file__).parent / "old"
 
 
-def test_a_federation_keeps_its_numbers_of_unlabeled_samples():
-    assert Federation.read(OLD / "federation.npz").meta["client_unlabeled"] == [4, 0, 0]
-
-
-def test_a_run_is_resumed_with_todays_names(tmp_path):
-    for file in OLD.iterdir():
-        shutil.copy(file, tmp_path)
-    assert Run.read(OLD / "run.pt").settings["standardize"] == "always"
-    options = "--standardize always --fraction 1 --epochs 1 --model 'mlp(hidden=[4])' --engine sequential --dataset old.csv"
-    method = "--method 'dividemix(unlabeled=10, warmup=1)'"
-    succeed(f"fnlkit train federation.npz --resume run.pt --rounds 3 {method} {options} -o new.pt", tmp_path)
-    assert len(Run.read(tmp_path / "new.pt").history) == 3
-
-
-def test_a_run_without_settings_of_today_is_named_as_older(tmp_path):
-    run = Run.read(OLD / "run.pt")
-    run.settings = {name: value for name, value in run.settings.items() if name != "client_optimizer"}
-    for wrote, named in (("0.1.0", "written by an older version, fnlkit 0.1.0"), ("999.0", "not a usable run")):
-        run.meta["provenance"][-1]["versions"]["fnlkit"] = wrote
-        run.write(tmp_path / "run.pt")
-        with pytest.raises(InputError, match=rf"run.pt: {named}.*: settings: client_optimizer"):
-            Run.read(tmp_path / "run.pt")
-
-
-def test_memory_of_clients_has_todays_names():
-    before = {"state/normalisers": torch.ones(2), "rows/neighbour_disagreement": torch.zeros(3), "state/normalisers/clients": 1}
-    assert list(rename_memory(before)) == ["state/normalizers", "rows/neighbor_disagreement", "state/normalizers/clients"]
+@pytest.mark.parametrize("kind, command", [(Federation, "partition"), (Run, "train")])
+def test_a_file_of_version_0_2_is_refused_with_the_command_that_makes_it(kind, command):
+    file = OLD / ("federation.npz" if kind is Federation else "run.pt")
+    with pytest.raises(InputError, match=f"{file.name}: .*written by fnlkit 0.2.0; create it again with `fnlkit {command}`"):
+        kind.read(file)
 
 
 @pytest.mark.parametrize("column", ["site", "hospital", "center", "centre", "clinic", "institution"])
@@ -98,5 +72,3 @@ def test_the_checksum_of_a_folder_separates_size_and_window(tmp_path):
     parts = (1, "40/400"), (14, "0/400")
     one, other = (datasets.load(f"folder(path=\"{tmp_path}\", size={size}, window='{window}')") for size, window in parts)
     assert one.checksum != other.checksum
-    with pytest.raises(InputError, match="or fnlkit 0.2 or older wrote it"):
-        must_be(one, {"dataset_checksum": other.checksum}, len(one.y_train), what="the federation")

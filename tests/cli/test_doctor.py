@@ -1,6 +1,5 @@
 """doctor finds what works and, above all, what does not."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,12 +16,8 @@ from tests.commands import fnlkit
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Real engines, flower without Ray; libraries of extras are not imported (see the test of a library that cannot be)."""
+    """Real engines; libraries of extras are not imported (see the test of a library that cannot be)."""
     with pytest.MonkeyPatch.context() as patched:
-        if importlib.util.find_spec("flwr"):
-            from tests.engines.here import stay_here
-
-            stay_here(patched)
         patched.setattr(doctor, "_not_imported", lambda names: {})
         done = fnlkit("fnlkit doctor --json", tmp_path_factory.mktemp("doctor"))
     assert done.returncode == 0, done.stderr
@@ -107,23 +102,6 @@ def test_a_library_that_is_installed_but_cannot_be_imported_is_broken(monkeypatc
     broken = []
     doctor.extras(broken, test=False)
     assert not broken
-
-
-def test_flower_without_a_home_uses_a_temporary_folder(monkeypatch):
-    simulation = pytest.importorskip("fnlkit.engines.flower.simulation", reason="needs flwr (extra `flower`)")
-
-    def none():
-        raise RuntimeError("Could not determine home directory.")
-
-    for given in ({}, {"FLWR_HOME": "/a/place"}):
-        environment = dict(given)
-        monkeypatch.setattr(simulation.os, "environ", environment)
-        simulation._home_for_flower()
-        assert environment == given  # there is a home, or a choice
-    monkeypatch.setattr(simulation.Path, "home", none)
-    monkeypatch.setattr(simulation.os, "environ", environment := {})
-    simulation._home_for_flower()
-    assert os.path.isdir(environment["FLWR_HOME"])
 
 
 @pytest.mark.slow

@@ -43,14 +43,9 @@ CHECKED = [name if name in ("sequential", "flower") else pytest.param(name, mark
 @pytest.fixture(params=CHECKED, scope="module")
 def federation(request):
     """A federation and its model on an engine."""
-    options = {"workers": 1} if request.param in ("workers", "flower") else {}
+    options = {"workers": 1} if request.param == "workers" else {}
     if request.param == "flower":
         pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
-        from tests.engines.here import stay_here
-
-        monkeypatch = pytest.MonkeyPatch()
-        request.addfinalizer(monkeypatch.undo)
-        stay_here(monkeypatch)
     fed, model = toy(request.param, network=mlp, count=6, **options)
     yield fed, model
     fed.close()

@@ -9,8 +9,6 @@ from fnlkit.estimators import run_estimator
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from tests.engines.here import stay_here  # noqa: E402
-
 SITES, SIZE = 3, 50
 WARM_UP = {"rounds": 2, "fraction": 1.0, "model": "mlp(hidden=8)", "standardize": "none", "min_replies": 1.0}
 
@@ -30,8 +28,7 @@ def federation():
 @pytest.mark.parametrize(
     "estimator", ["em(folds=2)", "confident(folds=2, thresholds=pooled)", "knn(k=3)", "lid(k=5)", "anchor"]
 )
-def test_an_estimate_as_messages_of_flower_equals_sequential(estimator, monkeypatch):
-    stay_here(monkeypatch)
+def test_an_estimate_as_messages_of_flower_equals_sequential(estimator):
     found = [
         run_estimator(*federation(), estimator, form="federated", warm_up=WARM_UP, engine=engine)
         for engine in ("flower", "sequential")

@@ -13,7 +13,7 @@ from tests.test_versions import PROJECT
 
 def test_the_versions_of_flower_are_those_of_the_extra():
     (line,) = PROJECT["optional-dependencies"]["flower"]
-    assert re.fullmatch(r"flwr\[simulation\]>=(.+),<(.+)", line).groups() == (FLOWER["oldest"], FLOWER["newer"])
+    assert re.fullmatch(r"flwr>=(.+),<(.+)", line).groups() == (FLOWER["oldest"], FLOWER["newer"])
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's use of pathspec

@@ -40,16 +40,8 @@ __all__ = [
     "prepare",
     "secagg_mod",
     "secagg_workflow",
-    "simulator",
     "superexec",
 ]
-
-
-def simulator() -> Callable[..., Any]:
-    """Return Flower's `run_simulation`; the first call imports Ray and sets the level of Flower's logging."""
-    from flwr.simulation import run_simulation
-
-    return run_simulation
 
 
 def secagg_mod() -> types.ModuleType:

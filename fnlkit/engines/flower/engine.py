@@ -1,4 +1,4 @@
-"""Rounds as messages between the server and nodes: Ray actors of a simulation, or real sites over any transport.
+"""Rounds as messages between the server and nodes: in this process, or real sites over any transport.
 
 The engine sends a request to the nodes and returns the replies in client order.
 """
@@ -15,12 +15,11 @@ from fnlkit.artifacts import message
 from fnlkit.client.failure import Failure
 from fnlkit.engines.engine import Engine
 from fnlkit.engines.flower import disable_telemetry, visits
+from fnlkit.engines.flower.local import LocalNodes
 from fnlkit.engines.flower.messages import LATE
 from fnlkit.engines.flower.notebook import last_counted_rounds
-from fnlkit.engines.flower.simulation import Simulation
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
-from fnlkit.kernels.threads import core_count
 from fnlkit.server.clients import nbytes
 
 if TYPE_CHECKING:
@@ -33,28 +32,27 @@ TIMEOUT = 3600  # seconds per visit
 
 
 class Flower(Engine):
-    """Clients run on Flower's nodes.
+    """Clients run on nodes that exchange messages with the server.
 
     The results are bit for bit equal to the results of Sequential.
 
     Parameters
     ----------
-    workers : int
-        Number of Ray actors with a core each. 0 means an actor for each core that this process can use.
     client_timeout : float or None
-        Seconds that a visit can take. 0 sets no limit. None means one hour.
+        Seconds that a visit of a real site can take. 0 sets no limit. None means one hour.
     runtime : object or None
-        Connection to the nodes: real sites (fnlkit.sites.roster.Roster), or None for a simulation.
+        Connection to the nodes: real sites (fnlkit.sites.roster.Roster), or None for nodes in this process.
     """
 
-    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, **settings):
+    def __init__(self, *args, client_timeout=None, runtime=None, **settings):
         super().__init__(*args, **settings)
         disable_telemetry()
         if self.network.device.type != "cpu":
             raise InputError(f"`engine` flower runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
-        self.count = workers or core_count()
+        if runtime is None and client_timeout:
+            raise InputError("`client_timeout` is for real sites or `engine='workers'`: this process cannot end a visit")
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.runtime, self._described = runtime, None
+        self.runtime = runtime
         self.foreign = getattr(runtime, "alone", False)
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
             self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
@@ -63,9 +61,8 @@ class Flower(Engine):
         """Return the replies of a request; see `Engine.run`."""
         ids, message_of = self._prepare(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
-        # If a visit ends its actor, the other visits of the actor are lost too. Each missing client is visited again alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
-            self.note(f"flower: the reply of client {ids[j]} is missing; the visit is repeated alone")
+            self.note(f"flower: the reply of client {ids[j]} is missing; the visit is repeated")
             self.runtime.renew(late)
             again, late = self._ask_again(ids[j], j, message_of)
             replies[j] = again or self.runtime.failure(self.timeout if late else None)
@@ -92,7 +89,8 @@ class Flower(Engine):
 
     def _prepare(self, request):
         """Return the client numbers as a list, and a function (positions in it) -> request."""
-        self.open()
+        if self.runtime is None:
+            self.runtime = LocalNodes(self)
         self.runtime.start()
         ids = request.ids.tolist()
         base = last_counted_rounds(request.log, request.rejected, ids, request.round)
@@ -142,19 +140,6 @@ class Flower(Engine):
             sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
         return [replies.get(place, silent) for place in range(len(ids))], sent
 
-    def open(self) -> None:
-        """Describe clients and network to the nodes of a simulation, again if only the new network has weights.
-
-        Networks of later rounds have the same layers or no weights.
-        """
-        if self._described == 0 and self.network.size:
-            self.close()
-        if self.runtime is None:
-            self.runtime, self._described = self._runtime(), self.network.size
-
-    def _runtime(self):
-        return Simulation(self, self.count)
-
     def _ask(self, groups, ids, message_of):
         """Return {position: reply} of the received replies, and whether a reply was late."""
         limit = None
@@ -178,7 +163,7 @@ class Flower(Engine):
         return out, late
 
     def close(self) -> None:
-        """End the simulation. `members` also contains the memory of the clients."""
+        """Remove the files of nodes in this process. `members` also contains the memory of the clients."""
         if self.runtime is not None:
             self.runtime.close()
             self.runtime = None

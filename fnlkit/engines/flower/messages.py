@@ -19,7 +19,12 @@ def record(data: bytes) -> Any:
 
 def bytes_of(message: Any) -> bytes:
     """Return the bytes in a Flower Message; empty if it contains none."""
-    array = message.content.array_records.get(_FORM, {}).get(_FORM)
+    return bytes_in(message.content)
+
+
+def bytes_in(record: Any) -> bytes:
+    """Return the bytes in a RecordDict; empty if it contains none."""
+    array = record.array_records.get(_FORM, {}).get(_FORM)
     return array.data if array is not None and array.stype == _FORM else b""
 
 
