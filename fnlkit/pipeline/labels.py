@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from fnlkit.estimators import run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.options import NAMES, EstimateOptions
 from fnlkit.experiment.settings import Settings
+from fnlkit.pipeline.options import PartitionOptions
 from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
-from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
+from fnlkit.pipeline.types import Labels, Samples, Say
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows
@@ -99,51 +100,14 @@ def check_settings(options: Iterable[str], function: str, known: Sequence[str] =
             raise InputError(f"{function} has no option `{name}`{hint}; its settings are: {list_names(names)}")
 
 
-def partition(
-    source: Samples | Federation = "digits",
-    scheme: str = "iid",
-    *,
-    clients: int | None = None,
-    labels: Literal["auto", "observed", "true"] = "auto",
-    min_samples: int = 1,
-    holdout: float | None = None,
-    gold: FilePath | None = None,
-    sample_column: str | None = None,
-    public: float = 0.0,
-    label: str | None = None,
-    group: str | None = None,
-    seed: int = 0,
-    dataset: Samples | None = None,
-    say: Say = tell,
-    report: Callable[[dict[str, Any]], object] | None = None,
-) -> Federation:
-    """Split a data set, or labels that are already corrupted, over clients.
+@dataclass(frozen=True)
+class Partitioning(PartitionOptions):
+    """Keywords of `partition`.
 
-    Parameters
+    Attributes
     ----------
-    source : str, path, fnlkit.datasets.Dataset or Federation
-        A name of `fnlkit data list`, an .npz file, a folder of images; or an unpartitioned Federation from `inject_noise`.
     scheme : str
         Partition scheme: ``iid``, ``dirichlet(alpha=0.5)``, ... (`fnlkit partition --help`).
-    clients : int or None
-        Number of clients. None means 20 below 10,000 samples and 100 above.
-    labels : "auto", "observed" or "true"
-        Whether the labels are the true labels: as declared by the data set ("auto"), unknown ("observed"), or yes ("true").
-    min_samples : int
-        Repeat the draw until every client has at least this number of samples.
-    holdout : float in [0, 1), optional
-        Share of each client's samples in its held-out set. Default: 0.2 for a data set without test samples, else 0.
-    gold : path, optional
-        A csv (id, label) of verified samples. They are used for evaluation and never for training.
-    sample_column : str, optional
-        Column of `gold` that names the samples. Default: the only column that names a sample in every row.
-    public : float in [0, 1)
-        Share of all samples that form a public set, which belongs to no client. Some methods require a public set.
-    label : str, optional
-        Label column of a table. Default: the column with a usual name.
-    group : str, optional
-        Column of a table, field of another data set, or level of the folders of images whose equal values are groups, such as
-        patients, which are never divided (fnlkit.datasets.groups). Default: the column with a usual name, if any.
     seed : int
     dataset : str, path or Dataset, optional
         Location of the samples of a Federation. Default: the location recorded in the file.
@@ -151,6 +115,26 @@ def partition(
         Receives notes on unverified assumptions.
     report : callable(dict) or None
         Receives facts on samples, clients, classes and columns (fnlkit.datasets.partition_report.report_partition).
+    """
+
+    scheme: str = "iid"
+    seed: int = field(default=0, kw_only=True)
+    dataset: Samples | None = field(default=None, kw_only=True)
+    say: Say = field(default=tell, kw_only=True)
+    report: Callable[[dict[str, Any]], object] | None = field(default=None, kw_only=True)
+
+
+@keywords_of(Partitioning)
+def partition(source: Samples | Federation = "digits", scheme: str = "iid", **options: Any) -> Federation:
+    """Split a data set, or labels that are already corrupted, over clients.
+
+    Parameters
+    ----------
+    source : str, path, fnlkit.datasets.Dataset or Federation
+        A name of `fnlkit data list`, an .npz file, a folder of images; or an unpartitioned Federation from `inject_noise`.
+    scheme : str
+    **options
+        Fields of `Partitioning`.
 
     Returns
     -------
@@ -166,8 +150,9 @@ def partition(
     >>> fnlkit.partition("digits", clients=10)
     Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
     """
-    noisy = source if isinstance(source, Federation) else None
-    if noisy is None and dataset is not None:
+    chosen, say = Partitioning(scheme=scheme, **options), options.get("say", tell)
+    noisy, label, group = source if isinstance(source, Federation) else None, chosen.label, chosen.group
+    if noisy is None and chosen.dataset is not None:
         raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
     if group and noisy is not None:
         raise InputError("`group` describes a data set; the groups of a federation are known")
@@ -177,20 +162,19 @@ def partition(
         source = with_labels(os.fspath(source), label=label)
     if group and not isinstance(source, Federation):
         source = _with_groups(source, group)
-    data = data_of(source, dataset, say) if isinstance(source, Federation) else to_dataset(source)
+    data = data_of(source, chosen.dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    options: dict[str, Any] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
-    options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
-    options |= {"public": public} if public else {}
-    options |= {} if sample_column is None else {"sample_column": sample_column}
-    out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
-    out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
+    split = {one.name: getattr(chosen, one.name) for one in fields(PartitionOptions) if one.name not in ("label", "group")}
+    split["gold"] = None if chosen.gold is None else os.fspath(chosen.gold)
+    out = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
+    split["public"] = chosen.public or None
+    out.meta = with_record(out.meta, provenance("partition", chosen.seed, dataset=data.name, scheme=str(scheme), **split))
     if say is not None:
         for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme), *_note_groups(data, out)]:
             say(text)
-    if report is not None:
-        report(report_partition(data, out))
+    if chosen.report is not None:
+        chosen.report(report_partition(data, out))
     return out
 
 

@@ -1,10 +1,11 @@
-"""Options of an audit, declared once for Python and `fnlkit audit`."""
+"""Options of partitions and audits, declared once for Python and the commands."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fnlkit.components.options import option
+from fnlkit.components.parameters import Count
 
 # Types of values; the command line, which reads this module, does not need their modules.
 TYPE_CHECKING = False
@@ -14,6 +15,42 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 _Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionOptions:
+    """Options of a partition; `fnlkit partition --help` describes them."""
+
+    clients: Count | None = option(None, "Number of clients. Default: 20 for fewer than 10,000 samples, else 100.")
+    min_samples: Count = option(
+        1, "Smallest number of samples per client; a split with smaller clients is drawn again.", metavar="N"
+    )
+    labels: str = option(
+        "auto",
+        "Status of the labels. observed: some can be wrong; true: all are right; auto: as the data set declares.",
+        metavar="WORD",
+    )
+    holdout: float | None = option(
+        None,
+        "Share of each client's samples held out for evaluation. Default: 0.2 without test samples, else 0.",
+        metavar="SHARE",
+    )
+    gold: _Path | None = option(
+        None, "Verified samples (columns id, label), used for evaluation and never for training.", metavar="IDS.csv"
+    )
+    public: float = option(0.0, "Share of the samples in a public set, for methods such as rhfl and clipfl.", metavar="SHARE")
+    sample_column: str | None = option(
+        None,
+        "Column of a table that names the samples. Default: the only column that names a sample in every row.",
+        metavar="NAME",
+    )
+    label: str | None = option(None, "Label column of a table.", metavar="COLUMN")
+    group: str | None = option(
+        None,
+        "Column of a table, field of an npz, or level of the folders of images: samples with the same value, such as a "
+        "patient, are never divided. Default: the column with a usual name.",
+        metavar="COLUMN",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
