@@ -254,15 +254,6 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path):
     assert killed_writers(tmp_path, 5) == 0
 
 
-@pytest.mark.slow
-def test_many_killed_writers(tmp_path):
-    assert killed_writers(tmp_path, 500, seed=1) == 0
-    for path in tmp_path.glob(".fnlkit-*"):
-        os.utime(path, (time.time() - 3600,) * 2)
-    files.write(sample(), tmp_path / "x.npz")
-    assert sorted(os.listdir(tmp_path)) == ["big.npz", "x.npz"]
-
-
 def test_files_flow_through_pipes(tmp_path):
     files.write(sample(), tmp_path / "x.npz")
     program = "from fnlkit.artifacts import files; files.write(files.read('-'), '-')"

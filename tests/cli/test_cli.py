@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from fnlkit.artifacts import files
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import COMMANDS
-from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, shell, succeed
+from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, shell, succeed
 
 
 def test_the_bare_pipe_runs(tmp_path):
@@ -149,20 +148,6 @@ def test_files_may_have_names_in_any_bytes(tmp_path):
     refuse(f"fnlkit evaluate {name}", tmp_path, "\\udcff~nobody.npz")
 
 
-def talk(folder):
-    """Return the file beside a folder that holds what its last process said."""
-    return folder.parent / f"{folder.name}.stderr"
-
-
-def start(arguments, folder):
-    command = [str(BIN / "fnlkit"), "train", *arguments]
-    with open(talk(folder), "wb") as said:
-        # In a session of its own, as a terminal's: a signal to it is to it alone.
-        return subprocess.Popen(
-            command, cwd=folder, env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-
-
 LONG = "--method fedcorr --rounds 20 --fraction 0.2 --epochs 2 --checkpoint-every 1 -o run.pt".split()
 # A command that sends a signal to itself after a number of rounds, the first two arguments.
 STOPS = """
@@ -230,34 +215,6 @@ def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
     leaves = "2> >(head -c 1 >/dev/null)"
     done = shell(f"fnlkit inject-noise {noisy} -o out.npz {leaves}; code=$?; sleep 0.5; exit $code", tmp_path)
     assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedcorr", "flr"])
-def test_thirty_kills_leave_no_trace(method, noisy, tmp_path):
-    """SIGKILL at random instants, from the start of the program on; every time the run goes on, and ends the same."""
-    arguments = [str(noisy), *LONG, "--method", method, "--rounds", "150"]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir(), broken.mkdir()
-    began = time.monotonic()
-    assert start(arguments, whole).wait(LIMIT) == 0, talk(whole).read_text()
-    took = time.monotonic() - began
-    rng = np.random.default_rng(0)
-    kills = 0
-    while kills < 30:
-        process = start([*arguments, "--resume", "run.pt"], broken)
-        try:
-            assert process.wait(rng.uniform(0.3, 0.5 * took)) == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-            continue
-        # It finished before the kill: throw the result away and go through the whole again.
-        same_run(broken, whole)
-        (broken / "run.pt").unlink()
-    assert start([*arguments, "--resume", "run.pt"], broken).wait(LIMIT) == 0, talk(broken).read_text()
-    same_run(broken, whole)
 
 
 def same_run(folder, other):

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Stored
 from fnlkit.cli import main
-from fnlkit.datasets.embed import embed, embed_parts
+from fnlkit.datasets.embed import embed
 from fnlkit.datasets.encoding import weights_of
 from fnlkit.datasets.features import with_backbone
 from fnlkit.estimators.rows import read_rows
@@ -181,31 +180,6 @@ def test_texts_are_encoded_and_new_texts_predicted(tmp_path, monkeypatch, capsys
     stored.write(str(run))
     assert call("predict", run, tmp_path / "new.csv") == 2
     assert "are not those of the run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("backbone", ["pixels", "pca(dim=6)", "torchvision(weights=random, size=32)"])
-def test_an_embedding_cut_off_ends_with_the_same_bytes(backbone, tmp_path, monkeypatch):
-    """What was done before the interruption is not done again."""
-    train, test, seen = datasets.load("digits").x_train[:90], datasets.load("digits").x_test[:20], []
-    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", train[:16].nbytes)
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
-    settings = {"device": "cpu", "batch_size": 16}
-    make = partial(embed_parts, SimpleNamespace(x_train=train, kind="image"), {"embeddings": train, "test": test}, backbone)
-
-    def stop(done, total):
-        seen.append(done)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-
-    whole = make(**settings, place=tmp_path / "whole", progress=lambda done, total: seen.append(done))
-    every = len(seen)
-    seen.clear()
-    with pytest.raises(KeyboardInterrupt):
-        make(**settings, place=tmp_path / "cut", progress=stop)
-    again = make(**settings, place=tmp_path / "cut", progress=lambda done, total: seen.append(done))
-    assert every <= len(seen) <= every + 2  # of a network two batches may be under way
-    for name, rows in whole.items():
-        assert np.array_equal(again[name][:], rows[:]) and rows[:].dtype == np.float32
 
 
 OPEN = large.open_arrays

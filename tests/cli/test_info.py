@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fnlkit.artifacts import files, large
+from fnlkit.artifacts import files
 from fnlkit.artifacts.safe import zip as files_zip
 from tests.commands import fnlkit, refuse, succeed
 
@@ -85,16 +85,6 @@ def test_a_small_file_is_still_checked_to_the_last_bit(noisy, tmp_path):
     raw[len(raw) // 2] ^= 1
     (tmp_path / "flipped.npz").write_bytes(raw)
     refuse("fnlkit info flipped.npz", tmp_path, "damaged")
-
-
-def test_info_is_equal_for_large_and_small_readers(noisy, tmp_path):
-    whole, said = large.heads(noisy)
-    part, same = large.heads(noisy, small=2000)
-    assert said == same and part.kind == whole.kind and part.meta == whole.meta
-    assert {n: (v.dtype, tuple(v.shape)) for n, v in part.arrays.items()} == {
-        n: (v.dtype, v.shape) for n, v in whole.arrays.items()
-    }
-    assert any(isinstance(v, large.Head) for v in part.arrays.values())
 
 
 def test_an_unfinished_run_is_named(noisy, tmp_path):

@@ -153,21 +153,6 @@ def test_tables_are_scaled_by_federated_moments_and_new_rows_alike(tmp_path):
     assert "held_out" in measured and "test" not in measured
 
 
-def test_an_npz_per_site_runs_through_the_pipe(tmp_path):
-    rng = np.random.default_rng(0)
-    (tmp_path / "sites").mkdir()
-    for name in SITES:
-        y = np.where(rng.random(30) < 0.1, -1, rng.integers(0, 2, 30))
-        x = rng.normal(size=(30, 5)) + np.maximum(y, 0)[:, None] * 3
-        split = np.where(np.arange(30) < 20, "train", "test")
-        np.savez(tmp_path / "sites" / f"{name}.npz", x=x, y=y, split=split)
-    succeed("fnlkit partition --dataset sites --scheme sites -o fed.npz", tmp_path)
-    succeed("fnlkit train fed.npz --rounds 5 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
-    assert json.loads(succeed("fnlkit evaluate run.pt --json", tmp_path).stdout)["agreement_last"] > 0.9
-    rows = parse_csv(succeed("fnlkit predict run.pt --unlabeled", tmp_path).stdout)
-    assert rows and rows[0]["sample"].startswith("Basel.npz x[")
-
-
 # ---- labels that nobody verified, from the split to the figure: nothing measured on them is called accuracy
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):

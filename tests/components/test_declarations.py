@@ -80,10 +80,6 @@ def test_nested_methods_and_components_in_parameters_compose():
     assert registry.of_budget("nnc(usual=clipfl(before=3))", 50) == [None, 3]
 
 
-def test_every_registered_method_declares_its_replies():
-    assert all(declaration(registry.method(name)).sends is not None for name in registry.METHODS)
-
-
 UNDECLARED = """
 import torch
 from fnlkit.methods.fedavg import fedavg

@@ -195,14 +195,6 @@ def test_an_idx_bomb_is_not_unpacked(tmp_path):
         load("mnist")
 
 
-@pytest.mark.skipif(not datasets.present("fashion-mnist"), reason="package dataset-fashion-mnist is not installed")
-def test_fashion_mnist_of_debian():
-    data = load("fashion-mnist")
-    assert data.x_train.shape == (60000, 28, 28, 1) and data.x_test.shape == (10000, 28, 28, 1)
-    np.testing.assert_allclose(datasets.moments(data.x_train), [data.mean, data.std], atol=1e-4)
-    assert data.class_names[9] == "Ankle boot" and np.bincount(data.y_train).tolist() == [6000] * 10
-
-
 def image_folder(folder, sizes=((20, 30),), parts=("",)):
     rng = np.random.default_rng(0)
     for part in parts:
@@ -325,28 +317,6 @@ def test_a_failed_download_names_an_alternative(monkeypatch, capfd):
         load("mnist", download=True)
     assert "the download failed (OSError: no network)" in str(error.value) and "MNIST/raw yourself" in str(error.value)
     assert capfd.readouterr().out == ""  # talk goes to stderr: stdout is data
-
-
-def test_moments_are_exact():
-    x = np.random.default_rng(0).integers(0, 256, (2500, 3, 4, 2), np.uint8)
-    mean, std = datasets.moments(x)
-    np.testing.assert_allclose(mean, (x / 255).mean((0, 1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(std, (x / 255).std((0, 1, 2)), rtol=1e-9)
-    floats = x / 255
-    np.testing.assert_allclose(datasets.moments(floats), (mean, std), rtol=1e-9)
-
-
-def test_arrays_next_to_a_data_set(tmp_path, monkeypatch):
-    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    for name, place in (
-        ("cifar10", tmp_path / "cache" / "cifar10.ledger"),
-        (str(tmp_path / "mine.npz"), tmp_path / "mine.npz.ledger"),
-        ("photos", tmp_path / "photos.ledger"),
-        ('folder(path="photos", size=64)', tmp_path / "photos.ledger"),
-    ):
-        assert datasets.sibling_path(name, ".ledger") == place
 
 
 def test_a_missing_image_is_named(tmp_path):

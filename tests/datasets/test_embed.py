@@ -10,15 +10,6 @@ from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Networks this small only get slower on more threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def images(n=7, side=12, channels=3, dtype=np.uint8):
     x = np.random.default_rng(0).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
     return SimpleNamespace(x_train=x if dtype == np.uint8 else (x / 255).astype(dtype), kind="image")

@@ -173,17 +173,6 @@ def test_no_scheme_divides_a_group(scheme):
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(groups)))
 
 
-def test_expected_sizes_with_groups_do_not_depend_on_the_position():
-    groups = np.repeat(np.arange(100), np.arange(100) % 4 + 1)
-    labels = (np.arange(100) % 5)[groups]
-    sizes = [
-        [len(part) for part in partitioning.partition(labels, 5, "dirichlet(alpha=10)", clients=5, seed=s, groups=groups)]
-        for s in range(200)
-    ]
-    mean, error = np.mean(sizes, 0), np.std(sizes, 0) / np.sqrt(200)
-    assert (np.abs(mean - len(groups) / 5) < 4 * error).all()
-
-
 def test_a_public_share_consists_of_whole_groups(tmp_path):
     fed = fnlkit.partition(table_of(tmp_path / "a.csv"), clients=3, public=0.3, holdout=0, say=None)
     rest = np.setdiff1d(np.arange(len(PATIENTS)), fed.client_indices)
@@ -220,13 +209,6 @@ def test_the_held_out_share_is_that_of_groups_by_class():
     expected = np.bincount(classes) / 4
     assert (np.abs(np.array(counts) - expected) < 1 + 1e-9).all()
     assert np.allclose(np.mean(counts, 0), expected, atol=0.25)
-
-
-def test_a_client_with_one_group_keeps_it():
-    out = set_apart(toy(np.zeros(6, int), np.arange(6) % 3), holdout=0.5)
-    assert len(out.clients[0]) == 6
-    with pytest.raises(InputError, match="groups"):
-        assign_folds(toy(np.zeros(6, int), np.arange(6) % 3), 2, 0)
 
 
 def test_verified_samples_hold_out_their_groups():

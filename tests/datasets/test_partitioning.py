@@ -277,14 +277,6 @@ def test_the_stored_values_of_the_schemes_are_those_of_this_version(measured):
         assert all(stored[name] == values[name][: len(stored[name])] for name in values)
 
 
-def test_each_row_is_used_once_and_neither_the_last_client_nor_neighbors_are_special(measured):
-    for values in measured.values():
-        assert not any(values["lost"]) and not any(values["twice"])
-        assert stats.ttest_1samp(values["neighbors"], 0).pvalue > 1e-3
-        assert stats.ttest_1samp(values["last_rare"], 1 / conventions.CLIENTS).pvalue > 1e-3
-        assert stats.ttest_rel(values["first"], values["last"]).pvalue > 1e-3
-
-
 def test_the_classes_of_a_balanced_split_have_equally_many_clients():
     # In label order the last class belongs to fewer clients, because the others are full.
     held = []

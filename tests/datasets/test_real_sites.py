@@ -1,34 +1,16 @@
 """The embedded data of real sites: tables, ratings, missing values, sites of training, and sites that took no part."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
-from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import load
 from fnlkit.errors import InputError
-from tests.commands import succeed
-from tests.tables import parse_csv
 
 RATERS = ("rater_1", "rater_2", "rater_3")
 BINARY = {"exclude": "exclude", "doubtful": "accept", "accept": "accept"}
-FAST = "--model 'mlp(hidden=[])' --rounds 2 --epochs 1 --fraction 1"
+
 
 pytestmark = pytest.mark.usefixtures("no_connection")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with a run on the 600 scans of rater 1."""
-    folder = tmp_path_factory.mktemp("trained")
-    for line in (
-        "fnlkit partition --dataset 'mriqc(label=rater_1)' --scheme sites -o fed.npz",
-        f"fnlkit train fed.npz {FAST} --ledger none -o run.pt",
-    ):
-        succeed(line, folder)
-    return folder
 
 
 def names_of(data, labels):
@@ -111,38 +93,6 @@ def test_missing_values_are_marked_and_filled_as_in_a_table_of_the_user():
     assert data.x_train[:, at("chol")].min() > 50 and (small.x_train[:, small.columns.index("chol")] == 0).any()
     swiss = data.fields["site"] == "switzerland"
     assert data.x_train[swiss, at("chol (missing)")].all() and not data.x_train[swiss, at("trestbps (missing)")].all()
-
-
-def test_a_site_that_took_no_part_is_evaluated_and_predicted(trained):
-    data = load("mriqc(label=rater_1)")
-    row = json.loads(succeed("fnlkit evaluate run.pt --test --json", trained).stdout)
-    assert row["measured"]["test"]["measures"] == "agreement" and row["measured"]["test"]["samples"] == 265
-    np.savez(trained / "new.npz", x=data.x_test)
-    with (trained / "new.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerows([["id", "site", *data.columns], *([f"s{i}", "new", *x] for i, x in enumerate(data.x_test.tolist()))])
-    of_array, of_table = (
-        parse_csv(succeed(f"fnlkit predict run.pt {name}", trained).stdout) for name in ("new.npz", "new.csv")
-    )
-    assert [row["name"] for row in of_array] == [row["name"] for row in of_table]
-    assert of_table[7]["sample"] == "s7"
-    agree = np.mean([row["name"] for row in of_table] == names_of(data, data.y_test))
-    assert agree == pytest.approx(row["measured"]["test"]["share"])
-
-
-def test_the_ratings_are_votes_for_consensus(tmp_path):
-    data = load("mriqc")
-    with (tmp_path / "votes.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["id", "annotator", "label"])
-        for rater in RATERS:
-            table.writerows([i, rater, BINARY[vote]] for i, vote in zip(data.ids, data.fields[rater], strict=True) if vote)
-    succeed("fnlkit partition --dataset mriqc --scheme sites -o fed.npz", tmp_path)
-    succeed("fnlkit consensus fed.npz votes.csv --method majority -o agreed.npz", tmp_path)
-    given = names_of(data, Federation.read(tmp_path / "agreed.npz").given)
-    votes = [[BINARY[vote] for vote in row if vote] for row in zip(*(data.fields[rater] for rater in RATERS), strict=True)]
-    clear = [i for i, row in enumerate(votes) if len(set(row)) == 1]
-    assert len(clear) > 800 and all(given[i] == votes[i][0] for i in clear)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from fnlkit import engines
@@ -24,12 +22,12 @@ from fnlkit.client.losses import cross_entropy
 from fnlkit.client.losses.exchange import select_small_losses
 from fnlkit.client.losses.parts import reads
 from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit, plan
+from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.declarations import declare
 from fnlkit.engines.forward import FORMS
 from fnlkit.engines.graphs import Graphs
-from fnlkit.engines.stacked_training import StackedTraining, timetable
+from fnlkit.engines.stacked_training import StackedTraining
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedcorr import adaptive_proximal_norm
@@ -318,27 +316,6 @@ def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit):
     """One sample, fewer than a batch, whole batches only, one over, none at all."""
     fed = same_round("stacked", fit, [9, 1, 4, 3, 13, 8, 0])
     assert not fed.notes
-
-
-sizes = st.lists(st.integers(0, 11), min_size=1, max_size=5).filter(any)
-
-
-@settings(max_examples=12, deadline=None)
-@given(sizes, st.integers(1, 5), st.sampled_from(list(FITS.values())))
-def test_any_sizes(sizes, batch, fit):
-    same_round("stacked", fit.changed(batch_size=batch, epochs=1), sizes)
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(1, 3))
-def test_the_timetable_takes_every_step_of_every_client_once_and_in_order(sizes, batch, epochs):
-    sizes = sorted(sizes, reverse=True)
-    plans = [plan(n, Fit(epochs=epochs, batch_size=batch), seed=0, round=0, client=i) for i, n in enumerate(sizes)]
-    taken = [[] for _ in sizes]
-    for group in timetable(sizes, batch, epochs):
-        for who, step in zip(group.who.tolist(), group.step.tolist(), strict=True):
-            assert (plans[who].order[step] >= 0).sum() == group.size and plans[who].first[step] == group.first
-            taken[who].append(step)
-    assert taken == [list(range(len(p))) for p in plans]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])

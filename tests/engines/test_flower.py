@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fnlkit.client.training import Fit
-from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook
 from fnlkit.experiment import Experiment
 from tests.engines.test_engines import agree, mlp
 from tests.engines.test_resume import finish
@@ -119,21 +118,6 @@ def test_a_client_whose_node_lost_its_files_is_named(monkeypatch):
     assert fed.round(range(4), model, _writes_down, broadcast={"fail": 0}).ids.tolist() == [0, 1, 3]
     assert fed.rejected[0]["reason"] == "has lost the memory of this run"
     fed.close()
-
-
-def test_a_notebook_returns_saved_states_and_reports_lost_states(tmp_path):
-    notes = Notebook(tmp_path / "client 7")
-    state = {"drift": torch.arange(3.0, dtype=torch.float64), "count": torch.tensor(2)}
-    memory = Memory(torch.tensor([1, 0, 2]), {"seen": torch.tensor([True, False, True])}, state, {"input/true"})
-    assert notes.read(NEVER) is None
-    for round in (3, 8, 12):
-        notes.write(round, memory)
-    notes.forget(but=(8, 12))
-    found = notes.read(8)
-    assert torch.equal(found.y, memory.y) and found.dropped == {"input/true"} and found.rows.keys() == {"seen"}
-    assert all(torch.equal(found.state[k], v) and found.state[k].dtype == v.dtype for k, v in state.items())
-    with pytest.raises(Lost):
-        notes.read(3)
 
 
 # ---- messages

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fnlkit.engines import ENGINES
-from fnlkit.experiment import Experiment
+from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 from tests.toy import toy
 
@@ -21,19 +21,8 @@ CASES = [
 ]
 
 
-def finish(problem, chosen, engine, stop_after=None, resume=None, **options):
-    """Run to the end, or press Ctrl-C after a round and return what the checkpoint left."""
-    left = []
-
-    def on_round(row):
-        if stop_after is not None and row["round"] == stop_after:
-            raise KeyboardInterrupt
-
-    experiment = Experiment(*problem, chosen, engine=engine, resume=resume, **options)
-    try:
-        return experiment.run(on_round=on_round, checkpoint=left.append, checkpoint_every=1000)
-    except KeyboardInterrupt:
-        return left[-1]
+def finish(problem, chosen, engine, **options):
+    return experiment.finish(*problem, chosen, engine=engine, **options)
 
 
 @pytest.mark.parametrize(("engine", "method", "optimizer"), CASES)

@@ -120,12 +120,6 @@ def images():
     return Federation("dots", 3, np.arange(0, 97, 12), rng.permutation(108)[:96], given, true=y), dataset
 
 
-def test_the_combinations_cover_every_pair():
-    for a, b in itertools.combinations(FACTORS, 2):
-        assert {*itertools.product(FACTORS[a], FACTORS[b])} <= {(chosen[a], chosen[b]) for chosen in covering()}
-    assert {chosen["method"] for chosen in covering()} == set(METHODS)
-
-
 @pytest.mark.parametrize("combinations", [quick, pytest.param(covering, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_combination_trains_or_is_refused_in_a_sentence(method, combinations, images):

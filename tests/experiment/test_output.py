@@ -4,20 +4,9 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
-from fnlkit.errors import InputError
-from fnlkit.experiment.output import lock_output, metrics_file
+from fnlkit.experiment.output import metrics_file
 from fnlkit.experiment.progress import Progress
-
-
-def test_a_second_run_on_a_file_names_the_owner_of_the_lock(tmp_path):
-    target = str(tmp_path / "run.pt")
-    with lock_output(target), pytest.raises(InputError, match=r"process \d+ is training into this file"), lock_output(target):
-        raise AssertionError("the lock was given twice")
-    with lock_output(target):  # let go of
-        pass
-    assert not (tmp_path / "run.pt.lock").exists()
 
 
 def test_metrics_start_with_the_rows_of_the_run_that_is_continued(tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artifacts.federation import Federation
 from fnlkit.client.scaling import channel_moments, pool_channel_moments
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import moments
@@ -71,26 +70,6 @@ def test_statistics_are_computed_once_per_partition(digits):
     split = [partitioning.federation(digits, clients=4, seed=seed) for seed in (0, 0, 1)]
     found = [scale_of(federation, data, data.x_train) for federation in split]
     assert found[0] == found[1] and found[0].from_clients and asked[0] == asked[1] != asked[2] and len(known) == 2
-
-
-def test_samples_are_those_of_clients_and_the_public_set(digits):
-    """Only images that a client holds, in or out of training, or that nobody holds, are looked at, each once."""
-    seen = []
-
-    class Watched:
-        dtype, shape, nbytes = digits.x_train.dtype, digits.x_train.shape, digits.x_train.nbytes
-
-        def __len__(self):
-            return len(digits.x_train)
-
-        def __getitem__(self, which):
-            seen.append(np.asarray(which))
-            return digits.x_train[which]
-
-    federation = Federation("digits", 10, np.array([0, 3, 5]), np.array([4, 2, 9, 7, 1]), digits.y_train)
-    scale_of(federation, digits, Watched())
-    assert [part.tolist() for part in seen[:2]] == [[4, 2, 9], [7, 1]]
-    assert sorted(np.concatenate(seen).tolist()) == list(range(len(digits.x_train)))
 
 
 def test_an_unreadable_image_is_not_named_to_the_server(digits):

@@ -12,6 +12,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
 from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
+from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 CRITERIA = ("best-holdout", "nes(patience=2)", "label-wave(window=2, patience=2)")
@@ -22,18 +23,8 @@ def held_out():
     return set_apart(federation, holdout=0.25), dataset
 
 
-def finish(chosen, stop_after=None, resume=None, engine="sequential", given=None):
-    left = []
-
-    def on_round(row):
-        if stop_after is not None and row["round"] == stop_after:
-            raise KeyboardInterrupt
-
-    experiment = Experiment(*(given or held_out()), chosen, engine=engine, resume=resume)
-    try:
-        return experiment.run(on_round=on_round, checkpoint=left.append, checkpoint_every=1000)
-    except KeyboardInterrupt:
-        return left[-1]
+def finish(chosen, *, given=None, **options):
+    return experiment.finish(*(given or held_out()), chosen, **options)
 
 
 def naive_peak(values, patience):

@@ -51,28 +51,6 @@ def spread(clients, model, opt, select, *, rounds):
     return plain(lambda r, model, replies: replies["weights"].std() and None, clients, model, opt, select, rounds)
 
 
-def earlier(clients, model, opt, select, *, rounds):
-    """Train on from the model of the first round, every other round: state without any computation."""
-    kept = []
-
-    def move(r, model, replies):
-        kept.append(model)
-        return kept[0] if r % 2 else None
-
-    return plain(move, clients, model, opt, select, rounds)
-
-
-def decided(clients, model, opt, select, *, rounds):
-    """Train a second time in rounds whose model has moved far: a decision on weights."""
-    for _ in range(rounds // 2):
-        before = model
-        model, replies = opt.round(clients, select(clients, model), model)
-        far = clients.once(lambda old, new: float((new.weights - old.weights).norm()), before, model)
-        if far > 0.25:
-            model, replies = opt.round(clients, select(clients, model), model)
-        yield Round(model, "own", replies, {"far": far})
-
-
 class Turning:
     """Choose clients by where the model moved since the last choice."""
 
@@ -140,17 +118,6 @@ def hidden(fit, **more):
     return FedOpt(fit, server=Heavy(), **more)
 
 
-def enclosed(fit, **more):
-    step = 0.0
-
-    def server(updates, merged):
-        nonlocal step
-        step = 0.5 * step + merged - updates.start
-        return updates.start + step
-
-    return FedOpt(fit, server=server, **more)
-
-
 def careless(fit, **more):
     return FedOpt(fit, server=in_place, **more)
 '''
@@ -170,7 +137,6 @@ def stopped(chosen, stop, folder, resume=None):
     ("kind", "name"),
     [
         ("method", "average"),
-        ("method", "decided"),
         ("selector", "Turning"),
         ("optimizer", "momentum"),
         ("aggregator", "steady"),
@@ -185,9 +151,7 @@ def test_state_in_the_memory_is_restored(kind, name, part, tmp_path):
     same(reread(finish(*problem(), chosen, resume=run), tmp_path), reread(whole, tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("method", "unsaved"), ("method", "spread"), ("method", "earlier"), ("selector", "Forgetful")]
-)
+@pytest.mark.parametrize(("kind", "name"), [("method", "unsaved"), ("method", "spread"), ("selector", "Forgetful")])
 def test_weights_of_rounds_before_an_interruption_cannot_be_read(kind, name, part, tmp_path):
     chosen = settings(**{kind: part(name)})
     run = stopped(chosen, 4, tmp_path)
@@ -213,9 +177,8 @@ def test_a_run_that_cannot_be_resumed_has_a_note_after_two_rounds(kind, name, no
     assert sum("cannot be resumed" in text for text in notes[1]) == noted
 
 
-@pytest.mark.parametrize("name", ["hidden", "enclosed"])
-def test_an_optimizer_with_state_of_its_own_is_not_resumed(name, part, tmp_path):
-    chosen = settings(optimizer=part(name))
+def test_an_optimizer_with_state_of_its_own_is_not_resumed(part, tmp_path):
+    chosen = settings(optimizer=part("hidden"))
     run = stopped(chosen, 4, tmp_path)
     with pytest.raises(InputError, match="server.*updates.memory"):
         finish(*problem(), chosen, resume=run)

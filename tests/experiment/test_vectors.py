@@ -8,7 +8,7 @@ import pytest
 from fnlkit import models
 from fnlkit.artifacts.run import Run
 from fnlkit.client.scaling import moments, pool_moments
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, succeed
 
 
 @pytest.fixture(scope="module")
@@ -55,23 +55,6 @@ def test_standardize_none_leaves_them_as_they_are(cancer):
     done = succeed(f"fnlkit partition --dataset d.npz --clients 8 | fnlkit train {options} -o raw.pt", cancer)
     run = Run.read(str(cancer / "raw.pt"))
     assert not run.meta["samples"]["mean"] and "moments" not in run.traffic.sent and "sent the count" not in done.stderr
-
-
-def test_a_run_resumes_and_another_scale_is_refused(cancer):
-    common = "--fraction 0.5 --epochs 1 --engine sequential"
-    succeed(
-        f"fnlkit partition --dataset d.npz --clients 8 -o f.npz && fnlkit train f.npz {common} --rounds 4 -o whole.pt && "
-        f"fnlkit train f.npz {common} --rounds 2 -o half.pt && "
-        f"fnlkit train f.npz {common} --rounds 4 --resume half.pt -o half.pt",
-        cancer,
-    )
-    whole, half = (Run.read(str(cancer / name)) for name in ("whole.pt", "half.pt"))
-    assert whole.weights.equal(half.weights) and whole.traffic == half.traffic
-    refuse(
-        f"fnlkit train f.npz {common} --rounds 6 --standardize none --resume half.pt -o half.pt",
-        cancer,
-        "--standardize auto, not none",
-    )
 
 
 @pytest.mark.parametrize(

@@ -346,16 +346,6 @@ def test_flr_plus_acts_in_all_stages_once_its_warm_up_is_over():
     assert all(client.rows["mixture_seen"].all() for client in fed.members)  # mixup is on in the first stage
 
 
-def test_published_flr_plus_acts_in_nine_tenths_of_the_first_stage():
-    from fnlkit.components import presets
-    from fnlkit.components.spec import parse
-
-    for name in ("cifar10", "cifar100"):
-        options = presets.load_preset(f"flr-plus/{name}")
-        told, members = parse(options["method"]).parameters, {"cifar10": 100, "cifar100": 50}[name]
-        assert told["warmup"] == 50 and told["iterations"] * members == 500
-
-
 # ---- FedEFC
 def prestops(accuracies, **watch):
     """Return the round at which a made-up course of A(t) stops phase 1."""

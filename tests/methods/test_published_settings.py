@@ -10,8 +10,6 @@ from fnlkit.components.spec import parse
 from fnlkit.experiment import Settings
 from fnlkit.methods.fedcorr import budget
 from fnlkit.models import NETWORKS
-from fnlkit.noise import inject
-from tests.noise.test_noise import fed
 
 # FedCorr: Table 1 (clients, fraction, network), Tables 2 to 5, 9, 10 (partition, noise), Table 7 (learning rate), B.
 # FedEFC: Section 4.2, Tables 1 to 3.  FedLN: Table 1b, Sections 5.2 and 5.3, Table 4, Figure 8.
@@ -117,15 +115,6 @@ def test_fedlns_training_is_the_papers(name):
         assert own == ({"k": 100} if name.startswith("nnc/") else {"at": 30, "percentile": 75})
 
 
-@pytest.mark.parametrize("name", ["nnc/cifar10", "akd/eurosat-logits", "na-fedavg/speechcommands"])
-def test_fedlns_noise_has_an_even_diagonal(name):
-    """Definition 2.1: n_l = 1 - diag(Q); under uneven diagonals a perfect embedding could not reach the paper's Table 2."""
-    _, _, _, noise = steps_of(name)
-    found = inject(fed(10, 200), str(noise), seed=0)
-    kept = found.noise_transition.diagonal(axis1=1, axis2=2)[found.noise_client_noisy]
-    assert len(kept) == 8 and kept == pytest.approx(0.6)
-
-
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_severe_imbalance_weighs_the_counts(name):
     plain, heavy = (parse(presets.load_preset(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
@@ -181,15 +170,6 @@ def test_a_preset_can_be_run(name):
     assert all(step.startswith(("partition ", "inject-noise ")) for step in said["steps"])
 
 
-def test_there_is_one_for_each_method_and_data_set_of_the_papers():
-    found = set(presets.names())
-    assert {f"{m}/{d}" for m in ("fedcorr", "flr", "flr-plus") for d in ("cifar10", "cifar100", "clothing1m")} <= found
-    assert {f"fedefc/{d}" for d in ("mnist", "cifar10", "cifar100")} <= found
-    assert {f"feddpcont/{d}" for d in ("cifar10", "cifar100", "clothing1m")} <= found
-    fedln = ("cifar10", "fashion-mnist", "pathmnist", "eurosat", "speechcommands")
-    assert {f"{m}/{d}" for m in ("nnc", "akd", "na-fedavg") for d in fedln} <= found
-
-
 @pytest.mark.parametrize("name", [n for n in presets.names() if n.startswith(("fedcorr", "flr-plus"))])
 def test_the_three_stages_fill_the_rounds(name):
     options = presets.load_preset(name)
@@ -197,10 +177,6 @@ def test_the_three_stages_fill_the_rounds(name):
     stages = given["iterations"], given["finetune_rounds"], given["usual_rounds"]
     assert stages[0] / options["fraction"] + stages[1] + stages[2] == options["rounds"]
     assert budget(options["rounds"], options["fraction"], *stages) == stages
-
-
-def test_automatic_stages_are_the_published_ones_at_the_published_budget():
-    assert budget(1000, 0.1, -1, -1, -1) == (5, 500, 450)
 
 
 # Typed from the papers: preset -> partition, noise and what training is told.

@@ -31,16 +31,6 @@ def test_fnlkit_vision_itself_imports_no_torch():
     assert fresh("import sys, fnlkit.models.vision; sys.exit('torch' in sys.modules)").returncode == 0
 
 
-def test_loadable_libraries_are_not_replaced(monkeypatch):
-    """Beside a matching torch nothing is declared."""
-    monkeypatch.setattr(vision, "_loads", lambda files: True)
-    monkeypatch.setattr(vision.importlib, "import_module", lambda name: name)
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    monkeypatch.setattr(vision, "_declared", declared := [])
-    assert vision.torchvision.__wrapped__() == "torchvision"
-    assert not declared
-
-
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setattr(vision.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)

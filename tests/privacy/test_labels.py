@@ -59,16 +59,6 @@ def test_debiasing_solves_the_linear_system():
     assert privacy.debias([3, 1, 0], 1e4).tolist() == [0.75, 0.25, 0]
 
 
-def test_debiasing_is_unbiased():
-    rng = np.random.default_rng(1)
-    labels = rng.choice(4, 2000, p=[0.1, 0.2, 0.3, 0.4])
-    guesses = [
-        privacy.debias(np.bincount(privacy.randomized_response(labels, 4, 1.0, rng), minlength=4), 1.0) for _ in range(300)
-    ]
-    truth = np.bincount(labels) / 2000
-    assert np.abs(np.mean(guesses, 0) - truth).max() < 4 * np.std(guesses, 0).max() / math.sqrt(300)
-
-
 @pytest.mark.parametrize("how", ["project", "clip"])
 def test_the_simplex_is_reached(how):
     rng = np.random.default_rng(2)
@@ -84,20 +74,6 @@ def test_the_simplex_is_reached(how):
             assert q == pytest.approx(v)
     assert privacy.to_simplex([0.7, 0.5, -0.2]) == pytest.approx([0.6, 0.4, 0])
     assert privacy.to_simplex([0.7, 0.5, -0.2], how="clip") == pytest.approx([7 / 12, 5 / 12, 0])
-
-
-def test_many_labels_need_no_projection_and_few_do():
-    """How often the estimate leaves the simplex, balanced K = 10 at eps 0.81: never at 50,000, nearly always at 500."""
-    rng = np.random.default_rng(3)
-
-    def leaves(n):
-        told = privacy.randomized_response(np.arange(n) % 10, 10, 0.81, rng)
-        return (privacy.debias(np.bincount(told, minlength=10), 0.81) < 0).any()
-
-    def share(n):
-        return np.mean([leaves(n) for _ in range(60)])
-
-    assert share(50_000) == 0 and share(500) > 0.85
 
 
 # ---- the ledger
@@ -360,13 +336,6 @@ def test_a_right_mechanism_passes_and_the_common_mistake_is_flagged():
 
 def test_a_mechanism_that_never_releases_a_class_is_flagged():
     assert mechanisms.audit(lambda y, rng: y, 4, 5.0, samples=20_000).verdict == "violated"
-
-
-@pytest.mark.slow
-def test_no_false_alarm_in_sixty_seeds():
-    found = [mechanisms.audit(right, 10, 1.0, seed=seed) for seed in range(60)]
-    assert all(a.verdict == "consistent" for a in found)
-    assert all(mechanisms.audit(over_all, 10, 1.0, seed=seed).verdict == "violated" for seed in range(60))
 
 
 def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):

@@ -69,16 +69,6 @@ def test_numbers_typed_once_more(name, only, value, spread):
     assert [(row["value"], row["spread"]) for row in kept] == [(value, spread)], kept
 
 
-def test_tables_that_print_the_same_experiment_agree():
-    """FedDPCont's Table 10 repeats its Tables 2 and 7, in another order of columns; Table 12 repeats Table 7."""
-    main = {(r["dataset"], r["setting"]): r["value"] for t in (2, 7) for r in published.load_rows(f"feddpcont/table{t}")
-            if r["method"] == "FedDPCont"}  # fmt: skip
-    again = [r for t in (10, 12) for r in published.load_rows(f"feddpcont/table{t}") if r["setting"].endswith("main paper")]
-    assert len(again) == 12
-    for row in again:
-        assert row["value"] == main[row["dataset"], row["setting"].removesuffix(" as in the main paper")]
-
-
 def test_every_published_row_runs():
     runs, names = 0, {field.name for field in fields(Settings)}
     specs, noises, schemes, estimators = set(), set(), set(), set()
