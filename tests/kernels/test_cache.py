@@ -124,23 +124,6 @@ def test_without_fcntl_nothing_is_locked(tmp_path, monkeypatch):
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_kernels_work_without_a_writable_folder(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("a file where a folder should be")
-    finish(start(blocked))
-    assert blocked.read_text().startswith("a file")
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_looked_into_is_skipped(tmp_path):
-    """Such as the cache of another user's home; here the name is too long, which also root cannot read."""
-    before = "import pathlib; from fnlkit._kernels import _compile\n"
-    before += f"_compile.cache_folders = lambda: (pathlib.Path('/' + 300 * 'a'), pathlib.Path({str(tmp_path)!r}))\n"
-    finish(start(tmp_path, before))
-    assert list(tmp_path.glob("*.kernel"))
-
-
 def test_a_changed_kernel_in_any_folder_is_compiled_anew(tmp_path, monkeypatch):
     (tmp_path / "fused").mkdir()
     for place in ("a.py", "fused/b.py"):

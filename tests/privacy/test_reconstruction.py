@@ -23,13 +23,6 @@ def test_the_update_of_a_single_sample_is_the_sample():
     np.testing.assert_allclose(found, [x, x])  # no row of a unit without gradient
 
 
-def test_the_span_of_products_reveals_samples_and_without_a_span_nothing_is_found():
-    x, rng = samples(5), np.random.default_rng(1)
-    assert recovered(span(x.T @ x, rng), x, x, scaled=True)[0] >= 0.8
-    many = samples(40)
-    assert not len(span(many.T @ many, rng)) and recovered(span(many.T @ many, rng), many, many, scaled=True) == (0.0, 0.0)
-
-
 def test_sums_of_several_passes_reveal_samples_and_one_mean_of_many_does_not():
     x, rng = samples(8, reconstruction.WIDTH), np.random.default_rng(2)
     passes = [rng.dirichlet(np.ones(10), 8).T @ x for _ in range(2)]
