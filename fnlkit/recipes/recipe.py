@@ -134,13 +134,16 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
     """
     for dataset in (recipe["dataset"], *(regime["dataset"] for regime in recipe["regime"] if "dataset" in regime)):
         checking.must_be_stored(dataset, "dataset")
+    checked: set[str] = set()  # regimes share most methods and settings
     for regime in recipe["regime"]:
         common = recipe["train"] | regime.get("train", {})
         seen: list[Any] = []
         try:
             for _, method, more in entries(regime):
                 options = common | more
-                checking.must_run(method, options)
+                if (run := f"{method} {options}") not in checked:
+                    checking.must_run(method, options)
+                    checked.add(run)
                 named = {kind: text for kind, text in options.items() if (kind, text) not in seen} if every else {}
                 checking.must_be_components(named)
                 seen += named.items()

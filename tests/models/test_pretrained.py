@@ -75,7 +75,7 @@ def test_a_head_reads_features_only(federation):
 
 def test_a_warm_head_predicts_as_the_linear_probe(federation):
     """Before its first round, the network has the predictions of the head that was trained on features."""
-    probe = run(federation, "head", rounds=3, fraction=1.0)
+    probe = run(federation, "head", rounds=3, fraction=1.0, engine="sequential")
     settings = Settings(model=model("last(n=1)"), warmup_head=3, fraction=1.0, epochs=1, lr=0.01, precision="fp64")
     net = Network(build(settings.model, input_shape=(3, 32, 32), classes=4), dtype=torch.float64)
     data = datasets.load(federation.dataset)
