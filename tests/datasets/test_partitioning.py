@@ -156,7 +156,7 @@ def test_a_split_from_a_file(tmp_path):
         ("iid", dict(min_samples=251), "lower `clients` or `min_samples`"),
         ("iid", dict(clients=None), "needs `clients`"),
         ("iid", dict(min_samples=0), "needs at least 1 sample"),
-        ("dirichlet(alpha=0.01)", dict(min_samples=10, labels=LABELS[::20]), "in 1,000 draws the smallest of 20 clients had at most"),
+        ("dirichlet(alpha=0.01)", dict(min_samples=10, labels=LABELS[::20]), "in 1,000 draws the smallest of 20 clients"),
         ("field(name=x)", dict(clients=None), "it has: none"),
     ],
 )

@@ -99,7 +99,7 @@ LINES = {
     "--optimizer own.py:nosy": "--optimizer own.py:nosy reads each client's model",
     "--method own.py:silent": "--method silent does not declare its replies",
     "--model resnet20": "the network has statistics of samples in addition to its weights (batch norm)",
-    "--backbone torchvision(weights=random,size=32)": "sums of their features, which the noise on updates does not cover",
+    "--backbone torchvision(name=shufflenet_v2_x0_5,weights=random,size=32)": "sums of their features, which the noise on updates does not cover",
     "--method centralized": "is a reference without a round of several clients",
 }
 OWN = """
@@ -240,11 +240,10 @@ def test_a_total_over_both_samplings_is_for_a_replaced_client():
 
 def test_a_replaced_client_costs_more_than_an_absent_one_also_with_sampling():
     """Both mixtures of a round share the part without the client, so that delta(e) <= q delta_Gaussian(e), 2 bounds apart."""
-    for noise, share in ((1.0, 0.1), (3.0, 0.5)):
-        sums = Sums("poisson", 1000, 1000 * share, 1.0, noise, 1)
-        absent, replaced = updates_epsilon(sums), updates_epsilon(sums, replaced=True)
-        inner = brentq(lambda e, mu, q: q * gaussian_delta(e, mu) - 1e-5, 0, 500, (2 / noise, share))
-        assert absent < replaced <= inner
+    sums = Sums("poisson", 1000, 100, 1.0, 1.0, 1)
+    absent, replaced = updates_epsilon(sums), updates_epsilon(sums, replaced=True)
+    inner = brentq(lambda e, mu, q: q * gaussian_delta(e, mu) - 1e-5, 0, 500, (2.0, 0.1))
+    assert absent < replaced <= inner
     loud = Sums("poisson", 1000, 500, 1.0, 0.1, 100)  # too large for privacy loss distributions
     assert updates_epsilon(loud, replaced=True) > updates_epsilon(loud) > 30
 
@@ -265,18 +264,18 @@ def test_more_noise_costs_less_and_more_rounds_cost_more():
         updates_epsilon(Sums("half", 10, 10, 1.0, 1.0, 1))
 
 
-def outputs(update, *, noise=2.0, seed=0, count=8000):
+def outputs(update, *, noise=2.0, seed=0, count=4000):
     """What one client's protected update looks like, over so many runs."""
     start, sent = torch.zeros(1, dtype=torch.float64), torch.full((1, 1), update, dtype=torch.float64)
     protect = Protection(1.0, noise, 1.0, HiddenStream(bytes(32), seed))
     return [protect(start, sent, round=r).item() for r in range(count)]
 
 
-DELTA = 1e-2  # of the audits, which 8,000 outputs can see
+DELTA = 1e-2  # of the audits, which 4,000 outputs can see
 
 
 def test_an_audit_finds_wrong_noise_and_wrong_neighbors_and_nothing_else():
-    """8,000 draws of four tiny mechanisms: three seconds."""
+    """4,000 draws of each mechanism."""
     replaced = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
     left_out = updates_epsilon(Sums("poisson", 1, 1.0, 1.0, 2.0, 1), DELTA)
     there, opposite = outputs(5.0), outputs(-5.0, seed=1)

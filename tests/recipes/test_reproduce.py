@@ -468,7 +468,7 @@ def test_a_regime_on_images_runs(tmp_path):
     x = rng.integers(0, 256, (460, 32, 32, 3), dtype=np.uint8)
     y = np.arange(460) % 10
     np.savez(tmp_path / "images.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
-    command = "fnlkit reproduce regimes-images --only 'FLR*' --seeds 1 --rounds 1 --dataset images.npz -o runs --json"
-    done = succeed(command, tmp_path)
+    only = "--only 'FLR*' --seeds 1 --rounds 1 --dataset images.npz --model 'mlp(hidden=[8])'"
+    done = succeed(f"fnlkit reproduce regimes-images {only} -o runs --json", tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["method"] for row in rows if "method" in row][:3] == ["fedavg", "flr", "oracle"]
