@@ -38,7 +38,7 @@ LIMITS = {
     "sites": 3_500,
     "recipes": 1_430,
     # around the library
-    "tests": 29_600,
+    "tests": 28_820,
     "benchmarks": 6_735,
 }
 OTHERS = {"words of pages": 45_340, "tracked files": 1_010, "imports between packages": 156}
