@@ -99,7 +99,7 @@ LINES = {
     "--optimizer own.py:nosy": "--optimizer own.py:nosy reads each client's model",
     "--method own.py:silent": "--method silent does not declare its replies",
     "--model resnet20": "the network has statistics of samples in addition to its weights (batch norm)",
-    "--backbone torchvision(name=shufflenet_v2_x0_5,weights=random,size=32)": "sums of their features, which the noise on updates does not cover",
+    "--backbone torchvision(name=shufflenet_v2_x0_5,weights=random,size=32)": "sums of their features",
     "--method centralized": "is a reference without a round of several clients",
 }
 OWN = """
