@@ -39,7 +39,7 @@ LIMITS = {
     "recipes": 1_430,
     # around the library
     "tests": 28_820,
-    "benchmarks": 6_735,
+    "benchmarks": 6_740,
 }
 OTHERS = {"words of pages": 45_340, "tracked files": 1_010, "imports between packages": 156}
 
