@@ -173,9 +173,7 @@ def whole(noisy, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("sent", "code", "rows"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 2), (signal.SIGKILL, -signal.SIGKILL, 10)]
-)
+@pytest.mark.parametrize(("sent", "code", "rows"), [(signal.SIGINT, 130, 2), (signal.SIGKILL, -signal.SIGKILL, 10)])
 def test_a_stopped_run_resumes_bit_for_bit(sent, code, rows, noisy, whole, tmp_path):
     line = ["train", str(noisy), *LONG, "--resume", "run.pt"]
     program = [sys.executable, "-c", STOPS, str(int(sent)), str(rows), *line]

@@ -1,6 +1,7 @@
 """Method auto: folds, weights, the committee, runs after a stop, refusals; and that it is not behind where a method fails."""
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -36,6 +37,12 @@ def finish(given, chosen, stop_after=None, resume=None, **options):
         return experiment.run(on_round=on_round, checkpoint=left.append)
     except KeyboardInterrupt:
         return left[-1] if left else None
+
+
+@cache
+def whole_run():
+    """Return a run that nobody stopped."""
+    return finish(problem(), settings(TWO, rounds=6))
 
 
 def test_weights_are_those_of_a_bootstrap_of_the_samples():
@@ -149,7 +156,7 @@ def test_agreements_and_the_committee_equal_those_of_single_experiments():
 
 
 def test_traffic_and_rows_are_those_of_all_trainings(tmp_path):
-    run = finish(problem(), settings(TWO, rounds=6))
+    run = whole_run()
     assert len(run.history) == 6 * (6 + 2) + 1 and [row["round"] for row in run.history] == list(range(49))
     assert run.history[-2]["client_rounds"] == run.traffic.client_rounds == 8 * 6 * 2
     assert run.history[-2]["bytes_up"] == run.traffic.bytes_up
@@ -161,8 +168,7 @@ def test_traffic_and_rows_are_those_of_all_trainings(tmp_path):
 
 @pytest.mark.parametrize("stops", [(9,), (2, 23), (40, 46)])
 def test_a_stopped_run_ends_like_one_never_stopped(stops, tmp_path):
-    given, chosen = problem(), settings(TWO, rounds=6)
-    whole, run = finish(given, chosen), None
+    given, chosen, whole, run = problem(), settings(TWO, rounds=6), whole_run(), None
     for stop in stops:
         left = finish(given, chosen, stop_after=stop, resume=run)
         assert left is None or len(left.history) == stop - stop % 6  # finished trainings
@@ -229,7 +235,7 @@ def test_a_client_that_misses_a_step_costs_no_more_than_this_client(missing):
         return [Failure("failed", "Lost") if lost and i == 1 else r for i, r in zip(request.ids, replies, strict=True)]
 
     experiment.clients.engine.run = lossy
-    run, whole = experiment.run(), finish(problem(), settings(TWO, rounds=6))
+    run, whole = experiment.run(), whole_run()
     assert {entry["client"] for entry in run.rejected} == {1} and not whole.rejected
     for name in ("fedavg", "flr(strength=2)"):
         last = [each.history[-1] for each in (run, whole)]

@@ -104,8 +104,8 @@ def test_one_model_is_refused():
 
 
 def test_evaluate_and_predict_handle_pairs_of_models(noisy, tmp_path):
-    line = f"fnlkit train {noisy} --method 'coteaching(forget=0.3)' --rounds 2 --epochs 1 --model 'mlp(hidden=[8])' -o run.pt"
-    succeed(f"{line} && fnlkit evaluate run.pt && fnlkit export run.pt -o net.pt", tmp_path)
+    line = f"fnlkit train {noisy} --method 'coteaching(forget=0.3)' --rounds 2 --epochs 1 --model 'mlp(hidden=[8])'"
+    succeed(f"{line} --engine sequential -o run.pt && fnlkit evaluate run.pt && fnlkit export run.pt -o net.pt", tmp_path)
     state = torch.load(tmp_path / "net.pt")
     assert {name.split(".")[0] for name in state} == {"first", "second"}
     assert not torch.equal(state["first.fc1.weight"], state["second.fc1.weight"])

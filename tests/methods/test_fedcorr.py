@@ -1,6 +1,6 @@
 """FedCorr's stages and options: what an ablation leaves alone, what acts in the last stage only, who is relabeled."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -34,6 +34,11 @@ def test_stages_that_cost_too_much_are_refused():
         fedcorr.budget(100, 0.1, -1, 50, 50)
 
 
+@cache
+def steps_of_fedcorr():
+    return run("fedcorr", rounds=12)[2]
+
+
 def stage(steps, name):
     return [step for step in steps if step.stage == name]
 
@@ -43,7 +48,7 @@ def stage(steps, name):
     "usual_decay=0.5",
 ])  # fmt: skip
 def test_usual_components_act_in_the_last_stage_only(late):
-    (_, _, plain), (_, _, changed) = run("fedcorr", rounds=12), run(f"fedcorr({late})", rounds=12)
+    plain, (_, _, changed) = steps_of_fedcorr(), run(f"fedcorr({late})", rounds=12)
     early = [step.stage != "usual training" for step in plain]
     assert early == [step.stage != "usual training" for step in changed] and sum(early) < len(early)
     same = [torch.equal(a.model.weights, b.model.weights) for a, b in zip(plain, changed, strict=True)]

@@ -498,7 +498,7 @@ def test_requirements_of_methods():
 @pytest.mark.parametrize("options", ["code=[mixup]", "regularizer=flr(warmup=0), code=all"])
 def test_usual_fedavg_is_the_default(options):
     """As a spec it follows stage, regularizer and mixup as it does unnamed."""
-    named, unnamed = run(f"fedcorr({options}, usual=fedavg)"), run(f"fedcorr({options})")
+    named, unnamed = once(f"fedcorr({options}, usual=fedavg)"), once(f"fedcorr({options})")
     assert torch.equal(named[1].weights, unnamed[1].weights)
     assert [step.stage for step in named[2]] == [step.stage for step in unnamed[2]]
 

@@ -252,5 +252,3 @@ def test_the_lengths_of_updates_are_part_of_a_run():
     index, _, data = pack_log(fed.log)
     ((entry,), _) = unpack_log(index, [], data.numpy())
     assert len(entry.norms) == 4 and entry.norms.tolist() == fed.log[0].norms.tolist()
-    ((older,), _) = unpack_log([place[:3] for place in index], [], data.numpy())
-    assert len(older.norms) == 0
