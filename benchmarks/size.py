@@ -30,7 +30,7 @@ LIMITS = {
     "models": 920,
     "artifacts": 2_730,
     "components": 1_000,
-    "kernels": 1_925,
+    "kernels": 1_930,
     "_kernels": 4_060,
     "modules": 150,
     # the other parts
@@ -41,7 +41,7 @@ LIMITS = {
     "tests": 28_820,
     "benchmarks": 6_740,
 }
-OTHERS = {"words of pages": 45_340, "tracked files": 1_010, "imports between packages": 156}
+OTHERS = {"words of pages": 45_340, "tracked files": 1_010, "imports between packages": 150}
 
 
 def count_code_lines(source):

@@ -15,7 +15,6 @@ from fnlkit.cli.artifact_tables import show, summarize
 from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
 from fnlkit.components.spec import find, write_spec
-from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
@@ -51,8 +50,8 @@ dataset_option = click.option(
     help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such as "
     "'folder(path=P, label=2)', or FILE.py:NAME, your function that returns arrays.",
 )
-device_option = options_of(EngineOptions, "device")
-engine_option = options_of(EngineOptions, "engine")
+device_option = options_of(TrainOptions, "device")
+engine_option = options_of(TrainOptions, "engine")
 ledger_option = options_of(TrainOptions, "ledger")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
 sample_column_option = click.option(

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import Stored
 from fnlkit.datasets.batches import Batches
 from fnlkit.errors import InputError
+from fnlkit.kernels.threads import core_count
 from fnlkit.models.devices import device_of
 from fnlkit.models.encoder import scale_images
 from fnlkit.models.exact import exactness

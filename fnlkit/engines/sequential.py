@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit._kernels import threads
 from fnlkit.client.client import Client, LocalModel, run_step
 from fnlkit.client.client_list import read_ahead
 from fnlkit.client.failure import Failure, failure
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.engines.engine import Engine
+from fnlkit.kernels.threads import one_kernel_thread
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Network
@@ -50,14 +50,13 @@ def one_thread() -> Iterator[None]:
 
     Sums then have the same order on every machine, and clients do not compete for cores.
     """
-    before = torch.get_num_threads(), threads.limit
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    threads.limit = 1
     try:
-        yield
+        with one_kernel_thread():
+            yield
     finally:
-        torch.set_num_threads(before[0])
-        threads.limit = before[1]
+        torch.set_num_threads(before)
 
 
 def reply_of(

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit._kernels import threads
 from fnlkit.artifacts.stored import Changed, Stored
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, failure, log, show_log
@@ -35,6 +34,7 @@ from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
+from fnlkit.kernels.threads import core_count, set_threads
 from fnlkit.server.clients import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
@@ -63,7 +63,7 @@ class Workers(Sequential):
             raise InputError(f"`engine='workers'` runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
         if not hasattr(os, "fork"):
             raise InputError("`engine='workers'` must fork processes, which this system cannot; write `engine='sequential'`")
-        self.count = workers or threads.core_count()
+        self.count = workers or core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.workers, self.shared, self.server, self.calls = [], None, None, 0
 
@@ -292,7 +292,7 @@ def serve(connection: int, verbose: bool = False) -> None:
     """
     if verbose:
         show_log()
-    threads.limit = 1
+    set_threads(1)
     channel, ready = Connection(connection), threading.Semaphore(0)
     tasks: deque[bytes] = deque()
 

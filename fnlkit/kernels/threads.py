@@ -1,6 +1,8 @@
 """The number of threads of the kernels in this process."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -29,6 +31,16 @@ def set_threads(threads: int | None) -> None:
     if threads is not None and not (isinstance(threads, int | np.integer) and threads >= 1):
         raise InputError(f"`threads` must be an integer of at least 1, found {threads!r}")
     shared.limit = threads
+
+
+@contextmanager
+def one_kernel_thread() -> Iterator[None]:
+    """Run the kernels of this process on one thread inside the context."""
+    before, shared.limit = shared.limit, 1
+    try:
+        yield
+    finally:
+        shared.limit = before
 
 
 def get_threads() -> int:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fnlkit import tested_versions
-from fnlkit._kernels.threads import core_count
 from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
+from fnlkit.kernels.threads import core_count
 from fnlkit.models import build
 from fnlkit.pipeline import agreement
 
