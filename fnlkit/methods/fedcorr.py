@@ -142,6 +142,11 @@ def relabel(
 
 
 # ---- the server
+def share_of_a_round(clients: "Clients", select: Callable[..., Any]) -> float:
+    """Return the share of the clients in a round, after rounding to whole clients."""
+    return cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)
+
+
 def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[str]:
     """Return the choices that follow the public code, from a list of words or ``all``."""
     chosen = frozenset(map(str, code if isinstance(code, (list, tuple)) else [code]))
@@ -183,6 +188,14 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
     return iterations, finetune_rounds, usual_rounds
 
 
+class Relabeling(NamedTuple):
+    """Parameters of `fedcorr` that stages 1 and 2 share; `code` contains the choices of `choices_of`."""
+
+    confidence: float
+    correct: bool
+    code: frozenset[str]
+
+
 class Findings(NamedTuple):
     """Noise levels and noisy clients of stage 1.
 
@@ -209,9 +222,7 @@ def pre_processing(
     iterations: int,
     group: int,
     mixup: float,
-    confidence: float,
-    correct: bool,
-    code: frozenset[str],
+    relabeling: Relabeling,
     schedule: Callable[..., Any],
     beta: NotNegative = 5.0,
     k: Count = 20,
@@ -220,8 +231,9 @@ def pre_processing(
 ) -> "Generator[Round, None, tuple[Model, Findings]]":
     """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
-    `code` contains the choices of `choices_of`, and `schedule` is that of `fedavg`.  Other parameters as in `fedcorr`.
+    `schedule` is that of `fedavg`.  Other parameters as in `fedcorr`.
     """
+    confidence, correct, code = relabeling
     losses = "double-softmax" if "losses" in code else "cross-entropy"
     score = partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses, copies=copies)
     seek = partial(
@@ -292,19 +304,18 @@ def fine_tuning(
     *,
     rounds: int,
     findings: Findings,
-    confidence: float,
-    correct: bool,
-    code: frozenset[str],
+    relabeling: Relabeling,
     schedule: Callable[..., Any],
     clean_level: Share = 0.1,
     **later: Any,
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
 
-    `findings` is the result of `pre_processing`; `code` contains the choices of `choices_of`; `select`, `schedule` and `later`
-    (keywords of local training) are those of `fedavg`.  Other parameters as in `fedcorr`.
+    `findings` is the result of `pre_processing`; `select`, `schedule` and `later` (keywords of local training) are those of
+    `fedavg`.  Other parameters as in `fedcorr`.
     """
     level, noisy, silent = findings
+    confidence, correct, code = relabeling
     clean = (level <= clean_level) & ~silent
     if not rounds:
         return model
@@ -325,7 +336,6 @@ def usual_training(
     select: Callable[..., Any],
     *,
     rounds: int,
-    fraction: float,
     schedule: Callable[..., Any],
     usual: Callable[..., Any] = fedavg,
     usual_optimizer: Callable[..., Any] | None = None,
@@ -337,8 +347,7 @@ def usual_training(
 ) -> "Generator[Round, None, Model]":
     """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
 
-    `fraction` is the share of the clients in a round; `select`, `schedule` and `later` (keywords of local training) are those
-    of `fedavg`.  Other parameters as in `fedcorr`.
+    `select`, `schedule` and `later` (keywords of local training) are those of `fedavg`.  Other parameters as in `fedcorr`.
     """
     if not rounds:
         return model
@@ -351,7 +360,7 @@ def usual_training(
     elif usual_aggregator is not None:
         opt = replace(opt, aggregate=aggregate)
     if usual_selector is not None:
-        select = usual_selector(fraction=fraction)
+        select = usual_selector(fraction=share_of_a_round(clients, select))
         average_for(select, opt)
     stage: dict[str, Any] = {"stage": "usual training", "schedule": schedule, **later} if follows_schedule(usual) else {}
     return (yield from usual(clients, model, opt, select, rounds=rounds, **stage))
@@ -462,7 +471,7 @@ def fedcorr(
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration; with
     ``copies="once"``, left_out (N,) of the last visits.
     """
-    fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)  # after rounding to whole clients
+    fraction = share_of_a_round(clients, select)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)
     if usual_rounds and not follows_schedule(of_stages.get("usual", fedavg)) and (regularizer or (mixup and "mixup" in code)):
@@ -475,14 +484,22 @@ def fedcorr(
         """Return keywords and report of communication round r of all stages."""
         return regularizer(r, planned) if regularizer else ({}, {})
 
-    relabeling: dict[str, Any] = {"confidence": confidence, "correct": correct, "code": code}
+    relabeling = Relabeling(confidence, correct, code)
     later: dict[str, Any] = {"mixup": mixup} if "mixup" in code else {}
     scores, clean, usual = (select_accepted(stage, of_stages) for stage in (pre_processing, fine_tuning, usual_training))
     model, findings = yield from pre_processing(
-        clients, model, opt, iterations=iterations, group=group, mixup=mixup, schedule=regularize, **relabeling, **scores
+        clients,
+        model,
+        opt,
+        relabeling=relabeling,
+        iterations=iterations,
+        group=group,
+        mixup=mixup,
+        schedule=regularize,
+        **scores,
     )
     after = visits + finetune_rounds
     start: dict[str, Any] = {"rounds": finetune_rounds, "findings": findings, "schedule": lambda r: regularize(visits + r)}
-    model = yield from fine_tuning(clients, model, opt, select, **start, **relabeling, **later, **clean)
-    start = {"rounds": usual_rounds, "fraction": fraction, "schedule": lambda r: regularize(after + r)}
+    model = yield from fine_tuning(clients, model, opt, select, relabeling=relabeling, **start, **later, **clean)
+    start = {"rounds": usual_rounds, "schedule": lambda r: regularize(after + r)}
     return (yield from usual_training(clients, model, opt, select, **start, **later, **usual))

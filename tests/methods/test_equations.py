@@ -166,7 +166,8 @@ def test_fedcorr_forgets_the_level_of_a_client_that_is_clean_again():
             self.visits += 1
             return model, Replies(ids, lid=[now[i] for i in ids])
 
-    options = {"iterations": 2, "group": 1, "mixup": 0.0, "confidence": 0.5, "correct": True, "code": frozenset()}
+    relabeling = fedcorr.Relabeling(confidence=0.5, correct=True, code=frozenset())
+    options = {"iterations": 2, "group": 1, "mixup": 0.0, "relabeling": relabeling}
     steps = list(fedcorr.pre_processing(Clients(), None, Opt(), schedule=lambda r: ({}, {}), **options))
     found = [step.report["noise_level"].tolist() for step in steps if "noise_level" in step.report]
     assert found == [[0, 0, 0, 0.5], [0.5, 0, 0, 0]]
