@@ -19,7 +19,7 @@ LIMITS = {
     "results": 1_885,
     "estimators": 1_850,
     "experiment": 2_210,
-    "engines": 2_690,
+    "engines": 2_685,
     "methods": 3_400,
     "server": 1_350,
     "client": 1_905,
@@ -30,7 +30,7 @@ LIMITS = {
     "models": 920,
     "artifacts": 2_730,
     "components": 1_000,
-    "kernels": 1_930,
+    "kernels": 1_935,
     "_kernels": 4_060,
     "modules": 150,
     # the other parts

@@ -91,7 +91,7 @@ from fnlkit.kernels import fused
 def step(net, *shape):
     x = np.zeros((2, *shape), "f4")
     theta = np.zeros(fused.fused_parameters(net), "f4")
-    fused.fused_fit(net, theta, x, np.array([0, 1]), np.array([[0, 1]]), lr=0.1)
+    fused.fused_fit(net, theta, x, np.array([0, 1]), np.array([[0, 1]]), fused.FusedSteps(0.1))
 cpu, wall = time.process_time(), time.perf_counter()
 {STEPS}
 print("seconds:", time.process_time() - cpu, time.perf_counter() - wall, file=sys.stderr)

@@ -26,7 +26,7 @@ from fnlkit.engines.sequential import one_thread
 from fnlkit.engines.stacked import Stacked
 from fnlkit.engines.visit import Visit, begin_visits
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.kernels.fused import FusedAugment, fused_fit, fused_forward, fused_parameters
+from fnlkit.kernels.fused import FusedAugment, FusedSteps, fused_fit, fused_forward, fused_parameters
 from fnlkit.kernels.threads import core_count
 from fnlkit.models.parts import fused_form
 
@@ -188,8 +188,8 @@ class Fused(Stacked):
         client, draws = visit.client, visit.draws
         weights, x = visit.model.weights.numpy(), client.inputs.stored(client.x)
         try:
-            terms = fused_terms(fit, visit, draws)
-            fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, **client.inputs.normal, **terms)
+            steps, terms = fused_terms(fit, visit, draws)
+            fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, steps, **client.inputs.normal, **terms)
         except (Unknown, InputError) as reason:
             self.note(f"fused: {reason}; such clients are trained by the plain loop, several times slower")
             twin = self.twin if fit.teacher else None
@@ -219,8 +219,8 @@ class Fused(Stacked):
             self._threads = None
 
 
-def fused_terms(fit: Fit, visit: Visit, draws: Plan) -> dict[str, Any]:
-    """Return the keywords of fused_fit for a client.
+def fused_terms(fit: Fit, visit: Visit, draws: Plan) -> tuple[FusedSteps, dict[str, Any]]:
+    """Return the steps and the keywords of fused_fit for a client.
 
     Raises
     ------
@@ -233,20 +233,23 @@ def fused_terms(fit: Fit, visit: Visit, draws: Plan) -> dict[str, Any]:
         raise Unknown("it takes each sample once in a batch, not in several views")
     if draws.share is not None and loss.depends_on_labels:
         raise Unknown(f"under mixup it has no kernel for the loss {_name(fit.loss)!r}")
-    terms = {
-        "lr": fit.lr,
-        "momentum": fit.momentum,
-        "weight_decay": fit.weight_decay,
-        "optimizer": fit.optimizer,
+    drift: dict[str, Any] = {}
+    for correction in corrections:
+        for name, value in correction(visit).items():
+            drift[name] = drift.get(name, 0) + value
+    steps = FusedSteps(
+        fit.lr,
+        momentum=fit.momentum,
+        weight_decay=fit.weight_decay,
+        optimizer=fit.optimizer,
+        epoch_steps=max(1, len(draws) // max(fit.epochs, 1)),
+        **drift,
+    )
+    return steps, {
         "loss": loss,
-        "epoch_steps": max(1, len(draws) // max(fit.epochs, 1)),
         "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.center, fit.augment.cutout),
         "mixup": None if draws.share is None else (draws.partner, draws.share),
     }
-    for correction in corrections:
-        for name, value in correction(visit).items():
-            terms[name] = terms.get(name, 0) + value
-    return terms
 
 
 def find_terms(fit: Fit) -> tuple[Callable[..., Any], list[Callable[..., Any]]]:
@@ -275,7 +278,7 @@ def _name(function):
     return getattr(function, "func", function).__name__
 
 
-# ---- corrections: (visit, *, keywords) -> terms of fused_fit
+# ---- corrections: (visit, *, keywords) -> drift terms of FusedSteps
 def _proximal(visit, *, mu):
     return {"proximal": mu}
 

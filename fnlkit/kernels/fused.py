@@ -65,6 +65,39 @@ class FusedAugment(NamedTuple):
     side: int = 0
 
 
+class FusedSteps(NamedTuple):
+    """Optimizer and drift terms of a local training.
+
+    Attributes
+    ----------
+    lr : float or (steps,)
+    momentum, weight_decay : float
+    optimizer : "sgd" or "adam"
+        Adam ignores `momentum`, and every step must have samples.
+    proximal, proximal_norm : float
+        `proximal_norm` is not applied in the first step of each epoch, as in FedCorr's public code.
+    anchor : (P,)
+        Center of both proximal terms, and the round's model for ``mixture`` and ``distill``. Default: the initial weights.
+    linear : (P,)
+        Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
+    velocity : (P,)
+        Initial momentum buffer; without effect on Adam. Default: zero.
+    epoch_steps : int
+        Steps per epoch. Default: all steps are one epoch.
+    """
+
+    lr: float | np.ndarray
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    optimizer: str = "sgd"
+    proximal: float = 0.0
+    proximal_norm: float = 0.0
+    anchor: np.ndarray | None = None
+    linear: np.ndarray | None = None
+    velocity: np.ndarray | None = None
+    epoch_steps: int | None = None
+
+
 class Fitted(NamedTuple):
     """Result of `fused_fit`.
 
@@ -112,18 +145,9 @@ def fused_fit(
     x: np.ndarray | Sequence[np.ndarray],
     y: np.ndarray,
     order: np.ndarray,
+    steps: FusedSteps,
     *,
-    lr: float | np.ndarray,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    optimizer: str = "sgd",
     loss: FusedLoss | None = None,
-    proximal: float = 0.0,
-    proximal_norm: float = 0.0,
-    anchor: np.ndarray | None = None,
-    linear: np.ndarray | None = None,
-    velocity: np.ndarray | None = None,
-    epoch_steps: int | None = None,
     mean: ArrayLike | None = None,
     std: ArrayLike | None = None,
     image: bool = True,
@@ -150,22 +174,10 @@ def fused_fit(
         Labels in 0 ... C - 1.
     order : (steps, B) int
         Positions in x of each step's samples, -1 for an empty place.  A step without samples changes no weight.
-    lr : float or (steps,)
-    momentum, weight_decay : float
-    optimizer : "sgd" or "adam"
-        Adam ignores `momentum`, and every step must have samples.
+    steps : FusedSteps
+        Optimizer and drift terms.
     loss : FusedLoss
         Default: cross entropy.
-    proximal, proximal_norm : float
-        `proximal_norm` is not applied in the first step of each epoch, as in FedCorr's public code.
-    anchor : (P,)
-        Center of both proximal terms, and the round's model for ``mixture`` and ``distill``. Default: `theta`.
-    linear : (P,)
-        Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
-    velocity : (P,)
-        Initial momentum buffer; without effect on Adam. Default: zero.
-    epoch_steps : int
-        Steps per epoch. Default: all steps are one epoch.
     mean, std : (channels,)
         Mean and standard deviation of images scaled to [0, 1]. None: no normalization.
     image : bool
@@ -185,7 +197,7 @@ def fused_fit(
     --------
     >>> import numpy as np
     >>> net, x, y = ("mlp", (2, 2)), np.eye(2, dtype="f4"), np.array([0, 1])
-    >>> fit = fused_fit(net, np.zeros(6, "f4"), x, y, np.tile([0, 1], (20, 1)), lr=1.0, epoch_steps=1)
+    >>> fit = fused_fit(net, np.zeros(6, "f4"), x, y, np.tile([0, 1], (20, 1)), FusedSteps(1.0, epoch_steps=1))
     >>> bool(fit.loss[-1] < fit.loss[0]), int(fit.correct[-1])
     (True, 2)
     """
@@ -200,38 +212,15 @@ def fused_fit(
     order = _array("order", order, np.int64, (None, None))
     if order.size and (order.min() < -1 or order.max() >= n):
         raise InputError(f"`order` must contain positions 0 ... {n - 1} or -1, found {order.min()} ... {order.max()}")
-    steps = len(order)
-    epoch_steps = max(steps, 1) if epoch_steps is None else int(epoch_steps)
-    if optimizer not in ("sgd", "adam"):
-        raise InputError(f"`optimizer` must be sgd or adam, found {optimizer!r}")
-    adam = optimizer == "adam"
-    if adam and (order < 0).all(1).any():
-        raise InputError("adam needs samples in every step of `order`; remove the empty steps")
-    if epoch_steps < 1:
-        raise InputError(f"`epoch_steps` must be at least 1, found {epoch_steps}")
+    _check_steps(steps, order)
     loss = _loss(loss, n, classes, order.shape, real, single, networks)
-    anchored = proximal or proximal_norm or loss.terms.teach or loss.kind in (fused_loss.MIXTURE, fused_loss.DISTILL)
-    anchor = theta if anchor is None else _weights("anchor", anchor, count, real)
-    rate = _array("lr", np.broadcast_to(lr, steps) if np.ndim(lr) == 0 else lr, real, (steps,))
-    descent = Descent(
-        rate=np.zeros(steps, real) if adam else rate,
-        momentum=real.type(0 if adam else momentum),
-        decay=real.type(weight_decay),
-        pull=real.type(proximal),
-        norm_pull=real.type(proximal_norm),
-        epoch_steps=epoch_steps,
-        anchor=anchor if anchored else np.zeros(0, real),
-        linear=np.zeros(0, real) if linear is None else _weights("linear", linear, count, real),
-        first=np.zeros(count if adam else 0, real),
-        second=np.zeros(count if adam else 0, real),
-        adam=rate if adam else rate[:0],
-    )
+    descent = _descent(steps, loss, theta, len(order))
     chosen = _augment(augment or FusedAugment(), mixup, order, np.ndim(x) == 4 and image)
     w, v = (np.zeros((networks, count // networks + SPARE), real) for _ in range(2))
     w[:, :-SPARE] = theta.reshape(networks, -1)
-    if velocity is not None:
-        v[:, :-SPARE] = _weights("velocity", velocity, count, real).reshape(networks, -1)
-    epochs = -(-steps // epoch_steps)
+    if steps.velocity is not None:
+        v[:, :-SPARE] = _weights("velocity", steps.velocity, count, real).reshape(networks, -1)
+    epochs = -(-len(order) // descent.epoch_steps)
     total, correct = np.zeros(epochs), np.zeros(epochs, np.int64)
     kernel, shape = _kernel(single), _describe(single)
     if networks == 1 and loss.plain:
@@ -239,9 +228,42 @@ def fused_fit(
     else:
         descents = _of_network(descent, 0, networks), _of_network(descent, networks - 1, networks)
         kernel.fit(w, v, shape, samples, y, order, descents, loss, chosen, total, correct)
-    used = np.add.reduceat((order >= 0).sum(1), np.arange(0, steps, epoch_steps)) if steps else np.zeros(0)
+    used = np.add.reduceat((order >= 0).sum(1), np.arange(0, len(order), descent.epoch_steps)) if len(order) else np.zeros(0)
     with np.errstate(invalid="ignore"):
         return Fitted(w[:, :-SPARE].reshape(-1), v[:, :-SPARE].reshape(-1), total / used, correct)
+
+
+def _check_steps(steps, order):
+    """Raise InputError unless optimizer, epochs and order of the samples fit each other."""
+    if steps.optimizer not in ("sgd", "adam"):
+        raise InputError(f"`optimizer` must be sgd or adam, found {steps.optimizer!r}")
+    if steps.optimizer == "adam" and (order < 0).all(1).any():
+        raise InputError("adam needs samples in every step of `order`; remove the empty steps")
+    if steps.epoch_steps is not None and steps.epoch_steps < 1:
+        raise InputError(f"`epoch_steps` must be at least 1, found {steps.epoch_steps}")
+
+
+def _descent(steps, loss, theta, count):
+    """Return the kernel's Descent of `count` steps that start at theta (P,)."""
+    real, size, adam = theta.dtype, len(theta), steps.optimizer == "adam"
+    anchored = (
+        steps.proximal or steps.proximal_norm or loss.terms.teach or loss.kind in (fused_loss.MIXTURE, fused_loss.DISTILL)
+    )
+    anchor = theta if steps.anchor is None else _weights("anchor", steps.anchor, size, real)
+    rate = _array("lr", np.broadcast_to(steps.lr, count) if np.ndim(steps.lr) == 0 else steps.lr, real, (count,))
+    return Descent(
+        rate=np.zeros(count, real) if adam else rate,
+        momentum=real.type(0 if adam else steps.momentum),
+        decay=real.type(steps.weight_decay),
+        pull=real.type(steps.proximal),
+        norm_pull=real.type(steps.proximal_norm),
+        epoch_steps=max(count, 1) if steps.epoch_steps is None else int(steps.epoch_steps),
+        anchor=anchor if anchored else np.zeros(0, real),
+        linear=np.zeros(0, real) if steps.linear is None else _weights("linear", steps.linear, size, real),
+        first=np.zeros(size if adam else 0, real),
+        second=np.zeros(size if adam else 0, real),
+        adam=rate if adam else rate[:0],
+    )
 
 
 def _of_network(descent, k, networks):

@@ -15,7 +15,7 @@ from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
 from fnlkit.client.training import Adam
 from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
-from fnlkit.kernels.fused import fused_fit
+from fnlkit.kernels.fused import FusedSteps, fused_fit
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
 
@@ -49,7 +49,7 @@ def compiled_align(
     loss = FusedLoss("soft", soft=received["public_target"].to(model.weights.dtype).numpy())
     samples, own = client.inputs.stored(x), model.weights[:size].numpy()
     none = np.zeros(len(x), np.int64)  # the loss reads no labels
-    fit = fused_fit(net, own, samples, none, order, lr=lr, optimizer="adam", loss=loss, **client.inputs.normal)
+    fit = fused_fit(net, own, samples, none, order, FusedSteps(lr, optimizer="adam"), loss=loss, **client.inputs.normal)
     model.weights = torch.cat([torch.from_numpy(fit.theta), model.weights[size:]])
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fnlkit.errors import InputError
-from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
+from fnlkit.kernels.fused import FusedAugment, FusedLoss, FusedSteps, fused_fit, fused_forward, fused_parameters
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 LIMIT = {np.float32: 1e-5, np.float64: 1e-9}
@@ -104,10 +104,10 @@ def test_a_network_trains_alone_as_in_a_pair(mixed):
     order[2, 1] = order[3] = -1
     theta = rng.normal(0, 0.4, (2, fused_parameters(single))).astype(np.float32)
     partner = np.where(np.arange(steps)[:, None] == 2, 0, rng.integers(0, 4, (steps, 4)))
-    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1, "epoch_steps": 3}
-    options["mixup"] = (partner, rng.beta(2, 2, steps)) if mixed else None
-    pair = fused_fit(("pair", single), theta.ravel(), x, y, order, **options)
-    alone = [fused_fit(single, each, x, y, order, **options) for each in theta]
+    descent = FusedSteps(0.1, momentum=0.9, weight_decay=0.01, proximal=0.1, epoch_steps=3)
+    mixup = (partner, rng.beta(2, 2, steps)) if mixed else None
+    pair = fused_fit(("pair", single), theta.ravel(), x, y, order, descent, mixup=mixup)
+    alone = [fused_fit(single, each, x, y, order, descent, mixup=mixup) for each in theta]
     assert pair.theta.tobytes() == b"".join(each.theta.tobytes() for each in alone)
     assert pair.velocity.tobytes() == b"".join(each.velocity.tobytes() for each in alone)
     np.testing.assert_allclose(pair.loss, alone[0].loss + alone[1].loss, rtol=1e-12)
@@ -124,7 +124,7 @@ def test_any_perceptron_and_ragged_order(data):
     order = rng.integers(-1, n, (data.draw(st.integers(1, 6)), batch))
     theta = flat(network(net).parameters()).numpy()
     want, loss, correct = reference(net, theta, x, y, order, lr=0.05, momentum=0.9)
-    fit = fused_fit(net, theta, x, y, order, lr=0.05, momentum=0.9)
+    fit = fused_fit(net, theta, x, y, order, FusedSteps(0.05, momentum=0.9))
     np.testing.assert_allclose(fit.theta, want, atol=1e-10)
     np.testing.assert_allclose(fit.loss, [loss], atol=1e-10)
     assert fit.correct.tolist() == [correct]
@@ -158,9 +158,9 @@ def test_bad_samples_show(net, bad):
     order = draw_order(len(x), 3, 10)
     order[order == 3] = 4
     theta = flat(network(net).parameters()).numpy().astype(np.float32)
-    assert np.isfinite(fused_fit(net, theta, x, y, order, lr=0.1).theta).all()
+    assert np.isfinite(fused_fit(net, theta, x, y, order, FusedSteps(0.1)).theta).all()
     order[0, 0] = 3
-    fit = fused_fit(net, theta, x, y, order, lr=0.1)
+    fit = fused_fit(net, theta, x, y, order, FusedSteps(0.1))
     assert np.isnan(fit.theta).mean() > 0.9 and np.isnan(fit.loss[0])
     assert np.isnan(fused_forward(net, theta, x)[3]).all()
 
@@ -169,11 +169,11 @@ def test_empty_steps_and_no_samples_change_nothing():
     x, y = client(LENET, n=5)
     theta = flat(network(LENET).parameters()).numpy().astype(np.float32)
     nothing = np.full((4, 3), -1)
-    fit = fused_fit(LENET, theta, x, y, nothing, lr=0.1, momentum=0.9, weight_decay=0.1, epoch_steps=2)
+    fit = fused_fit(LENET, theta, x, y, nothing, FusedSteps(0.1, momentum=0.9, weight_decay=0.1, epoch_steps=2))
     assert np.array_equal(fit.theta, theta) and np.isnan(fit.loss).all() and len(fit.loss) == 2
-    fit = fused_fit(LENET, theta, x[:0], y[:0], nothing, lr=0.1)
+    fit = fused_fit(LENET, theta, x[:0], y[:0], nothing, FusedSteps(0.1))
     assert np.array_equal(fit.theta, theta)
-    fit = fused_fit(LENET, theta, x, y, nothing[:0], lr=0.1)
+    fit = fused_fit(LENET, theta, x, y, nothing[:0], FusedSteps(0.1))
     assert np.array_equal(fit.theta, theta) and len(fit.loss) == 0
 
 
@@ -181,7 +181,7 @@ def test_constant_images_have_ties_in_every_window():
     x, y = np.full((6, 32, 32, 3), 90, np.uint8), np.arange(6)
     theta, order = flat(network(LENET).parameters()).numpy().astype(np.float32), draw_order(6, 10, 3)
     want, loss, _ = reference(LENET, theta.astype(np.float64), x, y, order, lr=0.05, momentum=0.5)
-    fit = fused_fit(LENET, theta, x, y, order, lr=0.05, momentum=0.5)
+    fit = fused_fit(LENET, theta, x, y, order, FusedSteps(0.05, momentum=0.5))
     np.testing.assert_allclose(fit.theta, want, atol=1e-5)
     np.testing.assert_allclose(fit.loss, [loss], rtol=1e-5)
 
@@ -192,7 +192,7 @@ def test_threads_give_the_same_bytes():
     theta = flat(network(LENET).parameters()).numpy().astype(np.float32)
 
     def run(_):
-        return fused_fit(LENET, theta, x, y, order, lr=0.1, momentum=0.5, mean=MEAN, std=STD).theta.tobytes()
+        return fused_fit(LENET, theta, x, y, order, FusedSteps(0.1, momentum=0.5), mean=MEAN, std=STD).theta.tobytes()
 
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(run, range(4)))) == 1
@@ -204,7 +204,7 @@ def test_other_compilation_gives_the_same_bytes(tmp_path):
     script = """if True:
         import hashlib
         import numpy as np
-        from fnlkit.kernels.fused import fused_fit
+        from fnlkit.kernels.fused import FusedSteps, fused_fit
         rng = np.random.default_rng(0)
         theta = rng.normal(size=40 * 51 + 7 * 41).astype("f4") / 9
         x, y = rng.normal(size=(30, 50)).astype("f4"), rng.integers(0, 7, 30)
@@ -230,7 +230,7 @@ def test_other_compilation_gives_the_same_bytes(tmp_path):
         ({"y": np.array([0, 1, 2, 10])}, "0 ... 9"),
         ({"y": np.array([0, 1, 2])}, "(4)"),
         ({"order": np.array([[0, 4]])}, "`order`"),
-        ({"lr": np.zeros(3)}, "`lr`"),
+        ({"steps": FusedSteps(np.zeros(3))}, "`lr`"),
         ({"std": (0.1, 0.2, 0.3)}, "passed together"),
         ({"mean": (0.1, 0.2, 0.3), "std": (0.0, 0.2, 0.3)}, "positive"),
         ({"loss": FusedLoss("focal")}, "one of"),
@@ -250,7 +250,7 @@ def test_other_compilation_gives_the_same_bytes(tmp_path):
 )
 def test_mistakes_are_named(change, words):
     theta, x = np.zeros(62006, np.float32), np.zeros((4, 32, 32, 3), np.uint8)
-    good = {"net": LENET, "theta": theta, "x": x, "y": np.arange(4), "order": np.array([[0, 1]]), "lr": 0.1}
+    good = {"net": LENET, "theta": theta, "x": x, "y": np.arange(4), "order": np.array([[0, 1]]), "steps": FusedSteps(0.1)}
     with pytest.raises(InputError) as caught:
         fused_fit(**{**good, **change})
     assert words in str(caught.value)
