@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
     # core
     "cli": 4_040,
-    "pipeline": 1_820,
+    "pipeline": 1_825,
     "results": 1_885,
     "estimators": 1_850,
     "experiment": 2_210,

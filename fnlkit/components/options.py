@@ -96,7 +96,8 @@ def show_keywords(function: Any, options: Any) -> Any:
     passed = [_keyword(parameter) for parameter in fields_of if parameter.name not in signature.parameters]
     function.__signature__ = signature.replace(parameters=[*declared, *passed])
     texts = [f"{one.name}\n    {about(one).help}" for one in fields(options) if about(one).help]
-    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options", "-------", *texts])
+    if texts:
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options", "-------", *texts])
     return function
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from fnlkit.audits import annotation_exports, decisions, page
 from fnlkit.audits.designs import describe_achievable
 from fnlkit.audits.listing import list_labels
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
+from fnlkit.components.options import show_keywords
 from fnlkit.datasets.features import choose_backbone, with_backbone
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
@@ -104,37 +107,12 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
     return correct(to_federation(federation), above=above, drop=drop, provenance=record)[0]
 
 
-def export_review(
-    federation: Labels,
-    client: str | int,
-    folder: FilePath,
-    *,
-    budget: int = 200,
-    at_random: float = 0.2,
-    guarantee: float | None = None,
-    confidence: float | None = None,
-    reviewer_errors: float = 0.0,
-    candidates: int | None = None,
-    of_class: str | None = None,
-    embeddings: FilePath | ArrayLike | None = None,
-    backbone: str = "auto",
-    seed: int = 0,
-    dataset: Samples | None = None,
-    say: Say = tell,
-) -> Selection:
-    """Write review.html and decisions.csv for a site and return the Selection.
+@dataclass(frozen=True, kw_only=True)
+class Reviewing:
+    """Keywords of `export_review`.
 
-    Both files contain suspicious samples and random samples of the site.  With `guarantee`, the suspicious samples are drawn at
-    random from the candidates, and `import_review` makes a list of wrong labels with a bounded share of right labels.
-
-    Parameters
+    Attributes
     ----------
-    federation : Federation, or path
-        Federation with the result of `audit` or `estimate_noise`.
-    client : str or int
-        Name or number of the site.
-    folder : path
-        Created if it does not exist. An existing decisions.csv is never overwritten.
     budget : int >= 1
         Number of samples.
     at_random : float in [0, 1]
@@ -158,6 +136,59 @@ def export_review(
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
     say : callable(str) or None
+    """
+
+    budget: int = 200
+    at_random: float = 0.2
+    guarantee: float | None = None
+    confidence: float | None = None
+    reviewer_errors: float = 0.0
+    candidates: int | None = None
+    of_class: str | None = None
+    embeddings: FilePath | ArrayLike | None = None
+    backbone: str = "auto"
+    seed: int = 0
+    dataset: Samples | None = None
+    say: Say = tell
+
+    def choose(self, federation: Federation, client: int) -> Selection:
+        """Return the samples of a client's review."""
+        sizes = {"budget": self.budget, "at_random": self.at_random, "seed": self.seed}
+        if self.guarantee is None:
+            if self.confidence is not None or self.reviewer_errors or self.candidates is not None or self.of_class is not None:
+                needs = "`confidence`, `reviewer_errors`, `candidates` and `of_class` need `guarantee=Q`"
+                raise InputError(f"{needs}, such as `guarantee=0.2`")
+            return choose(federation, client, **sizes)
+        given = None if self.of_class is None else class_of(federation, self.of_class)
+        options = {"confidence": self.confidence, "errors": self.reviewer_errors, "candidates": self.candidates, "given": given}
+        chosen = choose_guaranteed(federation, client, guarantee=self.guarantee, **options, **sizes)
+        if self.say and chosen.design is not None and chosen.candidates is not None:
+            self.say(describe_achievable(federation, client, chosen.design, chosen.candidates))
+        if self.say and "group" in federation.extra and chosen.candidates is not None:
+            count = count_groups(federation, chosen.candidates)
+            self.say(
+                f"the {len(chosen.candidates):,} candidates belong to {count:,} groups; the guarantee is about labels, "
+                "and holds whatever the labels of a group have in common"
+            )
+        return chosen
+
+
+def export_review(federation: Labels, client: str | int, folder: FilePath, **options: Any) -> Selection:
+    """Write review.html and decisions.csv for a site and return the Selection.
+
+    Both files contain suspicious samples and random samples of the site.  With `guarantee`, the suspicious samples are drawn at
+    random from the candidates, and `import_review` makes a list of wrong labels with a bounded share of right labels.
+
+    Parameters
+    ----------
+    federation : Federation, or path
+        Federation with the result of `audit` or `estimate_noise`.
+    client : str or int
+        Name or number of the site.
+    folder : path
+        Created if it does not exist. An existing decisions.csv is never overwritten.
+    **options
+        Fields of `Reviewing`.
 
     Returns
     -------
@@ -167,29 +198,13 @@ def export_review(
     ------
     InputError
     """
+    review = Reviewing(**options)
     federation = to_federation(federation)
     client = client_of(federation, str(client))
-    sizes = {"budget": budget, "at_random": at_random, "seed": seed}
-    if guarantee is None:
-        if confidence is not None or reviewer_errors or candidates is not None or of_class is not None:
-            needs = "`confidence`, `reviewer_errors`, `candidates` and `of_class` need `guarantee=Q`"
-            raise InputError(f"{needs}, such as `guarantee=0.2`")
-        chosen = choose(federation, client, **sizes)
-    else:
-        given = None if of_class is None else class_of(federation, of_class)
-        options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates, "given": given}
-        chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
-        if say and chosen.design is not None and chosen.candidates is not None:
-            say(describe_achievable(federation, client, chosen.design, chosen.candidates))
-        if say and "group" in federation.extra and chosen.candidates is not None:
-            count = count_groups(federation, chosen.candidates)
-            say(
-                f"the {len(chosen.candidates):,} candidates belong to {count:,} groups; the guarantee is about labels, "
-                "and holds whatever the labels of a group have in common"
-            )
-    data = data_of(federation, dataset, say)
-    vectors = None if embeddings is None else vectors_of(embeddings, federation, lambda: data)
-    if vectors is None and (spec := choose_backbone(data, backbone, say=say)):
+    chosen = review.choose(federation, client)
+    data = data_of(federation, review.dataset, review.say)
+    vectors = None if review.embeddings is None else vectors_of(review.embeddings, federation, lambda: data)
+    if vectors is None and (spec := choose_backbone(data, review.backbone, say=review.say)):
         vectors = with_backbone(data, spec).x_train
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
@@ -206,6 +221,9 @@ def export_review(
     saving.write_bytes([text.encode()], folder / "review.html")
     saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
     return chosen
+
+
+show_keywords(export_review, Reviewing)
 
 
 def import_review(
