@@ -16,7 +16,7 @@ LIMITS = {
     # core
     "cli": 4_040,
     "pipeline": 1_825,
-    "results": 1_885,
+    "results": 1_886,
     "estimators": 1_850,
     "experiment": 2_210,
     "engines": 2_685,

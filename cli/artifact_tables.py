@@ -107,8 +107,8 @@ def _state(artifact):
     if not (progress := _progress(artifact)):
         return ""
     steps = _steps(artifact)
-    given = steps[-1].get("parameters", {}) if steps and isinstance(steps[-1], dict) else {}
-    method = f", method {given['method']}" if isinstance(given, dict) and "method" in given else ""
+    parameters = steps[-1].get("parameters", {}) if steps and isinstance(steps[-1], dict) else {}
+    method = f", method {parameters['method']}" if isinstance(parameters, dict) and "method" in parameters else ""
     rounds = "{rounds_done:,} of {rounds_planned:,} rounds".format(**progress)
     return f"{method}, {rounds}" + ("" if progress["finished"] else ", not finished; continue with train --resume")
 
@@ -151,8 +151,8 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
         table = Table("command", "seed", "parameters")
         for step in steps:
             step = step if isinstance(step, dict) else {"command": str(step)}
-            given = step.get("parameters")
-            text = ", ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else ""
+            parameters = step.get("parameters")
+            text = ", ".join(f"{key}={value}" for key, value in parameters.items()) if isinstance(parameters, dict) else ""
             seed = step.get("seed")
             table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
         say.print(table)

@@ -44,18 +44,18 @@ def list_sets(as_json: bool) -> None:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
         return
-    here, console = [row for row in rows if row["here"]], out_console()
-    console.print(f"{len(rows)} data sets, {len(here)} on this machine (cache folder {datasets.cache_folder()})")
+    present, console = [row for row in rows if row["here"]], out_console()
+    console.print(f"{len(rows)} data sets, {len(present)} on this machine (cache folder {datasets.cache_folder()})")
     table = Table("name", *(["here"] if verbose() else []), "description")
-    for row in rows if verbose() else here[:_MOST]:
+    for row in rows if verbose() else present[:_MOST]:
         table.add_row(row["name"], *(["yes" if row["here"] else "no"] if verbose() else []), row["description"])
     console.print(table)
     if not verbose():
-        if len(here) > _MOST:
-            console.print(f"also here: {', '.join(row['name'] for row in here[_MOST:])}")
+        if len(present) > _MOST:
+            console.print(f"also here: {', '.join(row['name'] for row in present[_MOST:])}")
         if missing := [row["name"] for row in rows if not row["here"]]:
             console.print(f"not here: {', '.join(missing)} (-v: descriptions; fnlkit data info NAME: how to get one)")
-        suggest("partition", "--dataset", here[0]["name"], "-o", "fed.npz")
+        suggest("partition", "--dataset", present[0]["name"], "-o", "fed.npz")
 
 
 @command.command()

@@ -38,8 +38,8 @@ def options_of(declared: type, *names: str, checked: bool = True, **defaults: An
     chosen = [one for one in fields(declared) if about(one).help and (not names or one.name in names)]
 
     def decorate(command: Any) -> Any:
-        for one in reversed(chosen):
-            command = _option(one, declared, defaults.get(one.name, one.default), checked)(command)
+        for entry in reversed(chosen):
+            command = _option(entry, declared, defaults.get(entry.name, entry.default), checked)(command)
         return command
 
     return decorate
@@ -126,11 +126,11 @@ class Declared(click.Command):
 
     def __init__(self, *args: Any, declared: tuple[type, ...], titles: tuple[str, ...], **more: Any) -> None:
         super().__init__(*args, **more)
-        known = {one.name: about(one) for each in declared for one in fields(each)}
+        known = {entry.name: about(entry) for options in declared for entry in fields(options)}
         self.sections = {
-            title: in_order({name: one.after for name, one in known.items() if one.section == title}) for title in titles
+            title: in_order({name: entry.after for name, entry in known.items() if entry.section == title}) for title in titles
         }
-        self.rare = tuple(name for name, one in known.items() if one.rare)
+        self.rare = tuple(name for name, entry in known.items() if entry.rare)
         text = "Print this help with all options."
         self.params.append(
             click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=text)

@@ -38,13 +38,13 @@ def command(test: bool, ahead: bool, as_json: bool) -> None:
 
     if test and not as_json:
         console().print("comparing kernels, files and two short rounds on every engine", style="dim")
-    found = examine(test=test)
+    report = examine(test=test)
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(report) + "\n")
     else:
-        (_show if verbose() else _summarize)(found)
-        suggest("partition", "-o", "fed.npz", output="-" if found["broken"] else "")
-    broken = cast(list[str], found["broken"])
+        (_show if verbose() else _summarize)(report)
+        suggest("partition", "-o", "fed.npz", output="-" if report["broken"] else "")
+    broken = cast(list[str], report["broken"])
     if broken:
         raise WorkStopped(f"{len(broken)} broken, the first: {broken[0]}")
 
@@ -54,12 +54,12 @@ def _compile(as_json):
 
     if not as_json:
         console().print("compiling kernels", style="dim")
-    found = compile_kernels()
+    compiled = compile_kernels()
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(compiled) + "\n")
     else:
-        line = f"{found['compiled']} functions compiled, {found['loaded']} loaded from the cache"
-        out_console().print(f"{line}, in {found['seconds']:.1f} s: {printable(found['folder'])}", soft_wrap=True)
+        line = f"{compiled['compiled']} functions compiled, {compiled['loaded']} loaded from the cache"
+        out_console().print(f"{line}, in {compiled['seconds']:.1f} s: {printable(compiled['folder'])}", soft_wrap=True)
 
 
 def _summarize(found):
@@ -79,9 +79,9 @@ def _summarize(found):
         printable(f"GPU: {'; '.join(gpus) if found['gpu']['usable'] else 'none: ' + found['gpu']['why']}"), soft_wrap=True
     )
     if found["engines"]:
-        runs, rest = ([one for one in found["engines"] if one["runs"] == state] for state in (True, False))
-        say.print(f"engines that train and agree: {', '.join(dict.fromkeys(one['engine'] for one in runs))}")
-        if names := list(dict.fromkeys(one["engine"] for one in rest)):
+        runs, rest = ([run for run in found["engines"] if run["runs"] == state] for state in (True, False))
+        say.print(f"engines that train and agree: {', '.join(dict.fromkeys(run['engine'] for run in runs))}")
+        if names := list(dict.fromkeys(run["engine"] for run in rest)):
             say.print(f"engines that do not run here: {', '.join(names)} (-v: reasons)")
     for cache in found["caches"]:
         state = "" if cache["writable"] else "CANNOT BE WRITTEN, "
@@ -118,11 +118,11 @@ def _show(found):
     say.print(table)
     if found["engines"]:
         table = Table("engine", "device", "runs", "seconds", "difference", "reason")
-        for one in found["engines"]:
-            off = "" if one["difference"] is None else f"{one['difference']:.1e}" if one["difference"] else "equal"
-            seconds = "" if one["seconds"] is None else f"{one['seconds']:.1f}"
+        for run in found["engines"]:
+            off = "" if run["difference"] is None else f"{run['difference']:.1e}" if run["difference"] else "equal"
+            seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
             table.add_row(
-                one["engine"], one["device"], "yes" if one["runs"] else "no", seconds, off, printable(one["why"] or "")
+                run["engine"], run["device"], "yes" if run["runs"] else "no", seconds, off, printable(run["why"] or "")
             )
         say.print(table)
         kernels, formats = ([row[key] for row in found[group]] for group, key in (("kernels", "kernel"), ("files", "file")))

@@ -83,7 +83,7 @@ def command(
     need_input(file)
 
     # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.
-    given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     terminal, notes = console(), []
 
     def say(text: str) -> None:
@@ -98,7 +98,7 @@ def command(
             trust=trust,
             say=say,
             progress=progress,
-            **given,
+            **chosen,
         )
     facts = compare(out)
     if as_json:

@@ -108,25 +108,25 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
         raise InputError(f"--pivot {view.pivot} requires --by with two names, for example --by method,{view.pivot}")
     if view.latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
-    found = pipeline.evaluate(*runs, say=caution, **options)
-    rows = found.rows
+    result = pipeline.evaluate(*runs, say=caution, **options)
+    rows = result.rows
     if view.tidy:
-        write_tidy(found.tidy(view.each), view.tidy)
+        write_tidy(result.tidy(view.each), view.tidy)
     if view.latex or view.by is not None:
-        _show_groups(found, view, as_json)
+        _show_groups(result, view, as_json)
         return
     if output:
-        found.save(output)
+        result.save(output)
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
         return
     if len(rows) > 1:
-        _show_many(found, view.baseline)
+        _show_many(result, view.baseline)
     else:
-        run = found.runs[0]
+        run = result.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
-        _show_one(rows[0], found.arrays, run, names, view.confusion)
+        _show_one(rows[0], result.arrays, run, names, view.confusion)
     if not any(path == "-" for path in runs):
         suggest("report", *runs[:3], "-o", "report.html")
 
@@ -264,7 +264,7 @@ def _show_measured(say, found, classes, everything):
         return
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
-    sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}
+    sites = {name: {site["site"]: "{}, {}".format(*_shares(site)) for site in part["sites"]} for name, part in found.items()}
     _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})
     shares = {name: [v["share"] if isinstance(v, dict) else v for v in part["per_class"]] for name, part in found.items()}
     shown = {name: [" " if v is None else _share(v) for v in values] for name, values in shares.items()}

@@ -23,7 +23,7 @@ def command(run: str, trust: bool, output: str) -> None:
     Example:
       fnlkit export run.pt -o model.pt2
     """
-    apart = pipeline.export(run, output, trust=trust)
-    checked = "" if apart is None else f"; its logits differ from the network's by at most {apart:.1e}"
+    difference = pipeline.export(run, output, trust=trust)
+    checked = "" if difference is None else f"; its logits differ from the network's by at most {difference:.1e}"
     console().print(printable(f"wrote {output}{checked}"), style="dim", soft_wrap=True)
     suggest("report", run, "-o", "report.html")

@@ -93,9 +93,9 @@ def _shell(call):
     if command is None:
         return None
     words += [_word(ast.unparse(value)) for value in tree.args]
-    for given in tree.keywords:
-        value = None if ast.unparse(given.value) == "..." else ast.unparse(given.value)
-        if (flag := _flag(command, given.arg, value)) is None:
+    for keyword in tree.keywords:
+        value = None if ast.unparse(keyword.value) == "..." else ast.unparse(keyword.value)
+        if (flag := _flag(command, keyword.arg, value)) is None:
             return None
         words.append(flag)
     return f"`{' '.join(['fnlkit', *words])}`"

@@ -75,13 +75,13 @@ def _facts(name, parts):
     """Yield the facts of one component, of a kind, or of all components, as plain values."""
     kind = None if name is None else _kind(name, parts.KINDS)
     if name is not None and kind is None:
-        found = [(name, *pair) for pair in parts.find_all(name)]
-        if not found:
+        rows = [(name, *pair) for pair in parts.find_all(name)]
+        if not rows:
             raise _unknown(name, parts)
     else:
         kinds = parts.KINDS if kind is None else [kind]
-        found = [(part, of, f) for of in kinds for part in parts.KINDS[of].parts() for k, f in parts.find_all(part) if k == of]
-    for part, of, function in found:
+        rows = [(part, of, f) for of in kinds for part in parts.KINDS[of].parts() for k, f in parts.find_all(part) if k == of]
+    for part, of, function in rows:
         declared = declaration(function)
         yield {
             "kind": of,
@@ -103,10 +103,10 @@ def _kind(word, kinds):
 
 
 def _template(kind, kinds):
-    found = _kind(kind, kinds)
-    if found is None:
+    chosen = _kind(kind, kinds)
+    if chosen is None:
         raise InputError(f"--template {kind}: unknown kind{nearest(kind, kinds)}; write one of {', '.join(kinds)}")
-    return resources.files("fnlkit.data").joinpath(f"templates/{found}.py").read_text(encoding="utf-8")
+    return resources.files("fnlkit.data").joinpath(f"templates/{chosen}.py").read_text(encoding="utf-8")
 
 
 def _names(console, parts):
@@ -144,7 +144,7 @@ def _print_kind(console, kind, parts):
     else:
         brief = Table("", "", heads=False)
         for name in names:
-            (function,) = [found for of, found in parts.find_all(name) if of == kind]
+            (function,) = [component for of, component in parts.find_all(name) if of == kind]
             room = max(20, console.width - max(map(len, names)) - 2)
             brief.add_row(name, _shortened(parts.purpose(function), room))
         if height(console, brief) < LINES:
@@ -161,15 +161,15 @@ def _shortened(text, width):
     """Return the first phrase of a sentence that fits, or its first words."""
     if len(text) <= width:
         return text
-    phrases = [text[: found.start()] for found in re.finditer(r"[:;,(]| by | with | for ", text)]
-    whole = max((one for one in phrases if len(one) <= width), key=len, default="")
+    phrases = [text[: match.start()] for match in re.finditer(r"[:;,(]| by | with | for ", text)]
+    whole = max((phrase for phrase in phrases if len(phrase) <= width), key=len, default="")
     return (whole or textwrap.shorten(text, width, placeholder="")).rstrip(" ,;:(")
 
 
 def _of_kind(kind, parts):
     table = Table("name", "purpose", "source")
     for name in parts.KINDS[kind].parts():
-        (function,) = [found for of, found in parts.find_all(name) if of == kind]
+        (function,) = [component for of, component in parts.find_all(name) if of == kind]
         table.add_row(name, parts.purpose(function), declaration(function).cite)
     return table
 

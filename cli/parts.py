@@ -64,7 +64,7 @@ def find_all(name: str) -> list[tuple[str, Callable[..., Any]]]:
     """Return [(kind, function)] of all components with this name, of fnlkit, or of ``FILE.py:NAME``."""
     if ":" in name:
         return own.kinds(name)
-    return [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
+    return [(kind, find(name, table, kind)) for kind, part in KINDS.items() if name in (table := part.parts())]
 
 
 def all_names() -> list[str]:
@@ -91,7 +91,7 @@ def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[s
     Parameters that the caller supplies are left out. If the docstring does not describe a parameter, the description is read
     from the function that receives the parameter, or from another function of the module.
     """
-    limits, found = parameters.kinds(function), []
+    limits, lines = parameters.kinds(function), []
     beside = [each for each in vars(inspect.getmodule(function)).values() if inspect.isfunction(each)]
     passed = [function]
     while (inner := getattr(passed[-1], "inner", None)) is not None:
@@ -104,8 +104,8 @@ def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[s
             default = "" if p.default is p.empty else p.default.__name__ if callable(p.default) else format_value(p.default)
             default = p.default if isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default) else default
             may_be = parameters.describe_kind(limits[p.name]) if p.name in limits else _by_default(p.default)
-            found.append((p.name, default, may_be, meanings.get(p.name, "")))
-    return found
+            lines.append((p.name, default, may_be, meanings.get(p.name, "")))
+    return lines
 
 
 def explain(function: Callable[..., Any]) -> str:
@@ -122,14 +122,14 @@ def section(function: Callable[..., Any], name: str) -> str:
 
 def _entries(function):
     """Return the parameters of a docstring as name to meaning, each in one line."""
-    found, names = {}, []
+    entries, names = {}, []
     for line in (section(function, "Parameters") or section(function, "Attributes")).splitlines():
         if line[:1].strip():
             names = [name.strip(" *") for name in line.partition(" : ")[0].split(",")]
-            found |= dict.fromkeys(names, "")
+            entries |= dict.fromkeys(names, "")
         else:
-            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
-    return found
+            entries |= {name: f"{entries[name]} {line.strip()}".strip() for name in names}
+    return entries
 
 
 def _by_default(default):

@@ -58,8 +58,8 @@ def command(
       fnlkit plot transition judged.npz -o transition.png
     """
     kind, paths = _kind(words, kind, plots.KINDS)
-    found = plots.find_kind(kind)
-    things = _read(paths, found.takes, trust)
+    plot = plots.find_kind(kind)
+    things = _read(paths, plot.takes, trust)
     options = {}
     if facet is not None:
         if kind not in ("accuracy", "bytes"):
@@ -67,7 +67,7 @@ def command(
         options["facet"] = facet
     plots.plot(things, kind, output, size=_inches(size), **options)
     console().print(printable(f"wrote {output}"), style="dim", soft_wrap=True)
-    if found.takes == "labels":
+    if plot.takes == "labels":
         suggest("train", paths[0], "-o", "run.pt")
     else:
         suggest("report", *paths[:3], "-o", "report.html")
@@ -104,7 +104,7 @@ def _read(paths, takes, trust):
     """Return [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
-    return [one for path in paths for one in open_runs(path, trust=trust, say=caution)]
+    return [run for path in paths for run in open_runs(path, trust=trust, say=caution)]
 
 
 def _labels(path, trust):

@@ -26,11 +26,11 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: boo
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    found = pipeline.predict(
+    sheet = pipeline.predict(
         run, data, unlabeled=unlabeled, every=every, trust=trust, say=lambda note: caution(printable(note))
     )
-    emit_table(found, output)
+    emit_table(sheet, output)
     if output != "-":
-        mean = sum(row[3] for row in found.rows) / len(found)
-        console().print(f"{output}: {len(found):,} predictions, mean probability {mean:.3f}", style="dim", soft_wrap=True)
+        mean = sum(row[3] for row in sheet.rows) / len(sheet)
+        console().print(f"{output}: {len(sheet):,} predictions, mean probability {mean:.3f}", style="dim", soft_wrap=True)
         suggest("export", run, "-o", "model.pt2")

@@ -43,8 +43,8 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     runs = runs or ("-",)
     for path in runs:
         need_input(path)
-    found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
-    shown = report.page(report.facts(found, datasets=_Samples(dataset)))
+    result = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
+    shown = report.page(report.facts(result, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)
     if output != "-":
         console().print(printable(f"wrote {output}; open it in a browser"), style="dim", soft_wrap=True)

@@ -146,23 +146,23 @@ def command(
 
     with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
         plan: Any = running.open_recipe(recipe, running.Options(**options), say)
-        found: Any = None if dry_run else plan.run()
+        result: Any = None if dry_run else plan.run()
     if dry_run:
         lines = list(plan.commands())
         print_first(lines, "commands", 3)
         suggest("reproduce", recipe, "-o", "runs")
         return
     if export:
-        _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
+        _say(f"wrote {export}: {plan.export(result.jobs, export)} cells")
     if tidy:
-        write_tidy(found.tidy(), tidy)
+        write_tidy(result.tidy(), tidy)
     if table:
-        _print_published(found, as_json)
-    elif latex and found.rows:
-        sys.stdout.write(found.summary().latex())
+        _print_published(result, as_json)
+    elif latex and result.rows:
+        sys.stdout.write(result.summary().latex())
     elif not latex:
-        _print(found.title, found.rows, as_json)
-    found.must_be_complete()
+        _print(result.title, result.rows, as_json)
+    result.must_be_complete()
 
 
 def _say(text):
@@ -218,9 +218,9 @@ def _list(paper=None):
     table = Table("published table", "rows", "runs per seed", "what")
     for name in published.tables():
         if paper in (None, name.partition("/")[0]):
-            found = published.load_rows(name)
-            what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in found)
-            table.add_row(name, str(len(found)), str(len(published.recipe(name)["regime"])), "; ".join(what))
+            rows = published.load_rows(name)
+            what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in rows)
+            table.add_row(name, str(len(rows)), str(len(published.recipe(name)["regime"])), "; ".join(what))
     say.print(table)
 
 
@@ -278,8 +278,8 @@ def _plus_minus(mean, spread=None, sign=""):
 
 
 def _format_memorization(row):
-    found = [row["global_memorized"], row["local_memorized"]]
-    return "" if None in found else " and ".join(f"{share:.1f}" for share in found)
+    shares = [row["global_memorized"], row["local_memorized"]]
+    return "" if None in shares else " and ".join(f"{share:.1f}" for share in shares)
 
 
 _MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified labels"}

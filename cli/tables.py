@@ -139,10 +139,10 @@ def estimate_facts(federation: Federation) -> dict[str, Any]:
     level, flagged = extra["estimate_client_level"], extra["estimate_flagged"]
     truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))
     clients = []
-    for k, (here, name) in enumerate(zip(federation.clients, client_names(federation.meta, len(federation)), strict=True)):
-        row = {"client": k, "name": name, "samples": len(here), "level": float(level[k])}
+    for k, (rows, name) in enumerate(zip(federation.clients, client_names(federation.meta, len(federation)), strict=True)):
+        row = {"client": k, "name": name, "samples": len(rows), "level": float(level[k])}
         row |= {end: float(extra[f"estimate_client_{end}"][k]) for end in ("level_low", "level_high", "score")}
-        clients.append(row | {"flagged": int(flagged[here].sum())} | ({} if truth is None else {"level_true": float(truth[k])}))
+        clients.append(row | {"flagged": int(flagged[rows].sum())} | ({} if truth is None else {"level_true": float(truth[k])}))
     return {
         "clients": len(federation),
         "samples": len(held),

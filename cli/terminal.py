@@ -34,11 +34,11 @@ def speak_plainly() -> None:
 
 def _nearest(error):
     """Return plain letters for characters that cannot be encoded: Aguera for Agüera, +- for ±, otherwise an escape."""
-    found = []
+    names = []
     for letter in error.object[error.start : error.end]:
         bare = _PLAIN.get(letter) or unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
-        found.append(bare or ascii(letter)[1:-1])
-    return "".join(found), error.end
+        names.append(bare or ascii(letter)[1:-1])
+    return "".join(names), error.end
 
 
 class _Stream:
@@ -187,8 +187,8 @@ class Table:
             yield Text(self.title, style="italic")
         natural, least = ([width(j) for j in range(len(self.columns))] for width in (self._natural, self._least))
         gaps = len(self.columns) - 1
-        apart = 2 if sum(natural) + 2 * gaps <= options.max_width else 1
-        room = options.max_width - apart * gaps
+        gap = 2 if sum(natural) + 2 * gaps <= options.max_width else 1
+        room = options.max_width - gap * gaps
         if self.heads and sum(least) > room:
             for cells, style in self.rows:
                 record = Table("", "", heads=False)
@@ -201,7 +201,7 @@ class Table:
         while sum(widths) > room and widths != least:
             widest = max(range(len(widths)), key=lambda j: widths[j] - least[j])
             widths[widest] -= 1
-        yield self._side_by_side(widths, apart)
+        yield self._side_by_side(widths, gap)
 
     def _side_by_side(self, widths, apart):
         from rich.table import Table as Rows

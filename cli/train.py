@@ -63,12 +63,12 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     keeps(file, output, "federation")
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
-    given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if file != "-" and not os.path.exists(file):
         raise InputError(f"{file}: no such file")
     from fnlkit.pipeline.training import check_arguments  # torch, which --help does not need
 
-    check_arguments(given)
+    check_arguments(chosen)
     with ExitStack() as loading:
         progress = loading.enter_context(bar("loading the federation and the data set"))
 
@@ -78,7 +78,7 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
             say=caution,
             progress=progress,
             watch=partial(watch, file=file, output=output, loading=loading),
-            **given,
+            **chosen,
         )
     if output == "-":
         emit(run, output)

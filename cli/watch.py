@@ -26,10 +26,10 @@ def command(metrics: str, every: float, once: bool) -> None:
     Example:
       fnlkit watch run.metrics.jsonl --once
     """
-    found, say = Metrics(metrics), out_console()
-    (_update if say.is_terminal else _lines)(found, say, every, once)
+    growing, say = Metrics(metrics), out_console()
+    (_update if say.is_terminal else _lines)(growing, say, every, once)
     run = metrics.removesuffix(".metrics.jsonl") + ".pt"
-    if not found.running and os.path.isfile(run):
+    if not growing.running and os.path.isfile(run):
         suggest("evaluate", run)
 
 

@@ -83,10 +83,10 @@ def _temporary_folder():
     folder = Path(tempfile.gettempdir()) / f"fnlkit-kernels-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return ()
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
     return (folder,) if ours else ()
 
 
@@ -184,12 +184,12 @@ def _rebuilt(module, constants, name):
     """Return the environment of a function; of numba's own functions, only the name of the module, which nothing reads."""
     if module in sys.modules or not module.startswith("numba."):
         return environment._rebuild_env(module, constants, name)
-    found = environment.lookup_environment(name)
-    if found is None:
-        found = environment.Environment({"__name__": module})
-        found.consts[:], found.env_name = constants, name
-        environment.Environment._memo[name] = found
-    return found
+    existing = environment.lookup_environment(name)
+    if existing is None:
+        existing = environment.Environment({"__name__": module})
+        existing.consts[:], existing.env_name = constants, name
+        environment.Environment._memo[name] = existing
+    return existing
 
 
 class _Shelf:
@@ -244,7 +244,9 @@ class _Shelf:
             _, name = self._file(signature, dispatcher.targetctx.codegen())
 
             def is_compiled() -> bool:
-                return tuple(signature) in dispatcher.overloads or any(os.path.exists(each / name) for each in cache_folders())
+                return tuple(signature) in dispatcher.overloads or any(
+                    os.path.exists(folder / name) for folder in cache_folders()
+                )
 
             # Before the lock of the file: a thread that compiles a caller of this function holds numba's lock.
             with global_compiler_lock:

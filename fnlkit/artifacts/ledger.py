@@ -282,20 +282,20 @@ def together(releases: Iterable[Release], data: str) -> list[Release]:
     data : str
         Checksum of the data set; releases of other data are ignored.
     """
-    ours = list({one.id: one for one in releases if one.data == data and one.updates is None}.values())
-    spent = np.zeros(max((len(one.held) for one in ours), default=0))
-    for one in ours:
-        spent[: len(one.held)][one.held] += math.inf if one.epsilon is None else one.epsilon
+    ours = list({entry.id: entry for entry in releases if entry.data == data and entry.updates is None}.values())
+    spent = np.zeros(max((len(entry.held) for entry in ours), default=0))
+    for entry in ours:
+        spent[: len(entry.held)][entry.held] += math.inf if entry.epsilon is None else entry.epsilon
     if not spent.any():
         return []
     sample = int(spent.argmax())
-    return [one for one in ours if sample < len(one.held) and one.held[sample]]
+    return [entry for entry in ours if sample < len(entry.held) and entry.held[sample]]
 
 
 def _text(releases):
     lines, before = [], ""
-    for one in releases:
-        body = _pack(one)
+    for entry in releases:
+        body = _pack(entry)
         before = hash_line(before, body)
         lines.append(json.dumps({**body, "sha256": before}))
     return "".join(f"{line}\n" for line in lines).encode()

@@ -22,13 +22,13 @@ def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
     user-defined component among the parameters.
     """
-    own = digests(parameters.values())
+    user_code = digests(parameters.values())
     return {
         "command": command,
         "parameters": {key: value for key, value in parameters.items() if value is not None},
         "seed": seed,
         "versions": {"fnlkit": __version__, "python": platform.python_version(), "numpy": np.__version__},
-        **({"own": own} if own else {}),
+        **({"own": user_code} if user_code else {}),
     }
 
 

@@ -30,8 +30,8 @@ def to_json(record: Any) -> Any:
         Other values are returned unchanged.
     """
     if is_dataclass(record) and not isinstance(record, type):
-        values = ((one, getattr(record, one.name)) for one in fields(record))
-        return {_key(one): to_json(value) for one, value in values if value is not None or not one.metadata.get("omit")}
+        values = ((entry, getattr(record, entry.name)) for entry in fields(record))
+        return {_key(entry): to_json(value) for entry, value in values if value is not None or not entry.metadata.get("omit")}
     if isinstance(record, dict):
         return {name: to_json(value) for name, value in record.items()}
     return [to_json(value) for value in record] if isinstance(record, (list, tuple)) else record
@@ -64,8 +64,8 @@ def _key(one: "Field[Any]") -> str:
 def _plan(kind):
     """Return [(name, key, type, whether it is required)] of a record's fields."""
     types = get_type_hints(kind)
-    needed = [one.default is MISSING and one.default_factory is MISSING for one in fields(kind)]
-    return [(one.name, _key(one), types[one.name], must) for one, must in zip(fields(kind), needed, strict=True)]
+    needed = [entry.default is MISSING and entry.default_factory is MISSING for entry in fields(kind)]
+    return [(entry.name, _key(entry), types[entry.name], must) for entry, must in zip(fields(kind), needed, strict=True)]
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:

@@ -94,10 +94,10 @@ class Datalab:
         self._size = len(values) if label_name is not None else len(np.asarray(data[names[0]])) if names else 0
         self.sites: NDArray[Any] | None = None
         if sites is not None:
-            given = _column(data, sites, "sites") if isinstance(sites, str) else _complete(np.asarray(sites), "sites")
-            if given.shape != (self._size,):
-                raise InputError(f"`sites` must have shape ({self._size:,},), one a sample; found {given.shape}")
-            self.sites = given
+            site_names = _column(data, sites, "sites") if isinstance(sites, str) else _complete(np.asarray(sites), "sites")
+            if site_names.shape != (self._size,):
+                raise InputError(f"`sites` must have shape ({self._size:,},), one a sample; found {site_names.shape}")
+            self.sites = site_names
         self._results: dict[str, list[Issue]] = {}
 
     def _use_names(self, names):
@@ -205,13 +205,13 @@ class Datalab:
             issues["class_imbalance"] = imbalance_issues(self.labels[rows], len(self.class_names))
         if points is None or not kinds - {"class_imbalance"}:
             return issues
-        here = points[rows]
+        members = points[rows]
         if "null" in kinds:
-            issues["null"] = null_issues(here)
-        complete = np.flatnonzero(~np.isnan(here).any(1))
-        near = neighbors_of(here[complete])
+            issues["null"] = null_issues(members)
+        complete = np.flatnonzero(~np.isnan(members).any(1))
+        near = neighbors_of(members[complete])
         judges = {
-            "outlier": lambda: outlier_issues(here[complete], near),
+            "outlier": lambda: outlier_issues(members[complete], near),
             "near_duplicate": lambda: copy_issues(near),
             "non_iid": lambda: order_issues(near),
         }

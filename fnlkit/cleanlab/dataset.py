@@ -37,8 +37,8 @@ def rank_classes_by_label_quality(
     without labels.
     """
     tables = []
-    for site, one, n in _joints(labels, pred_probs, **inputs):
-        right, given, true = one.diagonal(), one.sum(1), one.sum(0)
+    for site, joint, n in _joints(labels, pred_probs, **inputs):
+        right, given, true = joint.diagonal(), joint.sum(1), joint.sum(0)
         wrong = [np.divide(total - right, total, out=np.zeros(len(right)), where=total > 0) for total in (given, true)]
         table = {
             "Class Index": np.arange(len(right)),
@@ -61,9 +61,9 @@ def find_overlapping_classes(
     Probability, their share of all samples. With `asymmetric`, A is the label and B the true class.
     """
     tables = []
-    for site, one, n in _joints(labels, pred_probs, **inputs):
-        first, second = np.nonzero(~np.eye(len(one), dtype=bool)) if asymmetric else np.triu_indices(len(one), 1)
-        share = one[first, second] if asymmetric else (one + one.T)[first, second]
+    for site, joint, n in _joints(labels, pred_probs, **inputs):
+        first, second = np.nonzero(~np.eye(len(joint), dtype=bool)) if asymmetric else np.triu_indices(len(joint), 1)
+        share = joint[first, second] if asymmetric else (joint + joint.T)[first, second]
         table = {
             "Class Index A": first,
             "Class Index B": second,
@@ -101,7 +101,7 @@ def health_summary(
     **inputs: Unpack[Inputs],
 ) -> dict[str, Any]:
     """Return a dict of overall_label_health_score, joint, classes_by_label_quality and overlapping_classes."""
-    joints = [one for _, one, _ in _joints(labels, pred_probs, **inputs)]
+    joints = [joint for _, joint, _ in _joints(labels, pred_probs, **inputs)]
     classes = rank_classes_by_label_quality(labels, pred_probs, class_names=class_names, **inputs)
     pairs = find_overlapping_classes(labels, pred_probs, asymmetric=asymmetric, class_names=class_names, **inputs)
     score = overall_label_health_score(labels, pred_probs, verbose=verbose, **inputs)

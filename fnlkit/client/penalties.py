@@ -30,5 +30,5 @@ def decorrelate(features: "torch.Tensor", batch: "Batch", *, strength: float) ->
     z = centered / (1e-8 + centered.square().sum(-2, keepdim=True) / (size - 1)).sqrt()
     products = z.transpose(-1, -2) @ z
     diagonal = torch.diagonal(products, dim1=-2, dim2=-1)
-    apart = products.square().sum((-2, -1)) - diagonal.square().sum(-1)
-    return strength * apart / (width * (width - 1) * size)
+    off_diagonal = products.square().sum((-2, -1)) - diagonal.square().sum(-1)
+    return strength * off_diagonal / (width * (width - 1) * size)

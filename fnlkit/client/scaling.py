@@ -131,11 +131,11 @@ def pool_channel_moments(replies: Iterable[Moments], dtype: np.dtype) -> tuple[A
     dtype : numpy.dtype
         Type of the images.
     """
-    replies = [one for one in replies if one.count]
+    replies = [reply for reply in replies if reply.count]
     if dtype == np.uint8:
-        count = sum(one.count for one in replies)
-        mean = sum(one.total for one in replies) / count / 255
-        variance = sum(one.squares for one in replies) / count / 255**2 - mean**2
+        count = sum(reply.count for reply in replies)
+        mean = sum(reply.total for reply in replies) / count / 255
+        variance = sum(reply.squares for reply in replies) / count / 255**2 - mean**2
     else:
         mean, variance, _ = add_moments(replies)
     std = np.sqrt(np.maximum(variance, 0))

@@ -252,7 +252,7 @@ def declare(**properties: Any) -> Callable[[Component], Component]:
     >>> declaration(median).cite
     'Yin 2018'
     """
-    known = [each.name for each in fields(Declaration)]
+    known = [entry.name for entry in fields(Declaration)]
     for name in properties:
         if name not in known:
             raise InputError(f"a declaration has no {name!r}{nearest(name, known)}; it has: {list_names(known)}")

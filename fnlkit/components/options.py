@@ -69,7 +69,7 @@ def about(declared: "Field[Any]") -> About:
 
 def pick(options: type, given: dict[str, Any]) -> dict[str, Any]:
     """Remove the fields of a dataclass from keywords and return them."""
-    return {one.name: given.pop(one.name) for one in fields(options) if one.name in given}
+    return {entry.name: given.pop(entry.name) for entry in fields(options) if entry.name in given}
 
 
 def keywords_of(
@@ -95,7 +95,7 @@ def show_keywords(function: Any, options: Any) -> Any:
     fields_of = inspect.signature(options).parameters.values()
     passed = [_keyword(parameter) for parameter in fields_of if parameter.name not in signature.parameters]
     function.__signature__ = signature.replace(parameters=[*declared, *passed])
-    texts = [f"{one.name}\n    {about(one).help}" for one in fields(options) if about(one).help]
+    texts = [f"{entry.name}\n    {about(entry).help}" for entry in fields(options) if about(entry).help]
     if texts:
         function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options", "-------", *texts])
     return function

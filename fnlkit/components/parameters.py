@@ -193,13 +193,13 @@ def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        own = inspect.signature(function)
+        signature = inspect.signature(function)
         # Keywords of other such decorators pass through, because only the outermost decorator has the full list.
         plain = inspect.unwrap(function, stop=lambda inside: getattr(inside, "passer", None) is not inside)
-        mine = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        mine = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         theirs = {p.name: p for p in inspect.signature(inner).parameters.values() if p.kind is p.KEYWORD_ONLY}
-        passed = [theirs[name] for name in names or theirs if name not in own.parameters]
-        shown = own.replace(parameters=mine + passed)
+        passed = [theirs[name] for name in names or theirs if name not in signature.parameters]
+        shown = signature.replace(parameters=mine + passed)
 
         @wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:

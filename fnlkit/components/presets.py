@@ -119,9 +119,9 @@ def of_any_budget(method: str) -> tuple[str, list[str]]:
     method = parse(method, "`method`")
     known = kinds(find(method, METHODS, "method"))
     share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
-    kept = {key: value for key, value in method.parameters.items() if key not in share}
+    fixed = {key: value for key, value in method.parameters.items() if key not in share}
     left_out = [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]
-    if isinstance(kept.get("usual"), Spec):
-        usual, more = of_any_budget(kept["usual"])
-        kept, left_out = kept | {"usual": parse(usual)}, left_out + more
-    return str(Spec(method.name, kept)), left_out
+    if isinstance(fixed.get("usual"), Spec):
+        usual, more = of_any_budget(fixed["usual"])
+        fixed, left_out = fixed | {"usual": parse(usual)}, left_out + more
+    return str(Spec(method.name, fixed)), left_out

@@ -143,15 +143,15 @@ def method(spec: str | Spec) -> partial[Any]:
     nested: dict[str, Any] = {}
     for key, value in spec.parameters.items():
         if key in _METHOD_LISTS:
-            nested[key] = [method(each) for each in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
+            nested[key] = [method(part) for part in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
             continue
         if key not in (*_METHOD_PARAMETERS, *_PART_PARAMETERS) or (key in _PART_PARAMETERS and value is None):
             continue
-        table, what, given, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
+        table, what, supplied, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
         if not isinstance(value, Spec):
             where = f"method {spec.name!r}: parameter {key!r}"
             raise InputError(f"{where} is {format_value(value)}; write a {what}, for example {key}={example}")
-        nested[key] = bind(value, find(value, table, what), what, given=given) if table else method(value)
+        nested[key] = bind(value, find(value, table, what), what, given=supplied) if table else method(value)
         if not table and "folds" in needs(nested[key]):
             raise InputError(f"method {spec.name!r}: {key}={value.name} trains several methods; use it as `method`")
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
@@ -162,7 +162,7 @@ def method(spec: str | Spec) -> partial[Any]:
 
 def _specs(value, where):
     """Return a list of specs, after checking that it is one."""
-    if not isinstance(value, list) or not value or not all(isinstance(each, Spec) for each in value):
+    if not isinstance(value, list) or not value or not all(isinstance(entry, Spec) for entry in value):
         raise InputError(f"{where} is {format_value(value)}; write a list of methods, for example [fedem, rofl(forget=0.3)]")
     return value
 
@@ -178,10 +178,10 @@ def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[...,
     bound = spec if callable(spec) else method(spec)
     while callable(bound):
         yield bound
-        given = arguments_of(bound)
-        for each in given.get("of", ()):
-            yield from walk_stages(each)
-        bound = given.get("usual")
+        arguments = arguments_of(bound)
+        for stage in arguments.get("of", ()):
+            yield from walk_stages(stage)
+        bound = arguments.get("usual")
 
 
 def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
@@ -192,7 +192,7 @@ def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
     spec : str, Spec or callable
         As in `walk_stages`; inputs of nested methods are included.
     """
-    return set().union(*(declaration(each).find_needs(arguments_of(each)) for each in walk_stages(spec)))
+    return set().union(*(declaration(stage).find_needs(arguments_of(stage)) for stage in walk_stages(spec)))
 
 
 def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
@@ -206,7 +206,7 @@ def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
         As in `walk_stages`; nested methods are included.
     rounds : int
     """
-    return [resolve(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in walk_stages(spec)]
+    return [resolve(declaration(stage).schedule, {**arguments_of(stage), "rounds": rounds}) for stage in walk_stages(spec)]
 
 
 def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
@@ -220,8 +220,8 @@ def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
         As in `walk_stages`; a method without a declaration contributes no replies.
     """
     out: dict[str, Sent] = {}
-    for each in walk_stages(spec):
-        parts = [each, *(part for name, part in arguments_of(each).items() if name in _PART_PARAMETERS)]
+    for stage in walk_stages(spec):
+        parts = [stage, *(part for name, part in arguments_of(stage).items() if name in _PART_PARAMETERS)]
         for part in parts:
             out = dict(declaration(part).sends or {}) | out
     return out
@@ -254,9 +254,9 @@ def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
     spec : str, Spec or callable
         As in `walk_stages`.
     """
-    for each in walk_stages(spec):
-        if (known := declaration(each)).loss != "usual":
-            return known.loss == "own" or arguments_of(each).get("regularizer") is not None
+    for stage in walk_stages(spec):
+        if (known := declaration(stage)).loss != "usual":
+            return known.loss == "own" or arguments_of(stage).get("regularizer") is not None
     return False
 
 

@@ -237,8 +237,8 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
     out = {}
     for component, spec in _own_specs(text):
         for value in spec.parameters.values() if names is None or component in names else ():
-            for one in value if isinstance(value, list) else [value]:
-                name = one.name if isinstance(one, Spec) and not one.parameters else one
+            for entry in value if isinstance(value, list) else [value]:
+                name = entry.name if isinstance(entry, Spec) and not entry.parameters else entry
                 if isinstance(name, str) and (digest := own.data_digest(component, name)):
                     out[name] = digest
     return out

@@ -147,10 +147,10 @@ def open_clip_backbone(
             whole = clip.create_model(name, pretrained=None if weights == "random" else str(path), weights_only=True)
         except Exception as error:
             raise InputError(f"open_clip cannot load {weights} into {name}; is it the same network?") from error
-    own = whole.visual.image_size
-    own = own[0] if isinstance(own, (tuple, list)) else own
+    image_size = whole.visual.image_size
+    image_size = image_size[0] if isinstance(image_size, (tuple, list)) else image_size
     mean, std = clip.OPENAI_DATASET_MEAN, clip.OPENAI_DATASET_STD
-    return forward(Visual(whole.visual), size or own, mean, std, normalize=normalize, interpolation="bicubic")
+    return forward(Visual(whole.visual), size or image_size, mean, std, normalize=normalize, interpolation="bicubic")
 
 
 @check_arguments
@@ -199,7 +199,7 @@ def torchaudio_backbone(
     pipelines = _extra("torchaudio.pipelines", "torchaudio")
     bundle = getattr(pipelines, name, None)
     if not isinstance(bundle, pipelines.Wav2Vec2Bundle):
-        known = [each for each in dir(pipelines) if isinstance(getattr(pipelines, each), pipelines.Wav2Vec2Bundle)]
+        known = [key for key in dir(pipelines) if isinstance(getattr(pipelines, key), pipelines.Wav2Vec2Bundle)]
         raise InputError(f"torchaudio has no pipeline {name!r} with features{nearest(name, known)}")
     with _fix_seed():
         module = importlib.import_module("torchaudio.models").wav2vec2_model(**bundle._params)
@@ -284,9 +284,9 @@ def _hub_file(config, name):
     if repository == "timm/":
         repository = f"timm/{name}" if "." in name else f"timm/{name}.{config.tag}" if config.tag else f"timm/{name}"
     for file in ("model.safetensors", "pytorch_model.bin"):
-        found = try_to_load_from_cache(repository, file) if repository else None
-        if isinstance(found, str):
-            return found
+        cached = try_to_load_from_cache(repository, file) if repository else None
+        if isinstance(cached, str):
+            return cached
     raise InputError(
         f"timm's weights of {name} are not on this machine; write timm(name={name}, weights=PATH), "
         f"or fetch {repository} into the Hugging Face cache first"

@@ -77,9 +77,9 @@ class Batches:
 def compute_rows(rows: Changed, place: Path | None, progress: Callable[[int, int], object] | None) -> np.ndarray | Stored:
     """Return rows computed from samples block by block, once, and stored by `Batches`."""
     sample = max(1, rows.source.nbytes // max(1, len(rows)))
-    kept = Batches(place, len(rows), max(1, BLOCK // sample))
-    for start in kept.missing():
-        kept.put(start, rows[start : start + kept.size])
+    batches = Batches(place, len(rows), max(1, BLOCK // sample))
+    for start in batches.missing():
+        batches.put(start, rows[start : start + batches.size])
         if progress:
-            progress(kept.done, len(rows))
-    return kept.whole()
+            progress(batches.done, len(rows))
+    return batches.whole()

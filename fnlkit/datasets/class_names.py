@@ -30,8 +30,8 @@ def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
 
     def find(text: str) -> int | None:
         text = text.strip()
-        found = exact.get(text, folded.get(text.lower()))
-        return exact.get(text.partition(".")[0]) if found is None and whole and _WHOLE.fullmatch(text) else found
+        number = exact.get(text, folded.get(text.lower()))
+        return exact.get(text.partition(".")[0]) if number is None and whole and _WHOLE.fullmatch(text) else number
 
     return find
 
@@ -41,7 +41,7 @@ def vote_finder(names: Iterable[object]) -> Callable[[str], int | None]:
     find = class_finder(names)
 
     def vote(text: str) -> int | None:
-        found = find(text)
-        return -1 if found is None and text.strip().lower() in NO_LABEL else found
+        number = find(text)
+        return -1 if number is None and text.strip().lower() in NO_LABEL else number
 
     return vote

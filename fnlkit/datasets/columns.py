@@ -104,8 +104,8 @@ def learn(
         if most:
             _refuse_texts(table, name, levels, len(rows))
         if name in ordinal:
-            found = {"name": name, "kind": "rank", "levels": levels}
-            out.append(found | _absent(_ranks(texts, levels)[rows], sites))
+            column = {"name": name, "kind": "rank", "levels": levels}
+            out.append(column | _absent(_ranks(texts, levels)[rows], sites))
         else:
             out.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
     return out

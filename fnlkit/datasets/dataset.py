@@ -222,24 +222,24 @@ def split_unlabeled(dataset: Dataset) -> Dataset:
     bare = dataset.y_train < 0
     if not bare.any():
         return dataset
-    kept, spare = np.flatnonzero(~bare), np.flatnonzero(bare)
+    labeled, spare = np.flatnonzero(~bare), np.flatnonzero(bare)
     ids = [f"x_train[{i}]" for i in range(len(bare))] if dataset.ids is None else dataset.ids
     sites = [str(name) for name in dataset.fields["site"][spare]] if "site" in dataset.fields else None
     read = dataset.samples
 
     def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         train, test = read()
-        return rows_at(train, kept), test
+        return rows_at(train, labeled), test
 
     return replace(
         dataset,
-        y_train=dataset.y_train[kept],
-        y_train_true=None if dataset.y_train_true is None else dataset.y_train_true[kept],
-        fields={name: values[kept] for name, values in dataset.fields.items()},
-        ids=np.asarray(ids)[kept],
-        paths=None if dataset.paths is None else dataset.paths[kept],
-        votes=None if dataset.votes is None else dataset.votes[kept],
-        groups=None if dataset.groups is None else dataset.groups[kept],
+        y_train=dataset.y_train[labeled],
+        y_train_true=None if dataset.y_train_true is None else dataset.y_train_true[labeled],
+        fields={name: values[labeled] for name, values in dataset.fields.items()},
+        ids=np.asarray(ids)[labeled],
+        paths=None if dataset.paths is None else dataset.paths[labeled],
+        votes=None if dataset.votes is None else dataset.votes[labeled],
+        groups=None if dataset.groups is None else dataset.groups[labeled],
         samples=samples,
         unlabeled=Unlabeled(lambda: rows_at(read()[0], spare), [str(ids[i]) for i in spare], sites),
     )
@@ -325,11 +325,11 @@ def _real(x):
     count = mean = variance = 0
     for a, b in blocks(x):
         part = x[a:b].reshape(-1, x.shape[-1])
-        own, spread = part.mean(0, dtype=np.float64), part.var(0, dtype=np.float64)
+        means, spread = part.mean(0, dtype=np.float64), part.var(0, dtype=np.float64)
         if not count:
-            count, mean, variance = len(part), own, spread
+            count, mean, variance = len(part), means, spread
             continue
         both, share = count + len(part), len(part) / (count + len(part))
-        variance = variance * (1 - share) + spread * share + (own - mean) ** 2 * share * (1 - share)
-        count, mean = both, mean + (own - mean) * share
+        variance = variance * (1 - share) + spread * share + (means - mean) ** 2 * share * (1 - share)
+        count, mean = both, mean + (means - mean) * share
     return mean, variance

@@ -67,8 +67,8 @@ class Decoded(Rows):
         try:
             out = self.one(path)
             if not _fits(out.shape, out.dtype, self.shape[1:], self.dtype):
-                found, wanted = _describe(self.one, out.shape, out.dtype), _describe(self.one, self.shape[1:], self.dtype)
-                raise InputError(f"{paths.display_path(path)}: {found}; the other files have {wanted}")
+                actual, wanted = _describe(self.one, out.shape, out.dtype), _describe(self.one, self.shape[1:], self.dtype)
+                raise InputError(f"{paths.display_path(path)}: {actual}; the other files have {wanted}")
         except InputError as error:
             raise SampleError(str(error)) from error
         return np.broadcast_to(out, self.shape[1:])
@@ -77,12 +77,12 @@ class Decoded(Rows):
         out = np.empty((len(positions), *self.shape[1:]), self.dtype)
         positions = np.asarray(positions).tolist()
         if len(positions) < 8:
-            found = map(self._at, positions)
+            samples = map(self._at, positions)
         else:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode")
-            found = self._threads.map(self._at, positions)
-        for place, sample in zip(out, found, strict=True):
+            samples = self._threads.map(self._at, positions)
+        for place, sample in zip(out, samples, strict=True):
             place[:] = sample
         return out
 
@@ -198,8 +198,8 @@ def decode_files(
     kept: list[Any] = []
 
     def survey() -> list[Any]:
-        found, dtype = _survey(everything, one, kept, shape)
-        return [list(found), np.dtype(dtype).str]
+        sample_shape, dtype = _survey(everything, one, kept, shape)
+        return [list(sample_shape), np.dtype(dtype).str]
 
     form, dtype = survey() if remember is None else remember("form", survey)
     ends = np.cumsum([len(part) for part in parts])
@@ -497,16 +497,16 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     samples : int
         T: longer files are cut, and shorter files are padded with zeros.  Default: 0, which keeps the length.
     """
-    found, own = read_wav(path)
-    if own != rate:
+    wave_samples, file_rate = read_wav(path)
+    if file_rate != rate:
         raise InputError(
-            f"{paths.display_path(path)}: {own:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
+            f"{paths.display_path(path)}: {file_rate:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
         )
     if samples:
         out = np.zeros(samples, np.float32)
-        out[: len(found)] = found[:samples]
+        out[: len(wave_samples)] = wave_samples[:samples]
         return out
-    return found
+    return wave_samples
 
 
 def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:

@@ -120,16 +120,16 @@ def embed_parts(
 
         count = None if progress is None else partial(_from, progress, before, total)
         forward = partial(_forward, view, device=device, batch_size=batch_size, progress=count, place=place and place / name)
-        found = backbone(view, forward)
-        if isinstance(found, Changed):
-            found = compute_rows(found, place and place / name, count)
-        elif not isinstance(found, Stored):
-            found = np.ascontiguousarray(found, np.float32)
-        if found.ndim != 2 or len(found) != len(x):
-            raise InputError(f"backbone {spec.name!r} returned {found.shape} for {len(x):,} samples; expected (n, d)")
-        if not all(np.isfinite(found[a:b]).all() for a, b in blocks(found)):
+        rows = backbone(view, forward)
+        if isinstance(rows, Changed):
+            rows = compute_rows(rows, place and place / name, count)
+        elif not isinstance(rows, Stored):
+            rows = np.ascontiguousarray(rows, np.float32)
+        if rows.ndim != 2 or len(rows) != len(x):
+            raise InputError(f"backbone {spec.name!r} returned {rows.shape} for {len(x):,} samples; expected (n, d)")
+        if not all(np.isfinite(rows[a:b]).all() for a, b in blocks(rows)):
             raise InputError(f"backbone {spec.name!r} returned values that are not finite; check its weights")
-        out[name], before = found, before + len(x)
+        out[name], before = rows, before + len(x)
     return out
 
 

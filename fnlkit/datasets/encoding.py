@@ -50,16 +50,16 @@ def open_encoder(spec: str | Spec) -> Encoder:
     """Return a backbone for images as a module that maps images (B, C, H, W) in [0, 1] to features (B, d)."""
     from fnlkit.models.encoder import Encoder
 
-    found: list[Encoder] = []
+    encoders: list[Encoder] = []
 
     def forward(module: torch.nn.Module, *what: Any, **options: Any) -> np.ndarray:
-        found.append(Encoder(module, *what, **options))
+        encoders.append(Encoder(module, *what, **options))
         return np.zeros((0, 1), np.float32)
 
     _call(spec, "image", forward)
-    if not found:
+    if not encoders:
         raise InputError(f"backbone {spec}: calls no network, so that it cannot be exported or trained")
-    return found[0].eval()
+    return encoders[0].eval()
 
 
 def _call(spec, kind, forward):
@@ -79,9 +79,9 @@ def check_weights(spec: str, kind: str, expected: str, what: str) -> None:
     what : str
         Owner of the expected weights in the message, such as ``the run``.
     """
-    if (found := weights_of(spec, kind)) != expected:
+    if (actual := weights_of(spec, kind)) != expected:
         raise InputError(
-            f"backbone {spec}: the weights here (SHA-256 {found[:12]}) are not those of {what} ({expected[:12]}); install the "
+            f"backbone {spec}: the weights here (SHA-256 {actual[:12]}) are not those of {what} ({expected[:12]}); install the "
             "weights it was made with"
         )
 
@@ -184,9 +184,9 @@ def cached_parts(
     try:
         if not folder.is_dir():
             part = folder.with_suffix(".part")
-            found = embed_parts(data, parts, how.spec, device=device, progress=progress, place=part)
+            embedded = embed_parts(data, parts, how.spec, device=device, progress=progress, place=part)
             shapes = {}
-            for name, rows in found.items():
+            for name, rows in embedded.items():
                 shapes[name] = list(rows.shape)
                 if not isinstance(rows, Stored):
                     (part / name).mkdir(parents=True, exist_ok=True)

@@ -57,13 +57,13 @@ def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say =
             raise InputError(f"`backbone` {spec.name}: no pretrained network; name one such as efficientnet-lite0, or none")
         return str(spec)
     kind = _kind_of(dataset)
-    found = None if kind is None else find_pretrained(kind, min(dataset.x_train.shape[1:3]) if kind == "image" else 0)
-    if say and found is not None:
+    backbone = None if kind is None else find_pretrained(kind, min(dataset.x_train.shape[1:3]) if kind == "image" else 0)
+    if say and backbone is not None:
         what = {"image": "images", "text": "texts", "wave": "sounds"}[kind or ""]
-        say(f"{what} are encoded by {found}, a pretrained network; `backbone='none'` uses the {what} themselves")
+        say(f"{what} are encoded by {backbone}, a pretrained network; `backbone='none'` uses the {what} themselves")
     elif say and kind in _MISSING:
         say(_MISSING[kind])
-    return found
+    return backbone
 
 
 _MISSING = {
@@ -154,8 +154,8 @@ def with_backbone(
     else:
         parts = {"train": dataset.x_train} | ({"test": dataset.x_test} if len(dataset.y_test) else {})
         how = Encoding(spec, weights, kind, tuple(dataset.x_train.shape[1:]), dataset.sample_rate)
-        found = cached_parts(parts, how, checksum=checksum, device=device, progress=progress)
-        samples = (found["train"], found.get("test", found["train"][:0]))
+        encoded = cached_parts(parts, how, checksum=checksum, device=device, progress=progress)
+        samples = (encoded["train"], encoded.get("test", encoded["train"][:0]))
         about |= {"kind": kind, "shape": list(how.shape), "sample_rate": dataset.sample_rate}
         more = {"kind": "vector", "sample_rate": 0, "statistics": None, "in_files": False}
     return replace(

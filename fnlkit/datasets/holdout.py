@@ -86,19 +86,19 @@ def _groups_apart(federation, share, seed):
     """
     groups, given = of_federation(federation), np.asarray(federation.given)
     groups = np.arange(len(given)) if groups is None else groups
-    apart, parts = np.full(groups.max() + 1, -1), []  # of each group: 1 if held out, 0 if not, -1 before it is drawn
+    held_out, parts = np.full(groups.max() + 1, -1), []  # of each group: 1 if held out, 0 if not, -1 before it is drawn
     for k, part in enumerate(federation.clients):
         rng = stream(seed, "holdout", client=k)
         names, _, label = class_of_groups(given[part], groups[part])
-        names, label = names[apart[names] < 0], label[apart[names] < 0]
+        names, label = names[held_out[names] < 0], label[held_out[names] < 0]
         order = np.argsort(label + rng.random(len(names)), kind="stable")
         marks = np.floor(np.arange(len(names) + 1) * share + rng.random())
-        apart[names[order]] = np.diff(marks) > 0
+        held_out[names[order]] = np.diff(marks) > 0
         parts.append((np.unique(groups[part]), rng))
     for names, rng in parts:
-        if apart[names].all():
-            apart[names[rng.integers(len(names))]] = 0
-    return apart[groups] == 1
+        if held_out[names].all():
+            held_out[names[rng.integers(len(names))]] = 0
+    return held_out[groups] == 1
 
 
 def _samples_apart(sample_of, clients, share, seed):

@@ -80,8 +80,8 @@ class Samples:
         if _NUMBER.fullmatch(pieces[-1]):  # the end of batch/7 is not the id 7
             return _only(self._exact.get(text, ()))
         for start in range(len(pieces)):
-            if found := self._exact.get("/".join(pieces[start:])):
-                return _only(found)
+            if positions := self._exact.get("/".join(pieces[start:])):
+                return _only(positions)
         for name in (pieces[-1], _UPLOADED.sub("", pieces[-1])):
             if len(self._file.get(name, ())) == 1:
                 return _only(self._file[name])
@@ -160,13 +160,13 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
     names = [name for name in columns if name not in asked.tools and normal_name(name) not in TOOLS]
     usual = [name for name in names if name not in numbers or normal_name(name) in USUAL]
     places = {name: samples.match(columns[name]) for name in usual}
-    places = {name: found for name, found in places.items() if (found != NONE).any()}
-    places = {name: found for name, found in places.items() if name not in numbers and (found != NONE).all()} or places
+    places = {name: rows for name, rows in places.items() if (rows != NONE).any()}
+    places = {name: rows for name, rows in places.items() if name not in numbers and (rows != NONE).all()} or places
     if not places:
         _refuse_unknown(columns, usual, numbers, samples, asked)
     first, *others = places
     if any(not np.array_equal(places[first], places[name]) for name in others):
-        counts = list_names(f"{name!r} ({_share(found)})" for name, found in places.items())
+        counts = list_names(f"{name!r} ({_share(rows)})" for name, rows in places.items())
         raise InputError(f"{asked.source}: several columns name different samples: {counts}; choose one by {asked.option}")
     if first in asked.doubtful:
         raise InputError(
@@ -207,7 +207,7 @@ def _refuse_unknown(columns, usual, numbers, samples, asked):
     more = [name for name in more if (samples.match(columns[name]) != NONE).all()]
     if usual:
         text = next((text.strip() for text in columns[usual[0]] if text.strip()), "")
-        rows = [row for row, each in enumerate(columns[usual[0]]) if each.strip()]
+        rows = [row for row, cell in enumerate(columns[usual[0]]) if cell.strip()]
         compared = f"no sample {text[:80]!r} in the data, whose ids are such as {samples.example()[:80]!r}"
         asked.fail(rows[:1] or [0], f"{compared}; compared: {list_names(usual, quote=True)}; choose by {asked.option}")
     hint = f"; {' or '.join(map(repr, more[:MOST_NAMES]))} has numbers of samples" if more else ""

@@ -55,11 +55,11 @@ def classes_of(
     InputError
     """
     texts, true, others = (["" if text == missing else text for text in part] for part in (texts, true, others))
-    found = {*texts, *true, *others} - {""}
-    if found and all(_WHOLE.fullmatch(text) or re.fullmatch(r"-?\d+", text) for text in found):
+    present = {*texts, *true, *others} - {""}
+    if present and all(_WHOLE.fullmatch(text) or re.fullmatch(r"-?\d+", text) for text in present):
         texts, true, others = ([_WHOLE.sub(r"\1", text) for text in part] for part in (texts, true, others))
-        found = {*texts, *true, *others} - {""}
-    names = order_texts(found)
+        present = {*texts, *true, *others} - {""}
+    names = order_texts(present)
     least = 1 if of_site else 2
     if not least <= len(names) <= MAX_CLASSES:
         few = f" ({names[0]!r})" if len(names) == 1 else ""
@@ -194,6 +194,6 @@ def _find_joined(names, mark):
     If the mark is not a vertical bar, each part must also occur elsewhere.
     """
     parts = {name: [part.strip().lower() for part in name.split(mark)] for name in names if mark in name.strip(mark)}
-    known = Counter(part for each in parts.values() for part in set(each)) + Counter({n.strip().lower() for n in names})
+    known = Counter(part for joined in parts.values() for part in set(joined)) + Counter({n.strip().lower() for n in names})
     least = 1 if mark == "|" else 2
-    return [name for name, each in parts.items() if all(part and known[part] >= least for part in each)]
+    return [name for name, joined in parts.items() if all(part and known[part] >= least for part in joined)]

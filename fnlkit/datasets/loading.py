@@ -236,9 +236,9 @@ def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None
     if name not in _KNOWN and (os.sep in name.partition("(")[0] or pathlib.Path(name).exists()):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(name))}{suffix}")
     spec = parse(name, "`dataset`")
-    own = spec.parameters.get("file" if spec.name == "manifest" else "path")
-    if isinstance(own, str):
-        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(own))}{suffix}")
+    user_path = spec.parameters.get("file" if spec.name == "manifest" else "path")
+    if isinstance(user_path, str):
+        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(user_path))}{suffix}")
     return where / f"{spec.name}{suffix}"
 
 

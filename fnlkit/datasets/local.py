@@ -320,9 +320,9 @@ def split(labels: np.ndarray, share: float = 0.2, groups: np.ndarray | None = No
         return np.flatnonzero(np.isin(group, train)), np.flatnonzero(np.isin(group, held))
     test = []
     for label in np.unique(labels):
-        here = np.flatnonzero(labels == label)
-        size = min(round(share * len(here)), len(here) - 1)
-        test.append(stream(0, "split", client=int(label)).permutation(here)[:size])
+        members = np.flatnonzero(labels == label)
+        size = min(round(share * len(members)), len(members) - 1)
+        test.append(stream(0, "split", client=int(label)).permutation(members)[:size])
     test = np.sort(np.concatenate(test))
     return np.setdiff1d(np.arange(len(labels)), test), test
 
@@ -397,15 +397,15 @@ def folder(
     least = 1 if of_site else 2
     if len(names) < least:
         raise InputError(f"{paths.display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
-    found, skipped = [], _beside(path, parts, label)
+    per_class, skipped = [], _beside(path, parts, label)
     for part in parts:
         for number, name in enumerate(names):
-            found.append([(f, number) for f in _samples_of(part, name, label, skipped)])
+            per_class.append([(f, number) for f in _samples_of(part, name, label, skipped)])
     spare = [file for part in parts for name in UNLABELED for file in _samples_of(part, name, label, skipped)]
     if len(parts) == 2:
-        train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
+        train, test = sum(per_class[: len(names)], []), sum(per_class[len(names) :], [])
     else:
-        everything = sum(found, [])
+        everything = sum(per_class, [])
         if everything and label == 2:  # `partition --holdout` holds out a share at each site
             train, test = everything, []
         elif everything:
@@ -431,8 +431,8 @@ def folder(
             yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
             yield digest_of(file)
 
-    given = (("size", size), ("label", label), ("group", group), ("window", window), ("pixels", pixels), ("seconds", seconds))
-    parameters = {name: value for name, value in given if value}
+    options = (("size", size), ("label", label), ("group", group), ("window", window), ("pixels", pixels), ("seconds", seconds))
+    parameters = {name: value for name, value in options if value}
     out, read = _of_files(path, parameters, train, test, names, where, content)
     out.notes += left
     out.notes += out.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if out.kind == "image" else []
@@ -487,8 +487,8 @@ def _samples_of(part, name, label, skipped):
     """
     out = []
     for home in [part / name] if label != 2 else [site / name for site in _folders(part)]:
-        found, others = samples_in(home)
-        out += found
+        samples, others = samples_in(home)
+        out += samples
         skipped += others
     return out
 
@@ -639,10 +639,10 @@ def _of_files(path, parameters, train, test, names, where, content):
     for file in files:
         kinds.setdefault(kind_of(file), []).append(file)
     if {"image", "wave"} <= kinds.keys():
-        found = " and ".join(
+        both = " and ".join(
             f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
-        raise InputError(f"{paths.display_path(path)}: contains {found}; a data set has one kind of samples: remove the others")
+        raise InputError(f"{paths.display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
     kind, read = reader(files, **{name: value for name, value in parameters.items() if name not in ("label", "group")})
     remember = partial(cache_json, files=files, where=where, reading=f"3 {parameters}")  # the form of the checksum
     out = Dataset(

@@ -127,13 +127,13 @@ def manifest(
     InputError
         One line that names file, row and column.
     """
-    given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
+    roles = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
              "group": group}  # fmt: skip
     reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
                "layout": layout}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
              "drop": drop}  # fmt: skip
-    return Manifest(file, given, reading, lists).dataset(where)
+    return Manifest(file, roles, reading, lists).dataset(where)
 
 
 def is_manifest(text: str) -> bool:
@@ -228,25 +228,25 @@ class Manifest:
             *(name for name in self.given.values() if isinstance(name, str)),
             *(name for names in self.lists.values() for name in names),
         }
-        found = [column for column in self.table.find_columns(*ROLES[role]) if column not in taken]
-        found = groups.find_names(found, self.table.texts) if role == "group" else found
-        if len(found) > 1:
+        candidates = [column for column in self.table.find_columns(*ROLES[role]) if column not in taken]
+        candidates = groups.find_names(candidates, self.table.texts) if role == "group" else candidates
+        if len(candidates) > 1:
             raise InputError(
-                f"{paths.display_path(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write the "
-                f'data set as \'manifest(file="{paths.display_path(self.file)}", {role}="{found[0]}")\''
+                f"{paths.display_path(self.file)}: the {role} can be in {' or '.join(map(repr, candidates))}; write the "
+                f'data set as \'manifest(file="{paths.display_path(self.file)}", {role}="{candidates[0]}")\''
             )
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     def _find_votes(self):
         """Find the columns of a table of votes with names of `VOTE_ROLES`."""
         taken = {*self.lists.get("drop", ()), *(name for name in self.given.values() if isinstance(name, str))}
-        found = {}
+        candidates = {}
         for role in ("label", "id", "annotator"):
             names = [name for name in self.table.find_columns(*VOTE_ROLES[role]) if name not in taken]
-            found[role] = [self.roles[role]] if role in self.roles and role in self.given else names * (role not in self.given)
-        found["label"] = [self.roles["label"]] if "label" in self.roles else found["label"]
-        found["id"] = [self.roles["path"]] if "path" in self.roles else found["id"]
-        fit = [names for names in itertools.product(*found.values()) if self._are_votes(*names)]
+            candidates[role] = names if role not in self.given else [self.roles[role]] if role in self.roles else []
+        candidates["label"] = [self.roles["label"]] if "label" in self.roles else candidates["label"]
+        candidates["id"] = [self.roles["path"]] if "path" in self.roles else candidates["id"]
+        fit = [names for names in itertools.product(*candidates.values()) if self._are_votes(*names)]
         if len(fit) != 1:
             return
         label, sample, annotator = fit[0]
@@ -289,8 +289,8 @@ class Manifest:
 
     def ids(self) -> list[str]:
         """Return the name of each row: its id, otherwise its path, otherwise ``row 7``."""
-        found = self.texts("id") or self.texts("path")
-        return found or [f"row {row}" for row in self.table.rows]
+        names = self.texts("id") or self.texts("path")
+        return names or [f"row {row}" for row in self.table.rows]
 
     def samples(
         self,
@@ -309,10 +309,10 @@ class Manifest:
         kind, read = self._reader(sum(files, []))
         if kind != "array":
             return decode_files(files, read, shape=shape, remember=remember)
-        found = decode_files(files, read, remember=remember)
-        found = [lay_out(x, "x", 0, self.reading["layout"])[0] if len(x) else None for x in found]
-        some = next(x for x in found if x is not None)
-        return [some[:0] if x is None else x for x in found]
+        arrays = decode_files(files, read, remember=remember)
+        arrays = [lay_out(x, "x", 0, self.reading["layout"])[0] if len(x) else None for x in arrays]
+        some = next(x for x in arrays if x is not None)
+        return [some[:0] if x is None else x for x in arrays]
 
     def _reader(self, files):
         return reader(files, **{name: self.reading[name] for name in ("size", "window", "pixels", "seconds")})
@@ -327,14 +327,14 @@ class Manifest:
             If files do not exist.  The message names the rows.
         """
         names = self.texts("path") or []
-        found = [self.file.parent / name for name in names]
-        for row, path in enumerate(found):
+        files = [self.file.parent / name for name in names]
+        for row, path in enumerate(files):
             if not path.is_file() and "\\" in names[row]:  # paths written on Windows
-                found[row] = self.file.parent / names[row].replace("\\", "/")
-        lost = [row for row, path in enumerate(found) if not path.is_file()]
+                files[row] = self.file.parent / names[row].replace("\\", "/")
+        lost = [row for row, path in enumerate(files) if not path.is_file()]
         if lost:
-            self.table.fail(lost, f"no file {paths.display_path(found[lost[0]])}")
-        return found
+            self.table.fail(lost, f"no file {paths.display_path(files[lost[0]])}")
+        return files
 
     def bare(self) -> list[int]:
         """Return the indices of rows without a label; all rows without a label column."""
@@ -366,12 +366,12 @@ class Manifest:
         self._refuse_twins(sites)
         in_test = self._in_test()
         try:
-            found = read_targets(self.table, self.roles["label"], task=self.reading["task"],
+            targets = read_targets(self.table, self.roles["label"], task=self.reading["task"],
                                  true=self.roles.get("true"),
                                  missing=self.reading["missing"], others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
             raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
-        names, labels, true, bare = found.names, found.labels, found.true, found.missing
+        names, labels, true, bare = targets.names, targets.labels, targets.true, targets.missing
         train, test, spare = (np.flatnonzero(m) for m in (~in_test & ~bare, in_test & ~bare, bare))
         least = 1 if of_site else 2
         if len(train) < least:
@@ -400,7 +400,7 @@ class Manifest:
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
-            notes=[*self._notes(learned), *moved, *found.notes, *self._note_unseen(learned, test, spare)],
+            notes=[*self._notes(learned), *moved, *targets.notes, *self._note_unseen(learned, test, spare)],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
@@ -453,16 +453,16 @@ class Manifest:
     def _learn(self, train, sites):
         if "path" in self.roles:
             return None
-        own = None if sites is None else np.array([sites[row] for row in train])
+        site_names = None if sites is None else np.array([sites[row] for row in train])
         lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
-        return columns.learn(self.table, self.features, train, own, **lists)
+        return columns.learn(self.table, self.features, train, site_names, **lists)
 
     def _display_cells(self, train, learned):
         """Return the cells of the training rows as texts, for tables with free text; otherwise None."""
         if not any(column["kind"] == "text" for column in learned or ()):
             return None
         cells = [self.table.texts(column["name"]) for column in learned]
-        return [[[column["name"], each[row]] for column, each in zip(learned, cells, strict=True)] for row in train]
+        return [[[column["name"], texts[row]] for column, texts in zip(learned, cells, strict=True)] for row in train]
 
     def _fields(self, train, sites):
         """Return metadata of the training samples: the site and unused columns."""
@@ -498,17 +498,17 @@ class Manifest:
     def _refuse_twins(self, sites):
         """Raise if two rows of a site have the same id, or if two rows have the same file."""
         for role in ("id", "path"):
-            found, names = {}, self.texts(role) or []
+            row_of, names = {}, self.texts(role) or []
             for row, name in enumerate(names):
                 if not name:
                     self.table.fail([row], f"no {self.roles[role]}")
                 key = (name, sites[row] if sites and role == "id" else "")
-                if key in found:
-                    other = self.table.rows[found[key]]
+                if key in row_of:
+                    other = self.table.rows[row_of[key]]
                     self.table.fail(
                         [row], f"{self.roles[role]} {paths.display_path(name)} is also in row {other}; write one row per sample"
                     )
-                found[key] = row
+                row_of[key] = row
 
     def _in_test(self):
         splits = self.texts("split")
@@ -624,7 +624,7 @@ def _describes(samples, texts):
 def _list_names(option, value):
     """Return the column names in a spec: ``[age, "body weight"]``, or a single name."""
     value = value if isinstance(value, list) else [value]
-    names = [each.name if isinstance(each, Spec) else each for each in value]
+    names = [entry.name if isinstance(entry, Spec) else entry for entry in value]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f'{option}: write column names, for example {option}=["age", "ward"]')
     return tuple(names)

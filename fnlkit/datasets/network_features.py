@@ -107,21 +107,21 @@ def _run(batch, total, count, cores, on, progress, place):
     before = torch.get_num_threads()
     torch.set_num_threads(1 if str(on) == "cpu" else before)
     try:
-        kept = Batches(place, total, count)
+        batches = Batches(place, total, count)
         with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            todo = iter(kept.missing())
+            todo = iter(batches.missing())
             running = {threads.submit(batch, start): start for start in islice(todo, 2 * cores)}
             try:
                 while running:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        kept.put(running.pop(future), future.result())
+                        batches.put(running.pop(future), future.result())
                         running |= {threads.submit(batch, start): start for start in islice(todo, 1)}
                         if progress:
-                            progress(kept.done, total)
+                            progress(batches.done, total)
             finally:
                 for future in running:
                     future.cancel()
-        return kept.whole()
+        return batches.whole()
     finally:
         torch.set_num_threads(before)
 

@@ -83,21 +83,21 @@ def new_samples(
 
 def _of_folder(like, source, wanted, say):
     root = pathlib.Path(source)
-    found, others = samples_in(root)
-    if not found:
+    samples, others = samples_in(root)
+    if not samples:
         raise InputError(f"{paths.display_path(source)}: no image or wav file among {len(others):,} files")
     if like.kind not in ("image", "wave"):
         raise InputError(
             f"{paths.display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s"
         )
     if like.kind == "image":
-        kind, read = reader(found, size=wanted[0] if wanted[0] == wanted[1] else 0, **_scales_of(like))
-        for note in note_pages(found) if say is not None else ():
+        kind, read = reader(samples, size=wanted[0] if wanted[0] == wanted[1] else 0, **_scales_of(like))
+        for note in note_pages(samples) if say is not None else ():
             say(note)
     else:
-        kind, read = reader(found, seconds=wanted[0] / like.sample_rate)
+        kind, read = reader(samples, seconds=wanted[0] / like.sample_rate)
     shape = wanted if kind == like.kind else None
-    return [file.relative_to(root).as_posix() for file in found], decode_files([found], read, shape=shape)[0], kind
+    return [file.relative_to(root).as_posix() for file in samples], decode_files([samples], read, shape=shape)[0], kind
 
 
 def _scales_of(like):

@@ -35,7 +35,7 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
         labels are known.
     """
     sizes = [len(part) for part in federation.clients]
-    apart = sum(map(len, federation.held_out))
+    held_out = sum(map(len, federation.held_out))
     verified = int((federation.extra.get("gold_label", np.zeros(0)) >= 0).sum())
     sites = data.fields.get("site")
     columns = {role: [name] for role, name in data.roles.items()}
@@ -46,9 +46,9 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
         "dataset": federation.dataset,
         "samples": {
             "training": sum(sizes),
-            "held_out": apart - verified,
+            "held_out": held_out - verified,
             "verified": verified,
-            "left_out": len(federation.given) - sum(sizes) - apart,
+            "left_out": len(federation.given) - sum(sizes) - held_out,
             "test": len(data.y_test),
             "unlabeled": 0 if data.unlabeled is None else len(data.unlabeled),
         },

@@ -209,7 +209,7 @@ def federation(
         given, classes, scheme, fields=dataset.fields, clients=clients, seed=seed, min_samples=min_samples, groups=groups
     )
     if public:
-        units = next(each for each in (groups, dataset.sample_of, np.arange(size)) if each is not None)
+        units = next(numbers for numbers in (groups, dataset.sample_of, np.arange(size)) if numbers is not None)
         parts = _without_public(parts, units, public, seed)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset, labels) if noisy is None else noisy

@@ -137,9 +137,9 @@ def components(
         if step < steps - 1:
             basis = np.linalg.qr(image)[0]
     values, turn = np.linalg.eigh(basis.T.astype(np.float64) @ image)
-    found = (basis @ turn[:, ::-1][:, :dim]).T.astype(np.float32)
-    largest = np.take_along_axis(found, np.abs(found).argmax(1)[:, None], 1)
-    return mean, found * np.where(largest < 0, -1, 1).astype(np.float32), values[::-1][:dim] / max(1, len(samples) - 1)
+    axes = (basis @ turn[:, ::-1][:, :dim]).T.astype(np.float32)
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(1)[:, None], 1)
+    return mean, axes * np.where(largest < 0, -1, 1).astype(np.float32), values[::-1][:dim] / max(1, len(samples) - 1)
 
 
 def _project(x, *, dataset, fitted, normalize):

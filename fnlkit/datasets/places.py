@@ -53,7 +53,7 @@ def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path | None:
     """Return the path of a file in a folder or None; an idx file can be gzipped."""
     names = (name, f"{name}.gz") if name in _IDX else (name,)
-    return next((folder / each for each in names if (folder / each).is_file()), None)
+    return next((folder / file for file in names if (folder / file).is_file()), None)
 
 
 def idx_files(folder: pathlib.Path) -> list[pathlib.Path | None]:

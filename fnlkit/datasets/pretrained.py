@@ -131,10 +131,10 @@ def train_lora(encoder: Encoder, *, rank: int = 8) -> None:
     """
     if rank < 1:
         raise InputError(f"model 'pretrained': lora(rank={rank}); write at least 1")
-    found = [(name, part) for name, part in encoder.named_modules() if _is_linear(part)]
-    if not found:
+    layers = [(name, part) for name, part in encoder.named_modules() if _is_linear(part)]
+    if not layers:
         raise InputError("model 'pretrained': the backbone has no linear layer for lora; write train=last(n=1)")
-    for name, part in found:
+    for name, part in layers:
         encoder.set_submodule(name, LowRank(part, rank))
 
 

@@ -136,10 +136,10 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
         border = int(0.8 * length)
         silence += [(name, start) for start in range(0, border - RATE + 1, RATE // 2)]
         tested += [(name, start) for start in range(border, length - RATE + 1, RATE // 2)]
-    kept = sorted(tested[i] for i in rng.permutation(len(tested))[: round(commands / 10)])
+    chosen = sorted(tested[i] for i in rng.permutation(len(tested))[: round(commands / 10)])
     label = {word: label.get(word, 10) for word in words} | {"_background_noise_": 11}
-    clips = [clip for clip in clips if clip[0] not in dropped] + silence + kept
-    return _waves("speechcommands12", place, lists, clips, [*COMMANDS, "unknown", "silence"], label, tested=set(kept))
+    clips = [clip for clip in clips if clip[0] not in dropped] + silence + chosen
+    return _waves("speechcommands12", place, lists, clips, [*COMMANDS, "unknown", "silence"], label, tested=set(chosen))
 
 
 def _speech(name, where, download):
@@ -209,11 +209,11 @@ def _clip(path, length, start=0):
             if (clip.getnchannels(), clip.getsampwidth(), clip.getframerate()) != (1, 2, RATE):
                 raise InputError(f"{path}: expected 16-bit mono at 16 kHz")
             clip.setpos(start)
-            found = np.frombuffer(clip.readframes(length), "<i2")
+            frames = np.frombuffer(clip.readframes(length), "<i2")
     except (wave.Error, EOFError, OSError) as error:
         raise InputError(f"{path}: cannot be read as wav: {error}") from error
     out = np.zeros(length, np.int16)
-    out[: len(found)] = found
+    out[: len(frames)] = frames
     return out
 
 

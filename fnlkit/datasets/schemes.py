@@ -98,10 +98,10 @@ def dirichlet(
     sizes = np.zeros(clients, np.int64)
     names = rng.permutation(classes) if balanced else range(classes)
     for label, start in zip(names, _starts(rng, classes), strict=True):
-        here = rng.permutation(np.flatnonzero(labels == label))
+        members = rng.permutation(np.flatnonzero(labels == label))
         among = order[sizes[order] * clients < len(labels)] if balanced else order
-        owner[here] = among[_cut(len(here), _shares(rng, alpha, len(among)), start)]
-        sizes += np.bincount(owner[here], minlength=clients)
+        owner[members] = among[_cut(len(members), _shares(rng, alpha, len(among)), start)]
+        sizes += np.bincount(owner[members], minlength=clients)
     return _group(owner, clients)
 
 
@@ -159,11 +159,11 @@ def bernoulli_dirichlet(
         allowed[:, ~filled] = rng.random((clients, (~filled).sum())) < p
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
-        here, among = rng.permutation(np.flatnonzero(labels == label)), np.flatnonzero(allowed[:, label])
-        owner[here] = among[rng.choice(len(among), len(here), p=_shares(rng, alpha, len(among)))]
+        members, among = rng.permutation(np.flatnonzero(labels == label)), np.flatnonzero(allowed[:, label])
+        owner[members] = among[rng.choice(len(among), len(members), p=_shares(rng, alpha, len(among)))]
         if at_least_one:
-            first = rng.permutation(among)[: len(here)]
-            owner[here[: len(first)]] = first
+            first = rng.permutation(among)[: len(members)]
+            owner[members[: len(first)]] = first
     return _group(owner, clients)
 
 
@@ -204,12 +204,12 @@ def openset(
         raise InputError(f"openset: {clients} clients never covered {classes} classes with q={q}; raise `clients` or q")
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
-        here, among = (
+        members, among = (
             rng.permutation(np.flatnonzero(labels == label)),
             rng.permutation(np.flatnonzero(allowed[:, label])),
         )
         shares = np.full(len(among), 1 / len(among)) if uniform else _shares(rng, 1.0, len(among))
-        owner[here] = among[_cut(len(here), shares, rng.random())]
+        owner[members] = among[_cut(len(members), shares, rng.random())]
     return _group(owner, clients)
 
 

@@ -102,10 +102,10 @@ def small_table(
     x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9) + rng.normal(0, noise, x.shape)
     x = (x * factor[of] + offset[of]).astype(np.float32)
     train = site >= 0
-    given = {"source": source, "sites": sites, "rows": rows, "sizes": sizes, "skew": skew, "shift": shift, "noise": noise,
+    options = {"source": source, "sites": sites, "rows": rows, "sizes": sizes, "skew": skew, "shift": shift, "noise": noise,
              "number": number}  # fmt: skip
     return Dataset(
-        name=f"small-table({', '.join(f'{key}={value}' for key, value in given.items())})",
+        name=f"small-table({', '.join(f'{key}={value}' for key, value in options.items())})",
         kind="vector",
         y_train=y[train],
         y_test=y[~train],

@@ -27,11 +27,11 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
         Scale rows to length 1.
     """
     must_have(dataset, "text", "wordllama")
-    found = importlib.util.find_spec("wordllama")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("wordllama")
+    if package is None or not package.submodule_search_locations:
         raise InputError("backbone 'wordllama' is not installed; run: pip install 'fnlkit[text]'")
     # Its loader searches the tokenizer in another folder than the package has, and downloads it.
-    folder = Path(next(iter(found.submodule_search_locations)))
+    folder = Path(next(iter(package.submodule_search_locations)))
     weights = _import("safetensors.numpy").load_file(folder / "weights" / "l2_supercat_256.safetensors")
     tokenizer = _import("tokenizers").Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
@@ -39,9 +39,9 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
 
     def encode(texts: list[str]) -> np.ndarray:
         out = np.zeros((len(texts), table.shape[1]), np.float32)
-        for row, each in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
-            if each.ids:
-                out[row] = table[np.minimum(each.ids, len(table) - 1)].mean(0)
+        for row, tokens in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
+            if tokens.ids:
+                out[row] = table[np.minimum(tokens.ids, len(table) - 1)].mean(0)
         return _unit(out) if normalize else out
 
     return forward(encode, weights)

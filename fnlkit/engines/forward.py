@@ -122,10 +122,10 @@ class Forward:
         x = self.network.lay_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         for k, stream in enumerate(self._streams(len(x))):
             with stream:
-                own = [w[k].detach().requires_grad_() for w in weights]
-                tensors = dict(zip(self.names, own, strict=True))
+                per_client = [w[k].detach().requires_grad_() for w in weights]
+                tensors = dict(zip(self.names, per_client, strict=True))
                 outs.append(self._call(tensors, {n: b[k] for n, b in buffers.items()}, x[k]))
-                leaves += own
+                leaves += per_client
         joined = [torch.stack(part) for part in zip(*outs, strict=True)] if self.features else torch.stack(outs)
         return leaves, joined
 

@@ -202,8 +202,8 @@ class Fused(Stacked):
         if weights is None or (features and not self._has_features):
             call = partial(predict, network, weights, x, inputs, batch_size=batch_size, features=features)
             return call() if self._calls is None else self._calls.run(call)
-        own = weights.numpy()[: fused_parameters(self.net)]
-        return torch.from_numpy(fused_forward(self.net, own, inputs.stored(x), features=features, **inputs.normal))
+        network_weights = weights.numpy()[: fused_parameters(self.net)]
+        return torch.from_numpy(fused_forward(self.net, network_weights, inputs.stored(x), features=features, **inputs.normal))
 
     def _predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""

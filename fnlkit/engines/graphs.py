@@ -224,8 +224,8 @@ def adopt(stay: StackedTraining, training: StackedTraining) -> None:
     with torch.no_grad():
         for tensor, value in zip(changing(stay), changing(training), strict=True):
             tensor.copy_(value)
-        kept, new = input_tensors(stay), input_tensors(training)
+        old, new = input_tensors(stay), input_tensors(training)
         for name, value in new.items():
-            kept[name].copy_(value)
+            old[name].copy_(value)
     stay.clients = stay.rows.clients = training.clients  # keep the names of written rows, because a replay does not record them
     stay.groups = training.groups  # keep the Fit, because a recording reads the arrays bound to it

@@ -201,8 +201,8 @@ def bytes_needed(network: Network, inputs: Inputs, x: torch.Tensor, fit: Fit) ->
     """
     vectors = 6 if fit.optimizer == "adam" else 5  # start, weights, gradient, momentum, a temporary
     vectors += 2 * bool(fit.corrections or fit.clip) + (network.precision == "bf16")
-    kept = _activations(network, inputs.plain(x), fit.views * fit.batch_size)
-    return vectors * network.size * network.flat.element_size() + kept
+    stored = _activations(network, inputs.plain(x), fit.views * fit.batch_size)
+    return vectors * network.size * network.flat.element_size() + stored
 
 
 def groups_of(sizes: np.ndarray, at_once: int) -> list[list[int]]:
@@ -232,18 +232,18 @@ def _activations(network, x, size):
 
     Gradients and temporary tensors need about the same amount as the stored tensors.
     """
-    kept = {}
+    stored = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        stored[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    own = network.flat.untyped_storage().data_ptr()
+    weights_start = network.flat.untyped_storage().data_ptr()
     network.module.eval()
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         network.module(x.expand(size, *[-1] * (x.dim() - 1)))
-    kept.pop(own, None)
-    return 2 * sum(kept.values())
+    stored.pop(weights_start, None)
+    return 2 * sum(stored.values())
 
 
 def free_memory(device: torch.device) -> int:

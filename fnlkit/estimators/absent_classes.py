@@ -61,8 +61,8 @@ def drop_absent(
         raise InputError(
             f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {list_names(absent)}"
         )
-    kept = values[:, places]
-    kept[kept.sum(1) <= 0] = 1
+    present = values[:, places]
+    present[present.sum(1) <= 0] = 1
     if say is not None:
         say(f"{source}: no label of the federation is of class {list_names(absent)}; these columns are left out")
-    return kept / kept.sum(1, keepdims=True)
+    return present / present.sum(1, keepdims=True)

@@ -159,11 +159,11 @@ def reply_anchors(
     Rows of other classes are 0. With averaging, a row is the sum of all predictions at or above the anchor's probability.
     """
     p, limits = federated.predictions(client), received["limits"].numpy()
-    here = (p >= limits if average else p == limits) & received["wanted"].numpy()
+    hits = (p >= limits if average else p == limits) & received["wanted"].numpy()
     if not average:
-        here &= np.cumsum(here, 0) == 1
-    numbers = torch.from_numpy(here.sum(0))
-    return {"anchors": torch.from_numpy(here.T.astype(np.float64) @ p), "anchor_numbers": numbers}
+        hits &= np.cumsum(hits, 0) == 1
+    numbers = torch.from_numpy(hits.sum(0))
+    return {"anchors": torch.from_numpy(hits.T.astype(np.float64) @ p), "anchor_numbers": numbers}
 
 
 def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:

@@ -45,28 +45,28 @@ def compare(federation: "Federation") -> dict[str, Any]:
     InputError
         If the estimates do not fit the federation.
     """
-    found = {name[len(PREFIX) :]: np.asarray(v) for name, v in federation.extra.items() if name.startswith(PREFIX)}
-    if federation.true is None or "issue_score" not in found:
+    estimates = {name[len(PREFIX) :]: np.asarray(v) for name, v in federation.extra.items() if name.startswith(PREFIX)}
+    if federation.true is None or "issue_score" not in estimates:
         return {}
     classes = federation.classes
     needed = "client_level", "client_level_low", "client_level_high", "client_score", "transition", "flagged", "suggested_label"
     for name in needed:
-        if name not in found:
+        if name not in estimates:
             raise InputError(f"`{PREFIX}{name}` is missing; run estimate-noise again")
     federation.check()
     federation = federation.whole()
     held, offsets = np.asarray(federation.client_indices), np.asarray(federation.client_offsets)
-    judged = found.get("judged_label", np.asarray(federation.given))
+    judged = estimates.get("judged_label", np.asarray(federation.given))
     level = np.asarray(federation.wrong_share(judged))
     judged, true = judged[held], np.asarray(federation.true)[held]
-    wrong, flagged = judged != true, found["flagged"][held].astype(bool)
+    wrong, flagged = judged != true, estimates["flagged"][held].astype(bool)
     noisy = level > 0 if federation.noise_client_noisy is None else np.asarray(federation.noise_client_noisy)
-    estimated, error = found["client_level"], found["client_level"] - level
+    estimated, error = estimates["client_level"], estimates["client_level"] - level
     hits = int((flagged & wrong).sum())
-    inside = (found["client_level_low"] <= level + 1e-12) & (level <= found["client_level_high"] + 1e-12)
+    inside = (estimates["client_level_low"] <= level + 1e-12) & (level <= estimates["client_level_high"] + 1e-12)
     out = {
-        "sample_auc": auc(found["issue_score"][held], wrong),
-        "client_auc": auc(found["client_score"], noisy),
+        "sample_auc": auc(estimates["issue_score"][held], wrong),
+        "client_auc": auc(estimates["client_score"], noisy),
         "level_true": float(wrong.mean()),
         "level_estimated": float((estimated * np.diff(offsets)).sum() / len(held)),
         "level_error": float(np.abs(error).mean()),
@@ -75,6 +75,6 @@ def compare(federation: "Federation") -> dict[str, Any]:
         "flag_precision": hits / int(flagged.sum()) if flagged.any() else None,
         "flag_recall": hits / int(wrong.sum()) if wrong.any() else None,
         "label_accuracy": float(np.mean(~wrong)),
-        "suggested_accuracy": float(np.mean(found["suggested_label"][held] == true)),
+        "suggested_accuracy": float(np.mean(estimates["suggested_label"][held] == true)),
     }
-    return out | transition_errors(found["transition"], confusion(true, judged, classes))
+    return out | transition_errors(estimates["transition"], confusion(true, judged, classes))

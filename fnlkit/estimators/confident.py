@@ -93,12 +93,12 @@ def judge_probabilities(
     classes = probabilities.shape[1]
     where = None if thresholds == "pooled" else offsets
     limits = class_thresholds(probabilities, labels, client_offsets=where)
-    found = confident_class(probabilities, limits if where is None else limits[owners(offsets)])
-    flagged = (found >= 0) & (found != labels)
-    cells = label_cells(found, labels, offsets, classes)
+    confident = confident_class(probabilities, limits if where is None else limits[owners(offsets)])
+    flagged = (confident >= 0) & (confident != labels)
+    cells = label_cells(confident, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)
     issue = 1 - probabilities[np.arange(len(labels)), labels]
-    return judgment(cells, counts, seed, independence, issue, flagged, np.where(flagged, found, labels))
+    return judgment(cells, counts, seed, independence, issue, flagged, np.where(flagged, confident, labels))
 
 
 def judgment(
@@ -112,9 +112,9 @@ def judgment(
 ) -> Judgment:
     """Return the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
     flat = cells.reshape(len(cells), -1)
-    level, found = off_diagonal(flat), joint(counts, cells.sum(1))
+    level, joint_matrix = off_diagonal(flat), joint(counts, cells.sum(1))
     interval = bootstrap(flat, off_diagonal, seed=seed, independence=independence)
-    return Judgment(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
+    return Judgment(level, *interval, level, issue, flagged, guess, transition(joint_matrix.sum(0)), transition(joint_matrix))
 
 
 def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds: str) -> Judgment:
@@ -129,15 +129,15 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds
         broadcast = {"limits": limits}
     replies = session.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
-    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, evidence.independence, *kept)
+    rows = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, evidence.independence, *rows)
 
 
 def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply, for each label, the sum (C,) of the given labels' probabilities and the number of samples."""
     p, labels = federated.predictions(client), client.y.numpy()
-    own = p[np.arange(len(labels)), labels]
-    sums, numbers = (np.bincount(labels, w, client.classes) for w in (own, None))
+    label_p = p[np.arange(len(labels)), labels]
+    sums, numbers = (np.bincount(labels, w, client.classes) for w in (label_p, None))
     return {"label_sums": torch.from_numpy(sums), "label_numbers": torch.from_numpy(numbers)}
 
 
@@ -148,11 +148,11 @@ def reply_counts(client: "Client", model: "LocalModel", received: "dict[str, tor
     """
     p, labels = federated.predictions(client), client.y.numpy()
     limits = received["limits"].numpy() if "limits" in received else class_thresholds(p, labels)
-    found = confident_class(p, limits)
-    flagged = (found >= 0) & (found != labels)
+    confident = confident_class(p, limits)
+    flagged = (confident >= 0) & (confident != labels)
     issue = 1 - p[np.arange(len(labels)), labels]
-    federated.keep_judgment(client, issue, flagged, np.where(flagged, found, labels))
-    cells = label_cells(found, labels, np.array([0, len(labels)]), client.classes)[0]
+    federated.keep_judgment(client, issue, flagged, np.where(flagged, confident, labels))
+    cells = label_cells(confident, labels, np.array([0, len(labels)]), client.classes)[0]
     counts = count_matrix(p, labels, thresholds=limits, least_diagonal=0)
     return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}
 

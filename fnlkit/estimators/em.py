@@ -81,12 +81,12 @@ def em(
     bounds = evidence.offsets[1:-1]
     logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)
     groups = [None] * len(labels) if evidence.groups is None else np.split(evidence.groups, bounds)
-    found = [
+    fits = [
         fit(z, y, prior=prior, rng=stream(evidence.seed, "em", client=k), groups=of)
         for k, (z, y, of) in enumerate(zip(logits, labels, groups, strict=True))
     ]
-    posterior = np.concatenate([one["posterior"] for one in found])
-    replies = [in_whole_numbers(one, y, logits[0].shape[1]) for one, y in zip(found, labels, strict=True)]
+    posterior = np.concatenate([fitted["posterior"] for fitted in fits])
+    replies = [in_whole_numbers(fitted, y, logits[0].shape[1]) for fitted, y in zip(fits, labels, strict=True)]
     estimates = estimates_of(*(np.array([reply[name] for reply in replies]) for name in ("low", "high", "counts")))
     guess = posterior.argmax(1)
     issue = 1 - posterior[np.arange(len(guess)), evidence.labels]
@@ -134,9 +134,9 @@ def judge_at_home(
 ) -> "dict[str, torch.Tensor]":
     """Reply the range of the number of wrong labels and the expected counts in whole numbers; keep the judgment of samples."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
-    found = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id), groups=federated.groups_of(client))
-    posterior = found["posterior"]
+    fitted = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id), groups=federated.groups_of(client))
+    posterior = fitted["posterior"]
     guess = posterior.argmax(1)
     issue = 1 - posterior[np.arange(len(labels)), labels]
     federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
-    return {name: torch.as_tensor(value) for name, value in in_whole_numbers(found, labels, client.classes).items()}
+    return {name: torch.as_tensor(value) for name, value in in_whole_numbers(fitted, labels, client.classes).items()}

@@ -106,11 +106,11 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
     if evidence.given_probabilities:
         return with_rows(evidence, probabilities=evidence.predicted())
     if evidence.run is not None:
-        found = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
+        predicted = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
         evidence.say_of_run()
-        samples = Chosen(found.x_train, evidence.positions)
+        samples = Chosen(predicted.x_train, evidence.positions)
         session: Any = ClientSession(
-            evidence, _members(evidence, samples, found.inputs), Model(found.network, found.network.flat.clone())
+            evidence, _members(evidence, samples, predicted.inputs), Model(predicted.network, predicted.network.flat.clone())
         )
         session.ask(keep_predictions)
         return session
@@ -119,16 +119,16 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
         session.ask(keep_predictions)
         return session
     count, session = folds.max() + 1, None
-    for each in range(count):
-        left_out = folds == each
+    for fold in range(count):
+        left_out = folds == fold
         part = without(evidence.federation, left_out | evidence.apart)
-        made = train_warmup(evidence, federation=part, title=f"model {each + 1} of {count}")
+        made = train_warmup(evidence, federation=part, title=f"model {fold + 1} of {count}")
         if session is None:
             samples = Chosen(made.x, evidence.positions)
             session = ClientSession(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
         session.model = Model(made.experiment.network, made.experiment.model.weights)
         ids = [k for k, mask in enumerate(np.split(left_out, evidence.offsets[1:-1])) if mask.any()]
-        session.ask(keep_predictions, ids=ids, broadcast={"fold": each, **scale_of(made.experiment.inputs)})
+        session.ask(keep_predictions, ids=ids, broadcast={"fold": fold, **scale_of(made.experiment.inputs)})
     session.model = nothing()
     return session
 
@@ -168,12 +168,12 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str,
     Inputs are scaled as in the model's training.
     """
     scale = {name: tuple(received[name].tolist()) for name in ("mean", "std") if name in received}
-    here = torch.ones(len(client), dtype=torch.bool)
+    mask = torch.ones(len(client), dtype=torch.bool)
     if "fold" in received and "input/fold" in client.rows:  # a site is asked only for the fold that leaves it out as a whole
-        here = client.rows["input/fold"] == received["fold"]
-    logits = predict(model.network, model.weights, client.x[here], replace(client.inputs, **scale))
+        mask = client.rows["input/fold"] == received["fold"]
+    logits = predict(model.network, model.weights, client.x[mask], replace(client.inputs, **scale))
     known = client.rows.setdefault("estimate/probabilities", torch.zeros(len(client), client.classes, dtype=torch.float64))
-    known[here] = torch.softmax(logits.double(), -1).cpu()
+    known[mask] = torch.softmax(logits.double(), -1).cpu()
 
 
 def groups_of(client: "Client") -> np.ndarray | None:
@@ -183,8 +183,8 @@ def groups_of(client: "Client") -> np.ndarray | None:
 
 def predictions(client: "Client") -> np.ndarray:
     """Return the probabilities (n, C) float64 that a client holds for its samples."""
-    given = client.rows.get("input/probabilities")
-    return (client.rows["estimate/probabilities"] if given is None else given).numpy().astype(np.float64)
+    stored = client.rows.get("input/probabilities")
+    return (client.rows["estimate/probabilities"] if stored is None else stored).numpy().astype(np.float64)
 
 
 def reply_predicted(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:

@@ -137,9 +137,9 @@ class EstimatorInputs:
 
     def refuse(self, estimator: str, **unused: Any) -> None:
         """Raise InputError if the user provided evidence that this estimator does not use."""
-        given = {"embeddings": self._embeddings, "probabilities": self._probabilities, "run": self.run}
+        inputs = {"embeddings": self._embeddings, "probabilities": self._probabilities, "run": self.run}
         for name, instead in unused.items():
-            if given[name] is not None:
+            if inputs[name] is not None:
                 raise InputError(f"`{name}`: {estimator} does not use it; {instead}")
 
     def weigh(self, guess: np.ndarray, what: str) -> None:

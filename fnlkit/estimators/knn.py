@@ -180,8 +180,8 @@ def vote_by_client(
             rows = slice(int(offsets[groups[0]]), int(offsets[groups[-1] + 1]))
             if rows.stop - rows.start > sizes[groups].sum():  # groups with another k are between them
                 rows = np.concatenate([np.arange(offsets[g], offsets[g + 1]) for g in groups])
-            own = np.concatenate([[0], np.cumsum(sizes[groups])])
-            more: dict[str, Any] = {"client_offsets": own, "groups": None if of is None else of[rows], "seed": draws}
+            starts = np.concatenate([[0], np.cumsum(sizes[groups])])
+            more: dict[str, Any] = {"client_offsets": starts, "groups": None if of is None else of[rows], "seed": draws}
             votes[rows], share[rows] = knn_vote(embeddings[rows], labels[rows], k=int(each), **more, **settings)
     return votes, share
 

@@ -133,11 +133,11 @@ def of_table(
     def fail(rows: Sequence[int], text: str) -> NoReturn:
         raise InputError(f"{source}, row {rows[0] + 1} of the values: {text}")
 
-    found = find_samples(others, samples, Asked(fail, source, option="leaving the others out of the table"))[1]
-    if len(np.unique(found)) < len(found):
+    positions = find_samples(others, samples, Asked(fail, source, option="leaving the others out of the table"))[1]
+    if len(np.unique(positions)) < len(positions):
         raise InputError(f"{source}: a sample is listed twice")
     out = np.full((size, values.shape[1]), np.nan)
-    out[found] = values
+    out[positions] = values
     return out
 
 

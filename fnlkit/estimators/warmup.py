@@ -127,8 +127,8 @@ def model_probabilities(
     InputError
         If the run was trained on other samples or classes.
     """
-    found = of_run(run, dataset, classes, device)
-    return _probabilities(found.network, None, found.x_train, positions, found.inputs)
+    predicted = of_run(run, dataset, classes, device)
+    return _probabilities(predicted.network, None, predicted.x_train, positions, predicted.inputs)
 
 
 def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> "TrainedNetwork":

@@ -118,8 +118,8 @@ def shared_samples(federation: Federation, method: str) -> np.ndarray:
     InputError
         If no sample belongs to two clients.
     """
-    here, clients = np.asarray(federation.client_indices), len(federation)
-    sample = np.asarray(federation.extra.get("sample_of", np.arange(len(federation.given))))[here]
+    indices, clients = np.asarray(federation.client_indices), len(federation)
+    sample = np.asarray(federation.extra.get("sample_of", np.arange(len(federation.given))))[indices]
     names, number = np.unique(sample, return_inverse=True)
     owner = np.repeat(np.arange(clients), np.diff(federation.client_offsets))
     if len(np.unique(number * clients + owner)) == len(names):
@@ -128,7 +128,7 @@ def shared_samples(federation: Federation, method: str) -> np.ndarray:
             "with `fnlkit.partition(scheme='annotators')`, or omit `combine`"
         )
     out = np.zeros(len(federation.given), np.int64)
-    out[here] = number
+    out[indices] = number
     return out
 
 

@@ -104,10 +104,10 @@ class CrossFit(Experiment):
         if not len(self.clients.memory[FOUND]):
             self.clients.memory[FOUND] = self._weigh()
             self._commit(self.model)  # an interrupted run does not ask again
-        found = self.clients.memory[FOUND].numpy()
-        for name, (share, weight) in zip(self.names, found.tolist(), strict=True):
+        agreements = self.clients.memory[FOUND].numpy()
+        for name, (share, weight) in zip(self.names, agreements.tolist(), strict=True):
             self._report |= {f"agreement_{name}": share, f"weight_{name}": weight}
-        weights = found[:, 1]
+        weights = agreements[:, 1]
         finals = [(nothing, "all samples", name) for name, weight in zip(self.names, weights, strict=True) if weight]
         for final in finals[len(self.clients.memory[MODELS]) :]:
             self._train_one(*final, on_round, save)
@@ -220,7 +220,7 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
     """
     BoundMethod.of(settings.method)
     spec = parse(settings.method)
-    names = [str(each) for each in spec.parameters.get("of", CANDIDATES)]
+    names = [str(part) for part in spec.parameters.get("of", CANDIDATES)]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"method 'auto': `of` has {', '.join(names)}; write at least two methods, each once")
     for name in names:

@@ -98,10 +98,10 @@ class OwnScores:
         """Return the mean of each score over all clients."""
         fresh = None
         for i in range(len(self.clients)):
-            own = self.clients.members[i].state.get("own")
-            if own is None:
+            client_model = self.clients.members[i].state.get("own")
+            if client_model is None:
                 fresh = fresh or self.score(start)
             elif i not in self._known:
-                self._known[i] = self.score(own)
+                self._known[i] = self.score(client_model)
         every = [self._known.get(i, fresh) for i in range(len(self.clients))]
         return {name: float(np.mean([scores[name] for scores in every])) for name in every[0]}

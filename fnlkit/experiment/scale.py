@@ -102,6 +102,6 @@ def _channels(federation, train, skip_unreadable=False):
         except SampleError:
             if not skip_unreadable:
                 raise
-    if not any(each.count for each in statistics):
+    if not any(moments.count for moments in statistics):
         raise InputError("no client could read all of its images, so their scale is unknown; -vv shows the clients' errors")
     return [values.tolist() for values in pool_channel_moments(statistics, train.dtype)]

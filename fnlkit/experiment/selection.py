@@ -92,11 +92,11 @@ class Selection:
         """Return the same as `measure`, from the replies of real sites; sites without a reply count like the others."""
         if self.column is None or (self.column == CHANGES and self.latest is None):
             return {}, weights.clone() if self.column == CHANGES else None
-        step, told = reply_held_out_agreement, {}
+        step, broadcast = reply_held_out_agreement, {}
         if self.column == CHANGES:
-            step, told = reply_prediction_changes, {"before": self.latest}
-        found = self.clients.survey(Model(self.clients.network, weights), step, self.column, broadcast=told)
-        pairs = [(min(part, whole), whole) for part, whole in (each.tolist() for each in found)]
+            step, broadcast = reply_prediction_changes, {"before": self.latest}
+        counts = self.clients.survey(Model(self.clients.network, weights), step, self.column, broadcast=broadcast)
+        pairs = [(min(part, whole), whole) for part, whole in (pair.tolist() for pair in counts)]
         counted, samples = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
         if self.column == AGREEMENT:
             return {AGREEMENT: counted / samples} if samples else {}, None

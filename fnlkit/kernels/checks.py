@@ -107,16 +107,16 @@ def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
     """Return client offsets (K + 1,) int64; a single client if none are given."""
     if value is None:
         return np.array([0, n])
-    found = array(value, "client_offsets")
-    if found.dtype.kind not in "iu" or found.ndim != 1 or len(found) < 2:
-        raise InputError(f"`client_offsets` must be integers of shape (K + 1,), found {found.dtype} of shape {found.shape}")
-    found = np.ascontiguousarray(found, np.int64)
-    if found[0] != 0 or found[-1] != n or (np.diff(found) < 0).any():
+    values = array(value, "client_offsets")
+    if values.dtype.kind not in "iu" or values.ndim != 1 or len(values) < 2:
+        raise InputError(f"`client_offsets` must be integers of shape (K + 1,), found {values.dtype} of shape {values.shape}")
+    values = np.ascontiguousarray(values, np.int64)
+    if values[0] != 0 or values[-1] != n or (np.diff(values) < 0).any():
         raise InputError(
-            f"`client_offsets` must rise from 0 to {n:,}, the number of samples; found {found[0]} to {found[-1]:,}"
-            f"{'' if (np.diff(found) >= 0).all() else ' with a step down'}"
+            f"`client_offsets` must rise from 0 to {n:,}, the number of samples; found {values[0]} to {values[-1]:,}"
+            f"{'' if (np.diff(values) >= 0).all() else ' with a step down'}"
         )
-    return found
+    return values
 
 
 def positive(value: object, name: str) -> int:

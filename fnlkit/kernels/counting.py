@@ -204,10 +204,10 @@ def count_matrix(
         thresholds = thresholds_of(sums, members, np.inf)
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
-    found = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
-    found = np.maximum(found, int(least_diagonal) * np.eye(classes, dtype=np.int64))
+    cells = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
+    cells = np.maximum(cells, int(least_diagonal) * np.eye(classes, dtype=np.int64))
     if calibrate:
-        found = calibrate_counts(found, members)
+        cells = calibrate_counts(cells, members)
     if class_weights is not None:
         if isinstance(class_weights, str):
             if class_weights != "labels":
@@ -215,8 +215,8 @@ def count_matrix(
             weights = members / np.maximum(members.sum(1, keepdims=True), 1)
         else:
             weights = _by_client(class_weights, "class_weights", clients, classes, client_offsets is not None)
-        found = found * weights[:, None, :]
-    return found[0] if client_offsets is None else found
+        cells = cells * weights[:, None, :]
+    return cells[0] if client_offsets is None else cells
 
 
 def _by_client(value, name, clients, classes, batched):
@@ -245,16 +245,16 @@ def count_confident(
     pieces = _row_pieces(offsets, classes, threads)
     limits = exact_limits(thresholds, probs.dtype)
     copies = len(pieces) if clients == 1 else 1
-    found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
+    cells = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)
 
     def work(piece: int, start: int, stop: int) -> object:
-        return counts.count_confident(flat, labels, classes, offsets, limits, largest, found[piece % copies], start, stop)
+        return counts.count_confident(flat, labels, classes, offsets, limits, largest, cells[piece % copies], start, stop)
 
     if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():
         _no_nan(probs)
-    found = found.sum(0) if copies > 1 else found[0]
-    return found.reshape(clients, classes + 1, classes)[:, :classes]
+    cells = cells.sum(0) if copies > 1 else cells[0]
+    return cells.reshape(clients, classes + 1, classes)[:, :classes]
 
 
 def exact_limits(thresholds: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -137,19 +137,19 @@ def lid_scores(
         raise InputError(f'`copies` must be "once" or "each", found {copies!r}')
     points = checks.real(points, "points", 2, "(n, d)")
     offsets = checks.offsets(client_offsets, len(points))
-    each = lid(points, k=k, client_offsets=offsets, variant=variant, threads=threads)
+    per_sample = lid(points, k=k, client_offsets=offsets, variant=variant, threads=threads)
     sizes = np.diff(offsets)
     client = np.repeat(np.arange(len(sizes)), sizes)
-    score = np.bincount(client, each, len(sizes)) / np.maximum(sizes, 1)
+    score = np.bincount(client, per_sample, len(sizes)) / np.maximum(sizes, 1)
     left_out = np.zeros((2, len(sizes)), np.int64)
     # Without a value at a limit, there are no copies among the neighbors.
-    limited = (each <= 0) | (each >= _lid.LARGEST)
+    limited = (per_sample <= 0) | (per_sample >= _lid.LARGEST)
     for one in np.unique(client[limited]).tolist() if copies == "once" else []:
-        own = points[offsets[one] : offsets[one + 1]]
-        distinct = np.unique(own, axis=0)
-        found = lid(distinct, k=k, variant=variant, threads=threads)
-        counts = found[found < _lid.LARGEST]
-        left_out[:, one] = len(own) - len(distinct), len(found) - len(counts)
+        client_points = points[offsets[one] : offsets[one + 1]]
+        distinct = np.unique(client_points, axis=0)
+        scores = lid(distinct, k=k, variant=variant, threads=threads)
+        counts = scores[scores < _lid.LARGEST]
+        left_out[:, one] = len(client_points) - len(distinct), len(scores) - len(counts)
         score[one] = counts.mean() if len(counts) else 0.0
     return LidScores(score, left_out[0], left_out[1])
 

@@ -383,10 +383,10 @@ def _array(name, value, dtype, shape):
 
 def _weights(name, value, count, dtype=None):
     """Return a vector of P numbers, float32 or float64."""
-    found = np.asarray(value).dtype
-    if dtype is None and found not in (np.float32, np.float64):
-        raise InputError(f"`{name}` must be float32 or float64, found {found}")
-    return _array(name, value, dtype or found, (count,))
+    kind = np.asarray(value).dtype
+    if dtype is None and kind not in (np.float32, np.float64):
+        raise InputError(f"`{name}` must be float32 or float64, found {kind}")
+    return _array(name, value, dtype or kind, (count,))
 
 
 def _labels(name, value, shape, classes):
@@ -515,8 +515,8 @@ def _loss(loss, n, classes, places, real, net, networks):
         return np.zeros((0,) * len(shape), np.int64) if value is None else _labels(name, value, shape, classes)
 
     whole = np.dtype(np.int64)
-    kept = {"server": real, "local": real, "seen": np.dtype(bool), "learned": real, "history": real}
-    for name, dtype in (kept | {"guesses": whole, "fixed": whole, "counts": whole}).items():
+    in_place = {"server": real, "local": real, "seen": np.dtype(bool), "learned": real, "history": real}
+    for name, dtype in (in_place | {"guesses": whole, "fixed": whole, "counts": whole}).items():
         value = getattr(loss, name)
         if value is not None and (value.dtype != dtype or not (value.flags.c_contiguous and value.flags.writeable)):
             raise InputError(f"`{name}` is updated in place and must be a contiguous, writable array of {dtype}; convert it")
@@ -567,7 +567,7 @@ def _loss(loss, n, classes, places, real, net, networks):
     )
     return Loss(
         kind=_KINDS[loss.kind],
-        plain=all(getattr(loss, each.name) is each.default for each in fields(FusedLoss)),
+        plain=all(getattr(loss, entry.name) is entry.default for entry in fields(FusedLoss)),
         smoothing=float(loss.smoothing) if loss.kind == "cross_entropy" else 0.0,
         strength=float(loss.strength),
         temperature=float(loss.temperature),

@@ -77,9 +77,9 @@ def entropy_scores(probs: np.ndarray, own: np.ndarray, least: float, *, threads:
     threads, out, own = checks.thread_count(threads), np.empty(len(probs)), own.astype(np.float64, copy=False)
 
     def work(start: int, stop: int) -> None:
-        here = slice(start, stop)
-        part = probs[here].astype(np.float64, copy=False).reshape(-1)
-        issues.weigh_entropies(part, probs.shape[1], own[here], least, out[here])
+        block = slice(start, stop)
+        part = probs[block].astype(np.float64, copy=False).reshape(-1)
+        issues.weigh_entropies(part, probs.shape[1], own[block], least, out[block])
 
     run(work, even(len(probs), max(1, probs.size // _ENTRIES)), threads)
     return out

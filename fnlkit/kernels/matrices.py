@@ -230,6 +230,6 @@ def exact(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.nda
             missing -= 1
     out = labels.copy()
     for label in np.flatnonzero(counts.sum(1)):
-        here = rng.permutation(np.flatnonzero(labels == label))
-        out[here[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
+        members = rng.permutation(np.flatnonzero(labels == label))
+        out[members[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
     return out

@@ -145,11 +145,11 @@ def higher_group(matrix: np.ndarray, *, votes: int = 9, missing: str = "least") 
     matrix = matrix / np.where(top > 0, top, 1.0)
     if not np.ptp(matrix, axis=0).any():
         return np.zeros(len(matrix), bool)
-    found = []
+    fits = []
     for seed in range(votes):
         share, means, *_ = gaussians(matrix, seed=seed)
-        found.append(tuple((share.argmax(1) == means.sum(1).argmax()).tolist()))
-    return np.array(max(found, key=found.count), bool)
+        fits.append(tuple((share.argmax(1) == means.sum(1).argmax()).tolist()))
+    return np.array(max(fits, key=fits.count), bool)
 
 
 def fit_from(values: np.ndarray, start: np.ndarray | None = None, *, steps: int = 100, least: float = 1e-6) -> np.ndarray:

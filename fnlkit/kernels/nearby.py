@@ -84,9 +84,9 @@ def _distances(points, rows, near):
     away = np.empty(near.shape)
     size = max(1, 2_000_000 // (near.shape[1] * points.shape[1]))  # rows whose differences fit into the cache
     for start in range(0, len(rows), size):
-        here = slice(start, start + size)
-        step = np.subtract(points[rows[here], None], points[near[here]], dtype=np.float64)
-        away[here] = np.sqrt(np.einsum("rkd,rkd->rk", step, step))
+        block = slice(start, start + size)
+        step = np.subtract(points[rows[block], None], points[near[block]], dtype=np.float64)
+        away[block] = np.sqrt(np.einsum("rkd,rkd->rk", step, step))
     return away
 
 

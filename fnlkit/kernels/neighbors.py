@@ -145,11 +145,11 @@ def vote_by_products(
         squares = np.zeros(padded, points.dtype)
         # Use the same product, so that a sample is at distance 0 from its copies.
         squares[:members] = products.diagonal()[:members]
-        here = slice(first, last)
+        block = slice(first, last)
         flat = products[:members].ravel()
-        within = groups[here] if len(groups) else groups
-        more = classes, use, include_self, draws[here], 0, votes[here], shares[here]
-        vote.vote_products(flat, squares, labels[here], within, *more)
+        within = groups[block] if len(groups) else groups
+        more = classes, use, include_self, draws[block], 0, votes[block], shares[block]
+        vote.vote_products(flat, squares, labels[block], within, *more)
 
     with blas_threads(1):
         run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)
@@ -187,8 +187,8 @@ def nearest(
     with _faiss_threads(threads) as faiss:
         index = faiss.IndexFlatL2(points.shape[1])
         index.add(points)
-        _, found = index.search(points if len(rows) == len(points) else points[rows], k if include_self else k + 1)
-    return found if include_self else _others(found, rows)
+        _, positions = index.search(points if len(rows) == len(points) else points[rows], k if include_self else k + 1)
+    return positions if include_self else _others(positions, rows)
 
 
 def _others(found, rows):
@@ -232,8 +232,8 @@ def nearest_in_lists(points: np.ndarray, k: int, *, threads: int = 1) -> np.ndar
         index.nprobe = max(8, -(-4 * k * lists // len(points)))
         index.train(points[:: max(1, len(points) // (40 * lists))])
         index.add(points)
-        _, found = index.search(points, k + 1)
-    return _others(found, np.arange(len(points)))
+        _, positions = index.search(points, k + 1)
+    return _others(positions, np.arange(len(points)))
 
 
 def vote_by_index(
@@ -251,7 +251,7 @@ def vote_by_index(
     # All others of the largest group can be nearer than the first neighbor of another group.
     largest = int(np.unique(groups, return_counts=True)[1].max()) - 1 if len(groups) else 0
     wanted = min(k + largest, len(points) - (not include_self))
-    found = nearest(points, wanted, include_self=include_self, threads=threads)
+    neighbors = nearest(points, wanted, include_self=include_self, threads=threads)
     pieces = even(len(labels), threads)
-    run(lambda a, b: vote.vote_neighbors(found, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
+    run(lambda a, b: vote.vote_neighbors(neighbors, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
     return votes, shares

@@ -43,15 +43,15 @@ def class_subspaces(
     d = features.shape[1]
     directions, residuals, spectra = np.zeros((classes, d)), np.zeros((classes, residual, d)), np.zeros((classes, 3))
     for c in range(classes):
-        own = features[labels == c]
-        if not len(own) or not own.any():
+        class_features = features[labels == c]
+        if not len(class_features) or not class_features.any():
             continue
-        _, s, v = np.linalg.svd(own, full_matrices=False)
-        rank = int((s > np.finfo(np.float32).eps * max(own.shape) * s[0]).sum())
+        _, s, v = np.linalg.svd(class_features, full_matrices=False)
+        rank = int((s > np.finfo(np.float32).eps * max(class_features.shape) * s[0]).sum())
         k = int(np.searchsorted(np.cumsum(s), ratio / (ratio + 1) * s.sum())) + 1
         rest = v[k:rank][:residual]
         directions[c], residuals[c, : len(rest)] = v[0], rest
-        spectra[c] = len(own), (s[0] - (s[1] if len(s) > 1 else 0)) / s[0], s[0] / s.sum()
+        spectra[c] = len(class_features), (s[0] - (s[1] if len(s) > 1 else 0)) / s[0], s[0] / s.sum()
     return directions, residuals, spectra
 
 
@@ -116,8 +116,8 @@ def merge_subspaces(
         values, vectors = np.linalg.eigh(np.einsum("k,kri,krj->ij", weights, residuals[:, c], residuals[:, c]))
         first = vectors[:, ::-1][:, : rest.shape[1]].T
         rest[c] = 0.0
-        kept = values[::-1][: len(first)] > 1e-9
-        rest[c, : len(first)] = np.where(kept[:, np.newaxis], first, 0.0)
+        positive = values[::-1][: len(first)] > 1e-9
+        rest[c, : len(first)] = np.where(positive[:, np.newaxis], first, 0.0)
     return merged, rest
 
 

@@ -93,13 +93,13 @@ def knn_vote(
         return neighbors.vote_by_products(embeddings, labels, of, offsets, classes, k, include_self, draws, threads)
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
     for first, last in zip(offsets[:-1], offsets[1:], strict=True):
-        here = slice(int(first), int(last))
-        own = embeddings[here], labels[here], of[here] if len(of) else of
+        block = slice(int(first), int(last))
+        client_data = embeddings[block], labels[block], of[block] if len(of) else of
         if last - first <= neighbors.LARGEST_PRODUCT:
             one = np.array([0, last - first])
-            found = neighbors.vote_by_products(*own, one, classes, k, include_self, draws[here], threads)
+            found = neighbors.vote_by_products(*client_data, one, classes, k, include_self, draws[block], threads)
         else:
-            checks.finite(own[0], "embeddings")
-            found = neighbors.vote_by_index(*own, classes, k, include_self, draws[here], threads)
-        votes[here], shares[here] = found
+            checks.finite(client_data[0], "embeddings")
+            found = neighbors.vote_by_index(*client_data, classes, k, include_self, draws[block], threads)
+        votes[block], shares[block] = found
     return votes, shares

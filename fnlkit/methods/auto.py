@@ -52,13 +52,13 @@ def _predict_fold(client, model, received, *, fold, method, methods):
 
     Only samples of the fold are predicted; the class of all others is unchanged, -1 at first.
     """
-    here = client.rows["input/fold"] == fold
+    mask = client.rows["input/fold"] == fold
     if "guesses" not in client.rows:
         client.rows["guesses"] = torch.full((len(client), methods), -1, dtype=torch.int64)
         client.rows["sums"] = torch.zeros(len(client), client.classes, dtype=torch.float64)
-    p = model(client.x[here]).double().softmax(-1).cpu()
-    client.rows["guesses"][here, method] = p.argmax(-1)
-    client.rows["sums"][here] += p
+    p = model(client.x[mask]).double().softmax(-1).cpu()
+    client.rows["guesses"][mask, method] = p.argmax(-1)
+    client.rows["sums"][mask] += p
 
 
 def _held_out(client, received):
@@ -67,9 +67,9 @@ def _held_out(client, received):
     if "guesses" not in client.rows:  # no sample was held out, or no training of its folds finished
         return none.view(0, len(methods)).numpy(), none.view(0, 1).expand(0, client.classes).numpy(), none.numpy()
     guesses = client.rows["guesses"][:, methods]
-    here = (guesses >= 0).all(1)
-    sums = client.rows["sums"][here]
-    return guesses[here].numpy(), (sums / sums.sum(1, keepdim=True)).numpy(), client.given.cpu()[here].numpy()
+    mask = (guesses >= 0).all(1)
+    sums = client.rows["sums"][mask]
+    return guesses[mask].numpy(), (sums / sums.sum(1, keepdim=True)).numpy(), client.given.cpu()[mask].numpy()
 
 
 def _count_expected(client, model, received):
@@ -97,17 +97,17 @@ def measure_agreements(clients: "Clients", methods: np.ndarray) -> tuple[np.ndar
     methods : (M,) int
         Numbers of the methods.
     """
-    everyone, told = np.flatnonzero(clients.sizes > 1), {"methods": torch.from_numpy(methods)}
+    everyone, broadcast = np.flatnonzero(clients.sizes > 1), {"methods": torch.from_numpy(methods)}
     matrix = first_transition(clients.classes)
     for _ in range(PASSES):
-        sent = told | {"matrix": torch.from_numpy(matrix)}
+        sent = broadcast | {"matrix": torch.from_numpy(matrix)}
         replies = clients.round(everyone, nothing(), _count_expected, expect=("expected",), broadcast=sent)
         matrix = next_transition(replies["expected"].sum(0))
     inverse = usable_inverse(matrix)
     if inverse is None:
         clients.note("auto: the transition matrix of the labels is nearly singular; agreements with them are not corrected")
         inverse = np.eye(clients.classes)
-    sent, sides = told | {"inverse": torch.from_numpy(inverse)}, {"methods": len(methods), "methods + 1": len(methods) + 1}
+    sent, sides = broadcast | {"inverse": torch.from_numpy(inverse)}, {"methods": len(methods), "methods + 1": len(methods) + 1}
     replies = clients.round(everyone, nothing(), _count_agreements, expect=("products", "agreed"), broadcast=sent, sides=sides)
     return replies["products"].sum(0).numpy(), replies["agreed"].sum(0).numpy()
 

@@ -81,9 +81,9 @@ def score_locally(
     predictions = softmax_numpy(logits)
     if copies == "each":
         return {"lid": torch.tensor(lid(predictions, k=k, variant=variant).mean(), dtype=torch.float64)}
-    found = lid_scores(predictions, k=k, variant=variant)
-    left_out = int(found.copies[0] + found.equidistant[0])
-    return {"lid": torch.tensor(found.score[0], dtype=torch.float64), "left_out": torch.tensor(left_out)}
+    scores = lid_scores(predictions, k=k, variant=variant)
+    left_out = int(scores.copies[0] + scores.equidistant[0])
+    return {"lid": torch.tensor(scores.score[0], dtype=torch.float64), "left_out": torch.tensor(left_out)}
 
 
 def find_and_relabel(

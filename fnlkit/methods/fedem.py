@@ -162,25 +162,25 @@ def infer_all(
     classes, small, shared = clients.classes, can_keep_features(clients, model), clients.shared if combine else 0
     strength, ridge = (each if each > 0 else usual for each, usual in zip((strength, ridge), DEFAULTS[shared > 0], strict=True))
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
-    told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
+    sent = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
     names, sides = tuple(SENDS), {}
     scatter: dict[str, torch.Tensor] = {}
     if shared:
-        told["shared"], names, sides = torch.tensor(shared), (*names, *VOTES), {"shared": shared}
+        sent["shared"], names, sides = torch.tensor(shared), (*names, *VOTES), {"shared": shared}
     right_shares: list[float] = []
     for i in range(passes + 1):
         last = i == passes
         infer = partial(_infer_labels, steps=steps, last=last, keep=small and not last)
         expect = ("counts",) if last else names
-        replies = clients.round(range(len(clients)), model, infer, expect=expect, broadcast=told, scatter=scatter, sides=sides)
+        replies = clients.round(range(len(clients)), model, infer, expect=expect, broadcast=sent, scatter=scatter, sides=sides)
         counts = replies["counts"].sum(0)
-        if "head" in told:
+        if "head" in sent:
             right_shares.append(float(counts.trace() / counts.sum()))
-            told["common"] = normalize_rows(counts + PRIOR * torch.eye(classes) + 0.01)
+            sent["common"] = normalize_rows(counts + PRIOR * torch.eye(classes) + 0.01)
         if not last:
             sums = replies["products"].sum(0, dtype=torch.float64), replies["class_features"].sum(0)
-            told["head"] = gaussian_head(symmetric(sums[0]), sums[1], counts.sum(1), ridge)
+            sent["head"] = gaussian_head(symmetric(sums[0]), sums[1], counts.sum(1), ridge)
         if shared and not last:
-            told["votes"] = replies["votes"].sum(0)
+            sent["votes"] = replies["votes"].sum(0)
             scatter = {"included": torch.isin(torch.arange(len(clients)), torch.as_tensor(replies.ids))}
-    return told["common"], right_shares[-2] - right_shares[-1] if len(right_shares) > 1 else 0.0
+    return sent["common"], right_shares[-2] - right_shares[-1] if len(right_shares) > 1 else 0.0

@@ -63,14 +63,14 @@ def find_small_losses(losses: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     clean = np.ones(len(losses), bool)
     for label in np.unique(labels):
-        here = np.flatnonzero(labels == label)
-        values = losses[here].astype(np.float64)
-        if len(here) < FEWEST or not np.ptp(values) > 0:
+        members = np.flatnonzero(labels == label)
+        values = losses[members].astype(np.float64)
+        if len(members) < FEWEST or not np.ptp(values) > 0:
             continue
         share = gaussians(((values - values.mean()) / (values.std() + 1e-8))[:, None])[0]
         group = share.argmax(1)
         means = [values[group == k].mean() if (group == k).any() else np.inf for k in range(2)]
-        clean[here] = group == np.argmin(means)
+        clean[members] = group == np.argmin(means)
     return clean
 
 

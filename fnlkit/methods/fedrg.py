@@ -144,10 +144,10 @@ def learn_absorption(
     epochs: int,
 ) -> None:
     """Learn T by gradient descent on the noisy samples, with the trained model's predictions; rows sum to 1 after each step."""
-    here = client.rows.pop("rg_noisy").bool()
-    if not here.any():
+    noisy = client.rows.pop("rg_noisy").bool()
+    if not noisy.any():
         return
-    p, labels = model(client.x)[here].cpu().double().softmax(-1), client.y.cpu()[here]
+    p, labels = model(client.x)[noisy].cpu().double().softmax(-1), client.y.cpu()[noisy]
     matrix, velocity = client.state["rg_absorption"].double(), torch.zeros(client.classes, client.classes, dtype=torch.float64)
     for _ in range(epochs):
         inside = (p @ matrix).gather(1, labels[:, None]) + 1e-12

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Write rows["keep"]: 0 for samples with a contradicted label, else n / kept."""
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
-    kept = len(client) - flagged.sum()
-    keep = np.where(flagged, 0.0, len(client) / kept) if kept else np.ones(len(client))
+    remaining = len(client) - flagged.sum()
+    keep = np.where(flagged, 0.0, len(client) / remaining) if remaining else np.ones(len(client))
     client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
 
 

@@ -57,19 +57,19 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
             common = match_level(common, counts)
         p = logits.softmax(-1)
         settings: dict[str, Any] = {"steps": steps, "counts": counts}
-    found = fit_annotator(p, client.y.cpu(), common, strength=float(received["strength"]), **settings)
+    annotator = fit_annotator(p, client.y.cpu(), common, strength=float(received["strength"]), **settings)
     if "head" in received:
-        client.state["inferred_counts"] = torch.from_numpy(found.before)
-        client.state["transition"] = torch.from_numpy(found.transition)
-    q, reply = torch.from_numpy(found.inferred), {"counts": torch.from_numpy(found.counts)}
+        client.state["inferred_counts"] = torch.from_numpy(annotator.before)
+        client.state["transition"] = torch.from_numpy(annotator.transition)
+    q, reply = torch.from_numpy(annotator.inferred), {"counts": torch.from_numpy(annotator.counts)}
     client.rows["inferred"] = q.to(model.weights.dtype)
     if not last:
         reply |= {"products": triangle(features.T @ features).float(), "class_features": q.T @ features}
         if "shared" in received:
-            own = torch.from_numpy(found.transition)[:, client.y.cpu()].T.clamp_min(1e-12).log()
-            client.rows["votes"] = own
+            likelihood = torch.from_numpy(annotator.transition)[:, client.y.cpu()].T.clamp_min(1e-12).log()
+            client.rows["votes"] = likelihood
             samples = client.rows["input/sample"]
-            reply["votes"] = own.new_zeros(int(received["shared"]), client.classes).index_add(0, samples, own)
+            reply["votes"] = likelihood.new_zeros(int(received["shared"]), client.classes).index_add(0, samples, likelihood)
     return reply
 
 
@@ -102,8 +102,8 @@ def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: fl
         return common
     right, total = common.diagonal(), float(counts.sum())
     expected = float(counts.sum(1) @ right) / total
-    found = (float(counts.trace()) + level * expected) / (total + level)
-    odds = right * (found * (1 - expected) / max((1 - found) * expected, 1e-12))
+    reached = (float(counts.trace()) + level * expected) / (total + level)
+    odds = right * (reached * (1 - expected) / max((1 - reached) * expected, 1e-12))
     out = common / (odds + 1 - right).clamp_min(1e-12)[:, None]
     out.diagonal().mul_(odds / right.clamp_min(1e-12))
     return out

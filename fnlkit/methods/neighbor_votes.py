@@ -46,10 +46,10 @@ def limit_neighbors(clients: "Clients", k: int, name: str) -> int:
         client, the result is that mean (at least 5), and a note states both numbers.
     """
     if k < 0:
-        own = neighbors_for(clients.sizes.numpy(), clients.classes)
-        if own.min() < MOST:
+        per_client = neighbors_for(clients.sizes.numpy(), clients.classes)
+        if per_client.min() < MOST:
             clients.note(
-                f"{name}: k = {own.min()} to {own.max()} neighbors vote, 0.6 times a client's samples per class "
+                f"{name}: k = {per_client.min()} to {per_client.max()} neighbors vote, 0.6 times a client's samples per class "
                 "(the paper uses 100 with 167 samples per class)"
             )
         return 0

@@ -47,9 +47,9 @@ def compiled_align(
     net: Any = fused_form(model.network.module, x.shape, client.inputs.image)
     order = draw_batches(client.rng, len(x), steps, batch_size)
     loss = FusedLoss("soft", soft=received["public_target"].to(model.weights.dtype).numpy())
-    samples, own = client.inputs.stored(x), model.weights[:size].numpy()
+    samples, weights = client.inputs.stored(x), model.weights[:size].numpy()
     none = np.zeros(len(x), np.int64)  # the loss reads no labels
-    fit = fused_fit(net, own, samples, none, order, FusedSteps(lr, optimizer="adam"), loss=loss, **client.inputs.normal)
+    fit = fused_fit(net, weights, samples, none, order, FusedSteps(lr, optimizer="adam"), loss=loss, **client.inputs.normal)
     model.weights = torch.cat([torch.from_numpy(fit.theta), model.weights[size:]])
 
 
@@ -63,16 +63,16 @@ def align(
     """
     if "public_target" not in received:
         return
-    own, size = model.network.twin(), model.network.parameters_count
+    twin, size = model.network.twin(), model.network.parameters_count
     x, target = client.inputs.plain(received["public"]), received["public_target"]
-    own.load(model.weights)
-    weights, gradient = own.trainable.data, own.gradient
+    twin.load(model.weights)
+    weights, gradient = twin.trainable.data, twin.gradient
     optimizer = Adam(weights, lr)
     for places in draw_batches(client.rng, len(x), steps, batch_size):
         part = torch.from_numpy(places[places >= 0])
         gradient.zero_()
         with torch.enable_grad():
-            logp = own.module(x[part]).log_softmax(-1)
+            logp = twin.module(x[part]).log_softmax(-1)
             (-target[part].to(logp) * logp).sum(-1).mean().backward()  # the target's entropy has no gradient
         optimizer.step(gradient)
     model.weights = torch.cat([weights, model.weights[size:]])

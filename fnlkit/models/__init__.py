@@ -168,8 +168,8 @@ def _check_network(network, spec, input_shape, classes):
     finally:
         network.train(was)
     if tuple(out.shape) != (2, classes):
-        found, wanted = tuple(out.shape), (2, classes)
-        raise InputError(f"model {spec.name!r} gives shape {found} for 2 samples; expected logits of shape {wanted}")
+        actual, wanted = tuple(out.shape), (2, classes)
+        raise InputError(f"model {spec.name!r} gives shape {actual} for 2 samples; expected logits of shape {wanted}")
     if not torch.equal(before, torch.get_rng_state()):
         raise InputError(
             f"model {spec.name!r} draws from torch's generator in training mode, and engines would draw differently; "

@@ -56,11 +56,11 @@ def clients(
     labels = ground.labels.copy()
     # Stream 0 belongs to the whole training set, stream k + 1 to client k.
     for k in np.flatnonzero(noisy):
-        own, here = ground.rng(k + 1), ground.clients[k]
+        own, members = ground.rng(k + 1), ground.clients[k]
         if exact or exact_samples:
-            picked = here[own.permutation(len(here))[: round(level[k] * len(here))]]
+            picked = members[own.permutation(len(members))[: round(level[k] * len(members))]]
         else:
-            picked = here[own.random(len(here)) < level[k]]
+            picked = members[own.random(len(members)) < level[k]]
         labels[picked] = own.integers(0, ground.classes, len(picked)) if target is None else target[labels[picked]]
     base = np.full((ground.classes,) * 2, 1 / ground.classes) if target is None else matrices.map_classes(target, 1.0)
     T = (1 - level)[:, None, None] * np.eye(ground.classes) + level[:, None, None] * base

@@ -127,7 +127,7 @@ def mean_requested_transition(federation: Federation) -> np.ndarray | None:
     T = federation.noise_transition
     if T is None or T.ndim == 2 or federation.true is None:
         return T if T is None or T.ndim == 2 else None
-    known = [federation.true[here] for here in federation.clients]
+    known = [federation.true[members] for members in federation.clients]
     counts = np.stack([np.bincount(true, minlength=federation.classes) for true in known])
     total = counts.sum(0)
     mean = np.einsum("kc,kcd->cd", counts / np.maximum(total, 1), T)
@@ -164,11 +164,11 @@ def summary(federation: Federation) -> dict[str, Any]:
     stay = np.diagonal(T, axis1=-2, axis2=-1)  # (C,) or (N, C)
     parts = fed.clients if len(fed) else [seen]
     rates = (1 - (stay if T.ndim == 2 else stay[k]) for k in range(len(parts)))
-    asked = [float(rate[fed.true[here]].mean()) for rate, here in zip(rates, parts, strict=True)]
-    out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
+    asked = [float(rate[fed.true[members]].mean()) for rate, members in zip(rates, parts, strict=True)]
+    out["requested_share"] = float(np.average(asked, weights=[len(members) for members in parts]))
     out["client_requested"] = asked if len(fed) else None
     present = np.bincount(true, minlength=fed.classes) > 0
     if present.any():
-        apart = np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2
-        out["transition_error"] = float(apart[present].mean())
+        distance = np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2
+        out["transition_error"] = float(distance[present].mean())
     return out

@@ -43,11 +43,11 @@ def instance(ground: Ground, *, eta: Share = 0.4, spread: Annotated[float, Range
     center, width = _spread(x)
     labels, T = ground.labels.copy(), np.eye(ground.classes)
     for label in np.unique(labels):
-        here = np.flatnonzero(ground.labels == label)
+        members = np.flatnonzero(ground.labels == label)
         W = ground.rng(label + 1).normal(size=(int(np.prod(x.shape[1:])), ground.classes)).astype(np.float32)
         total = np.zeros(ground.classes)
-        for start in range(0, len(here), 1000):  # a float copy of all images would not fit into memory
-            part = here[start : start + 1000]
+        for start in range(0, len(members), 1000):  # a float copy of all images would not fit into memory
+            part = members[start : start + 1000]
             flat = (np.asarray(x[part], np.float32).reshape(len(part), -1) - center) / width
             score = (flat @ W).astype(np.float64)
             score[:, label] = -np.inf
@@ -57,7 +57,7 @@ def instance(ground: Ground, *, eta: Share = 0.4, spread: Annotated[float, Range
             total += p.sum(0)
             border = np.cumsum(p, 1)
             labels[part] = (uniform[part, None] * border[:, -1:] >= border).sum(1)
-        T[label] = total / len(here)
+        T[label] = total / len(members)
     return Corruption(labels, T / T.sum(1, keepdims=True))
 
 

@@ -36,8 +36,8 @@ def annotators(ground: Ground, *, like: People = "labelme", strength: Strength =
     """
     need_clients(ground, "annotators")
     labels, T = ground.labels.copy(), draw_matrices(ground, FITTED[like], strength)
-    for k, here in enumerate(ground.clients):
-        labels[here] = matrices.draw(ground.labels[here], T[k], ground.rng(k + 1))
+    for k, members in enumerate(ground.clients):
+        labels[members] = matrices.draw(ground.labels[members], T[k], ground.rng(k + 1))
     return Corruption(labels, T)
 
 
@@ -64,11 +64,11 @@ def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0
     margin, other = margins(ground.x(), ground.labels, ground.classes)
     bound = np.quantile(margin, hard) if hard else -np.inf
     labels, T = ground.labels.copy(), draw_matrices(ground, fitted, -1.0)
-    for k, here in enumerate(ground.clients):
+    for k, members in enumerate(ground.clients):
         rng = ground.rng(k + 1)
-        labels[here] = matrices.draw(ground.labels[here], T[k], rng)
-        agreed = (margin[here] <= bound) & (rng.random(len(here)) < agree)
-        labels[here[agreed]] = other[here[agreed]]
+        labels[members] = matrices.draw(ground.labels[members], T[k], rng)
+        agreed = (margin[members] <= bound) & (rng.random(len(members)) < agree)
+        labels[members[agreed]] = other[members[agreed]]
     return Corruption(labels)
 
 
@@ -103,6 +103,6 @@ def margins(x: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray
     distance = np.full((len(flat), classes), np.inf)
     for c in known:
         distance[:, c] = np.linalg.norm(flat - flat[labels == c].mean(0), axis=1)
-    own = distance[np.arange(len(flat)), labels].copy()
+    label_distance = distance[np.arange(len(flat)), labels].copy()
     distance[np.arange(len(flat)), labels] = np.inf
-    return distance.min(1) - own, distance.argmin(1)
+    return distance.min(1) - label_distance, distance.argmin(1)

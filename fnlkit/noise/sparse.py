@@ -72,7 +72,7 @@ def sparse(
     noisy = np.zeros(count, bool)
     noisy[ground.rng().permutation(count)[: round(noisy_share * count)]] = True
     labels, T = ground.labels.copy(), np.empty((count, ground.classes, ground.classes))
-    for k, here in enumerate(ground.clients):
+    for k, members in enumerate(ground.clients):
         rate = level if noisy[k] else clean_level
-        labels[here], T[k] = corrupt(ground.labels[here], rate, ground.rng(k + 1), None)
+        labels[members], T[k] = corrupt(ground.labels[members], rate, ground.rng(k + 1), None)
     return Corruption(labels, T, noisy)

@@ -149,7 +149,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
     must_be_current(options)
     chosen = Auditing(**pick(Auditing, options))
     if options:
-        name, names = next(iter(options)), [one.name for one in fields(Auditing)]
+        name, names = next(iter(options)), [entry.name for entry in fields(Auditing)]
         raise InputError(f"audit has no option `{name}`{nearest(name, names)}; its options are: {', '.join(names)}")
     say = chosen.say
     federation = to_federation(federation)
@@ -166,9 +166,9 @@ def audit(federation: Labels, **options: Any) -> Audited:
         # Features are compared beside the samples; columns of text are encoded with the other columns of the table.
         data, vectors = (encoded, None) if encoded.table else (data, encoded.x_train)
     rows: dict[str, Any] = {"embeddings": vectors, "probabilities": given, "detectors": tuple(chosen.detectors)}
-    found = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
-    facts = report.facts(found, federation, data) | {"features": source, "probabilities": of, "digest": digest(found.sites)}
-    flagged, sure = found.judgment.flagged, found.judgment.confidence
+    audited = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
+    facts = report.facts(audited, federation, data) | {"features": source, "probabilities": of, "digest": digest(audited.sites)}
+    flagged, sure = audited.judgment.flagged, audited.judgment.confidence
     confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
     record = {
@@ -177,9 +177,9 @@ def audit(federation: Labels, **options: Any) -> Audited:
         "probs": of,
         "detectors": ",".join(chosen.detectors),
     }
-    made = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
+    made = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": audited.traffic.bytes_down}
     judged = add_judgment(
-        federation, found.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=made
+        federation, audited.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=made
     )
     return Audited(judged, facts, data)
 

@@ -52,14 +52,14 @@ def compile_kernels() -> dict[str, object]:
 
 def list_cached_functions() -> dict[str, Callable[..., object]]:
     """Return {name: dispatcher} of the imported functions whose machine code is cached."""
-    found = {}
+    functions = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("fnlkit._kernels."):
             for value in vars(module).values():
                 stats = getattr(value, "stats", None)
                 if getattr(stats, "cache_path", None) is not None:
-                    found[f"{value.py_func.__module__}.{value.py_func.__qualname__}"] = value
-    return found
+                    functions[f"{value.py_func.__module__}.{value.py_func.__qualname__}"] = value
+    return functions
 
 
 def _call_numerical(real):

@@ -78,11 +78,11 @@ def packages(broken: list[str]) -> dict[str, str]:
     for need in _needs():
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue
-        found = out[need.name] = _version(need.name)
-        if found is None:
+        installed = out[need.name] = _version(need.name)
+        if installed is None:
             broken.append(f"{need.name} is not installed; pip install '{need}'")
-        elif not need.specifier.contains(found, prereleases=True):
-            broken.append(f"{need.name} is {found}, fnlkit needs {need.specifier}; pip install '{need}'")
+        elif not need.specifier.contains(installed, prereleases=True):
+            broken.append(f"{need.name} is {installed}, fnlkit needs {need.specifier}; pip install '{need}'")
     return out
 
 
@@ -101,13 +101,13 @@ def extras(broken: list[str], *, test: bool = True) -> dict[str, object]:
     for need in _needs():
         for extra in metadata.metadata("fnlkit").get_all("Provides-Extra") or []:
             if need.marker is not None and need.marker.evaluate({"extra": extra}) and not need.marker.evaluate({"extra": ""}):
-                entry, found = out.setdefault(extra, {"there": {}, "missing": []}), _version(need.name)
-                if found is None:
+                entry, installed = out.setdefault(extra, {"there": {}, "missing": []}), _version(need.name)
+                if installed is None:
                     entry["missing"].append(need.name)
                 else:
-                    entry["there"][need.name] = found
+                    entry["there"][need.name] = installed
                     if extra not in _TOOLS:
-                        tried[need.name] = f"{need.name} {found} (extra {extra})"
+                        tried[need.name] = f"{need.name} {installed} (extra {extra})"
     for name, why in _not_imported(list(tried)).items() if test else ():
         broken.append(f"{tried[name]} cannot be imported: {why}; install it again")
     return out

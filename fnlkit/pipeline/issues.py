@@ -105,16 +105,16 @@ def audit_samples(
     >>> len(found.issues)
     300
     """
-    data, index, kept = _data(x, labels, sites, classes, sample_rate)
-    given: dict[str, Any] = dict(options)
+    data, index, used = _data(x, labels, sites, classes, sample_rate)
+    keywords: dict[str, Any] = dict(options)
     for name in ("embeddings", "probabilities"):
-        if kept is not None and hasattr(given.get(name), "__len__") and not isinstance(given[name], (str, os.PathLike)):
-            given[name] = given[name][kept]
+        if used is not None and hasattr(keywords.get(name), "__len__") and not isinstance(keywords[name], (str, os.PathLike)):
+            keywords[name] = keywords[name][used]
     named = len(set(data.fields.get("site", ()))) > 1
     split: dict[str, Any] = {"scheme": "sites"} if named else {"clients": min(GROUPS, len(data.y_train))}
     federation = partition(data, **split, holdout=0.0, labels="observed", seed=seed, say=None)
-    found = audit(federation, dataset=data, seed=seed, say=say, **given)
-    judged, names = found.federation, list(map(str, data.class_names))
+    audited = audit(federation, dataset=data, seed=seed, say=say, **keywords)
+    judged, names = audited.federation, list(map(str, data.class_names))
     values = {
         name: np.asarray(judged.extra[f"estimate_{name}"])
         for name in ("issue_score", "flagged", "suggested_label", "confidence")
@@ -135,7 +135,7 @@ def audit_samples(
         del columns["site"]
     table = frame(columns)
     table.index = data.ids if index is None else index
-    return LabelIssues(table, found.to_pandas() if named else None, found, data)
+    return LabelIssues(table, audited.to_pandas() if named else None, audited, data)
 
 
 def _data(x, labels, sites, classes, sample_rate):
@@ -159,13 +159,13 @@ def _data(x, labels, sites, classes, sample_rate):
     for name, part in zip(("labels", "sites"), cells, strict=True):
         if part is not None and len(part) != size:
             raise InputError(f"`{name}` has {len(part):,} entries for {size:,} samples")
-    kept = np.array([text != "" for text in cells[0]])
-    cells = [None if part is None else [text for text, keep in zip(part, kept, strict=True) if keep] for part in cells]
+    used = np.array([text != "" for text in cells[0]])
+    cells = [None if part is None else [text for text, keep in zip(part, used, strict=True) if keep] for part in cells]
     if columns:
-        data = _of_frame(x.drop(columns=taken)[kept], *cells, classes)
+        data = _of_frame(x.drop(columns=taken)[used], *cells, classes)
     else:
-        data = _of_array(np.asarray(x)[kept], *cells, classes, sample_rate)
-    return data, index[kept], kept
+        data = _of_array(np.asarray(x)[used], *cells, classes, sample_rate)
+    return data, index[used], used
 
 
 def _texts(values):
@@ -201,6 +201,6 @@ def _of_frame(x, labels, sites, classes):
         cells[str(name)] = x[name].to_numpy(np.float64) if numeric else _texts(x[name])
     role = {"label": "given label", "site": "given site"}
     cells |= {role["label"]: labels} | ({} if sites is None else {role["site"]: sites})
-    given = {"label": role["label"], "site": role["site"] if sites is not None else "-", "split": "-", "id": "-"}
+    roles = {"label": role["label"], "site": role["site"] if sites is not None else "-", "split": "-", "id": "-"}
     source = os.path.join(os.getcwd(), "DataFrame")
-    return Manifest(source, given, table=Table("DataFrame", cells, list(range(len(labels))))).dataset(cache_folder())
+    return Manifest(source, roles, table=Table("DataFrame", cells, list(range(len(labels))))).dataset(cache_folder())

@@ -213,7 +213,7 @@ def evaluate(
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
         raise InputError(f"`target` {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
-    labeled = _once_each([found for run in runs for found in open_runs(run, trust=trust, say=say)], say)
+    labeled = _once_each([pair for run in runs for pair in open_runs(run, trust=trust, say=say)], say)
     loaded_runs = [run for _, run in labeled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
     for known in (comparison.cost_of_releases, comparison.cost_of_updates):
@@ -236,12 +236,13 @@ def evaluate(
         )
     data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
     alone = away or (cross_site or personal) and _has_own_models(loaded_runs[0])
-    found = {} if alone or data is None else measure_run(loaded_runs[0], data)  # sites that trained alone have no global model
-    arrays = evaluation.arrays(loaded_runs[0], found)
-    for part in list(found.values())[:1]:
+    # Sites that trained alone have no global model.
+    scores = {} if alone or data is None else measure_run(loaded_runs[0], data)
+    arrays = evaluation.arrays(loaded_runs[0], scores)
+    for part in list(scores.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
-    rows[0] |= grouping.flatten_scores(found)
-    rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
+    rows[0] |= grouping.flatten_scores(scores)
+    rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in scores.items()}
     if cross_site and data is not None:
         from fnlkit.results.cross_site import cross_site as sites_beside
 
@@ -330,7 +331,7 @@ def open_runs(
     path = os.fspath(run)
     if not os.path.isdir(path):
         return [(path, names.attach(TrainedRun.read(path, trust=trust, state=False), names.name_of(path)))]
-    found, rows, searched = [], names.read_names(path), 0
+    opened, rows, searched = [], names.read_names(path), 0
     for name in sorted(os.listdir(path)):
         if name.endswith(".pt"):
             place = os.path.join(path, name)
@@ -339,15 +340,15 @@ def open_runs(
                 continue
             try:
                 run = TrainedRun.read(place, trust=trust, state=False)
-                found.append((place, names.attach(run, rows.get(name.removesuffix(".pt"), {}))))
+                opened.append((place, names.attach(run, rows.get(name.removesuffix(".pt"), {}))))
             except InputError as error:
                 if say:
                     say(f"left out: {error}")
     if searched and say:
         say(f"left out: {searched} runs of the search, which are not evaluated on test samples; name their files to see them")
-    if not found:
+    if not opened:
         raise InputError(f"{path}: no run of `fnlkit train` (a .pt file) is in this folder")
-    return found
+    return opened
 
 
 def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Artifact:

@@ -165,7 +165,8 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     data = data_of(source, chosen.dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    split = {one.name: getattr(chosen, one.name) for one in fields(PartitionOptions) if one.name not in ("label", "group")}
+    names = {entry.name for entry in fields(PartitionOptions)} - {"label", "group"}
+    split = {name: value for name, value in vars(chosen).items() if name in names}
     split["gold"] = None if chosen.gold is None else os.fspath(chosen.gold)
     out = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
     split["public"] = chosen.public or None
@@ -353,7 +354,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
 
     chosen = Estimating(**pick(Estimating, options))
     warm_up, dataset, say = (chosen.warm_up or {}) | options, chosen.dataset, chosen.say
-    check_settings(warm_up, "estimate_noise", [one.name for one in fields(Estimating)])
+    check_settings(warm_up, "estimate_noise", [entry.name for entry in fields(Estimating)])
     federation = to_federation(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)

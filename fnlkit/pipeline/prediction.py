@@ -49,11 +49,11 @@ def predict(
     run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or `unlabeled` for samples of the run's own data set that have no label")
-    samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled, say=say)
-    words, labels = describe_samples(run)["class_names"], found.argmax(1).tolist()
+    samples, predicted = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled, say=say)
+    words, labels = describe_samples(run)["class_names"], predicted.argmax(1).tolist()
     rows = [
         [sample, label, words[label], float(row[label]), *(row.tolist() if every else [])]
-        for sample, row, label in zip(samples, found, labels, strict=True)
+        for sample, row, label in zip(samples, predicted, labels, strict=True)
     ]
     return Sheet(["sample", "class", "name", "probability", *(words if every else [])], rows)
 

@@ -55,7 +55,7 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     return {
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
-        "rows": [_row(row, selected=any("chosen_round" in one for one in rows)) for row in rows],
+        "rows": [_row(row, selected=any("chosen_round" in other for other in rows)) for row in rows],
         "groups": compare_groups(found) if several else None,
         "tested": results_on_test_set(rows[0]),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
@@ -100,7 +100,9 @@ def words(found: Evaluation) -> list[str]:
         out += filter(None, [_labels_in_words(row)])
     else:
         groups: Any = found.groups()
-        means = [(values["mean"], one) for one in groups for key, values in one["measures"].items() if key.endswith("_best")]
+        means = [
+            (values["mean"], group) for group in groups for key, values in group["measures"].items() if key.endswith("_best")
+        ]
         out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
         out += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
         if means:
@@ -141,15 +143,15 @@ def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
     out = []
     measured: Any = row.get("measured", {})
     for name, part in measured.items():
-        one = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}", "share": _share(part["share"])}
-        one["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
+        line = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}", "share": _share(part["share"])}
+        line["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
         for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
-            one[title] = _share(part[key]) if key in part else ""
+            line[title] = _share(part[key]) if key in part else ""
         sites = [site["share"] for site in part.get("sites", [])]
-        one["worst tenth of clients"] = _share(statistics.worst_tenth(sites)) if sites else ""
-        out.append(one)
-    empty = not any(one["worst tenth of clients"] for one in out)
-    return [{name: cell for name, cell in one.items() if not (empty and name.startswith("worst"))} for one in out]
+        line["worst tenth of clients"] = _share(statistics.worst_tenth(sites)) if sites else ""
+        out.append(line)
+    empty = not any(line["worst tenth of clients"] for line in out)
+    return [{name: cell for name, cell in line.items() if not (empty and name.startswith("worst"))} for line in out]
 
 
 def _share(value):
@@ -188,7 +190,7 @@ def compare_groups(found: Evaluation) -> dict[str, object]:
         columns, rows: a short name and the numbers of each group, as texts; settings: {columns, rows}; notes.
     """
     table = found.table()
-    names = [_of_group(found, one["group"]) for one in found.groups()]
+    names = [_of_group(found, group["group"]) for group in found.groups()]
     texts, start = table.texts(), table.columns.index("runs")
     rows = [[name, *row[start:]] for name, row in zip(names, texts, strict=True)]
     settings = {
@@ -259,13 +261,13 @@ def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None
         return round(float(left), 1), round(float((_HIGH - _BELOW) - (_HIGH - _BELOW - 8) * (y - low) / (high - low)), 1)
 
     labels = list(dict.fromkeys(label for label, _ in lines))
-    apart = next(factor * 10**k for k in range(19) for factor in (1, 2, 5) if right <= 5 * factor * 10**k)
+    spacing = next(factor * 10**k for k in range(19) for factor in (1, 2, 5) if right <= 5 * factor * 10**k)
     return {
         "width": _WIDE, "height": _HIGH, "left": _LEFT, "bottom": _HIGH - _BELOW,
         "labels": [{"text": label, "kind": i % LINES} for i, label in enumerate(labels)],
         "lines": [{"kind": labels.index(label) % LINES, "points": " ".join("{},{}".format(*place(*p)) for p in points)}
                   for label, points in lines],
-        "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in range(0, int(right) + 1, apart)],
+        "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in range(0, int(right) + 1, spacing)],
         "up": [{"at": place(0, y)[1], "text": f"{100 * y:.0f}"} for y in np.arange(low, high + step / 2, step)],
         "what": " and ".join(sorted({evaluation.score_name(run) for run in runs})),
         "stages": [{"at": place(x, low)[0], "text": plain(stage)} for stage, x in _stages(runs[0])] if len(runs) == 1 else [],
@@ -326,11 +328,11 @@ def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, objec
     names = (run.meta.get("samples") or {}).get("class_names") or []
     sure, out = run.truth.get("estimate_confidence"), []
     for position in chosen[:most].tolist():
-        one = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
-        one["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
-        one["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
-        one["confidence"] = None if sure is None else float(sure[position])
-        out.append(one | {"picture": _picture(dataset, position)})
+        line = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
+        line["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
+        line["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
+        line["confidence"] = None if sure is None else float(sure[position])
+        out.append(line | {"picture": _picture(dataset, position)})
     return {"samples": out, "all": len(chosen)}
 
 
@@ -372,12 +374,12 @@ def commands(run: Run) -> list[str]:
     defaults = {field.name: field.default for field in fields(Settings)}
     out = []
     for step in run.meta.get("provenance", []):
-        given = dict(step.get("parameters") or {})
+        parameters = dict(step.get("parameters") or {})
         if step.get("seed") is not None:
-            given["seed"] = step["seed"]
+            parameters["seed"] = step["seed"]
         known = defaults | {"engine": "auto", "device": "auto"} if step["command"] == "train" else {}
         words = ["fnlkit", *str(step["command"]).split()]
-        for name, value in given.items():
+        for name, value in parameters.items():
             if value is None or (name in known and known[name] == value) or value is False:
                 continue
             option = f"--{name.replace('_', '-')}"

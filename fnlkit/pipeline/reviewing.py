@@ -159,8 +159,8 @@ class Reviewing:
                 needs = "`confidence`, `reviewer_errors`, `candidates` and `of_class` need `guarantee=Q`"
                 raise InputError(f"{needs}, such as `guarantee=0.2`")
             return choose(federation, client, **sizes)
-        given = None if self.of_class is None else class_of(federation, self.of_class)
-        options = {"confidence": self.confidence, "errors": self.reviewer_errors, "candidates": self.candidates, "given": given}
+        label = None if self.of_class is None else class_of(federation, self.of_class)
+        options = {"confidence": self.confidence, "errors": self.reviewer_errors, "candidates": self.candidates, "given": label}
         chosen = choose_guaranteed(federation, client, guarantee=self.guarantee, **options, **sizes)
         if self.say and chosen.design is not None and chosen.candidates is not None:
             self.say(describe_achievable(federation, client, chosen.design, chosen.candidates))
@@ -209,7 +209,7 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
-    near = [held[found] for found in places]
+    near = [held[neighbors] for neighbors in places]
     folder, table = Path(folder), Path(folder) / "decisions.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -269,20 +269,20 @@ def import_review(
     federation, table = to_federation(federation), os.fspath(table)
     data = data_of(federation, dataset, say)
     if annotation_exports.is_export(table):
-        found = annotation_exports.read_annotations(
+        reviews = annotation_exports.read_annotations(
             read_text(table), federation, table, control=control, sample_column=sample_column, say=say
         )
     elif control is not None or sample_column is not None:
         raise InputError(f"{table}: `control` and `sample_column` are for exports of annotation tools (.json, .xml)")
     else:
-        found = [decisions.read_decisions(read_text(table), federation, data, table)]
-    if not sum(len(one.positions) for one in found):
+        reviews = [decisions.read_decisions(read_text(table), federation, data, table)]
+    if not sum(len(review.positions) for review in reviews):
         raise InputError(
             f"{table}: no row is decided yet; decide in review.html and put the decisions.csv that it saves in its place, or "
             "write keep, drop or relabel into the column decision, and the class of relabel into the column label"
         )
     record = provenance("review import", None, table=table, dataset=dataset_name(dataset))
-    for i, one in enumerate(found):
-        last = record if i == len(found) - 1 else None
-        federation = decisions.decide(federation, one, when=when or date.today().isoformat(), provenance=last)
+    for i, review in enumerate(reviews):
+        last = record if i == len(reviews) - 1 else None
+        federation = decisions.decide(federation, review, when=when or date.today().isoformat(), provenance=last)
     return federation

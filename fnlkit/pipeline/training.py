@@ -92,8 +92,8 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     (True, 1)
     """
     run = Training(**pick(Training, options))
-    given = options if method is None else {"method": str(method), **options}
-    settings, run = _of_head(_settings_of(run, given), run)
+    keywords = options if method is None else {"method": str(method), **options}
+    settings, run = _of_head(_settings_of(run, keywords), run)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
     data, vectors = _samples(federation, run, settings, previous)
@@ -115,7 +115,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             embeddings=vectors,
             release_ledger=written,
             privacy_key=run.privacy_key,
-            **{one.name: getattr(run, one.name) for one in fields(EngineOptions)},
+            **{entry.name: getattr(run, entry.name) for entry in fields(EngineOptions)},
         )
         experiment.provenance.append(provenance("train", **asdict(settings), engine=run.engine, device=run.device))
         watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
@@ -138,13 +138,13 @@ def check_arguments(options: Mapping[str, Any]) -> None:
     options : dict
         Keywords of `train`.
     """
-    given = dict(options)
-    _settings_of(replace(Training(**pick(Training, given)), say=None), given)
+    keywords = dict(options)
+    _settings_of(replace(Training(**pick(Training, keywords)), say=None), keywords)
 
 
 def _settings_of(run, given):
     """Return the Settings of the preset and of keywords, with all components found."""
-    check_settings(given, "train", [one.name for one in fields(Training)])
+    check_settings(given, "train", [entry.name for entry in fields(Training)])
     settings = Settings(**(_preset(run.preset, given, run.say) | given))
     check_components(settings)
     return settings

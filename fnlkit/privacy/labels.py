@@ -211,7 +211,7 @@ def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), d
     data = {run.meta["dataset_checksum"] for run in several}
     if len(data) > 1:
         raise InputError("the runs belong to different data sets; select the runs of one data set")
-    made = [one for run in several for one in releases(run)]
+    made = [release for run in several for release in releases(run)]
     beside = {name for run in several for entry in run.log for name in entry.values} - RELEASED
     return sum_costs([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
 
@@ -233,12 +233,12 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
     if not worst:
         return {}
     times = "once" if len(worst) == 1 else f"{len(worst)} times"
-    if any(one.epsilon is None for one in worst):
+    if any(release.epsilon is None for release in worst):
         sentence = (
             f"Labels were released {times}, at least once without noise (release=exact): they have no differential privacy."
         )
         return {"label_releases": len(worst), "label_epsilon": None, "label_statement": sentence}
-    epsilons, classes = [one.epsilon for one in worst if one.epsilon is not None], worst[0].classes
+    epsilons, classes = [release.epsilon for release in worst if release.epsilon is not None], worst[0].classes
     total = pure_epsilon(epsilons)
     if beside := sorted(beside):
         sentence = (
@@ -256,7 +256,7 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
     if tighter is not None and tighter < total:
         out["label_epsilon_at_delta"], out["label_delta"] = tighter, delta
         also = f", or ({tighter:.4g}, {delta:g})"
-    seeds = sum(not one.key for one in worst)
+    seeds = sum(not release.key for release in worst)
     source = "The draws depend on a secret key that is not part of the run: a reader of the key file can repeat them."
     if seeds:
         source = (

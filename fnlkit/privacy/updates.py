@@ -200,14 +200,14 @@ def find_sums(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
         If an entry was not written by fnlkit.
     """
     out: dict[str, list[Sums]] = {}
-    for one in {one.id: one for one in releases if one.updates and one.data == data}.values():
+    for release in {release.id: release for release in releases if release.updates and release.data == data}.values():
         try:
-            sums = Sums(**(one.updates or {}))
+            sums = Sums(**(release.updates or {}))
         except TypeError as error:
             raise InputError(
                 f"the ledger contains protected updates of another form ({error}); name another with `ledger`"
             ) from error
-        out.setdefault(one.clients or one.id, []).append(sums)
+        out.setdefault(release.clients or release.id, []).append(sums)
     return out
 
 

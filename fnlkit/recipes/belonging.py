@@ -75,8 +75,8 @@ def must_belong_together(all_jobs: Sequence[Any], folder: str | os.PathLike[str]
                 _must_be_estimate(job, path)
                 continue
             run = Run.read(str(path))
-            if found := difference(job, run):
-                raise InputError(f"{path}: {found}")
+            if change := difference(job, run):
+                raise InputError(f"{path}: {change}")
             source = next(word for word in job.prepare[0][0] if word.startswith("--dataset="))
             _must_agree(same, ("data set", source), run.meta["dataset_checksum"], path)
             if (known := checksums(source)) and run.meta["dataset_checksum"] not in known:
@@ -88,8 +88,8 @@ def must_belong_together(all_jobs: Sequence[Any], folder: str | os.PathLike[str]
 def _must_be_estimate(job, path):
     """Raise InputError unless a federation with estimates was made by the steps of a job."""
     steps = [step for step, _ in job.prepare if step[0] != "train"]
-    if found := _other_steps(steps, Federation.read(str(path)).meta.get("provenance", [])):
-        raise InputError(f"{path}: {found}")
+    if change := _other_steps(steps, Federation.read(str(path)).meta.get("provenance", [])):
+        raise InputError(f"{path}: {change}")
 
 
 def _must_agree(same, what, value, path):
@@ -125,12 +125,12 @@ def difference(job: Any, run: Run) -> str | None:
         return f"a run of {run.settings['method']}, where the recipe has {job.method}"
     options = dict(_split(word) for word in job.train)
     if "--preset" in options:
-        given = [name.removeprefix("--").replace("-", "_") for name in options]
-        options |= {_flag(name): value for name, value in presets.remaining_options(options["--preset"], given)[0].items()}
+        flags = [name.removeprefix("--").replace("-", "_") for name in options]
+        options |= {_flag(name): value for name, value in presets.remaining_options(options["--preset"], flags)[0].items()}
     for field in fields(Settings):
-        wanted, found = options.get(_flag(field.name), field.default), run.settings.get(field.name, field.default)
-        if field.name != "method" and not _equal(wanted, found, recorded):
-            return f"trained with {_flag(field.name)} {found}, where the recipe has {wanted}"
+        wanted, actual = options.get(_flag(field.name), field.default), run.settings.get(field.name, field.default)
+        if field.name != "method" and not _equal(wanted, actual, recorded):
+            return f"trained with {_flag(field.name)} {actual}, where the recipe has {wanted}"
     return _other_steps([step for step, _ in job.prepare], run.meta.get("provenance", []))
 
 
@@ -149,14 +149,14 @@ _DEFAULTS = {
 def _other_steps(wanted, provenance):
     """Return the difference of recorded steps from a job's steps, or None."""
     made = [step for step in provenance if step["command"] in _DEFAULTS]
-    verbs, found = [step[0] for step in wanted], [step["command"] for step in made]
-    if verbs != found:
-        return f"made by {', '.join(found) or 'no step'}, where the recipe has {', '.join(verbs)}"
+    verbs, commands = [step[0] for step in wanted], [step["command"] for step in made]
+    if verbs != commands:
+        return f"made by {', '.join(commands) or 'no step'}, where the recipe has {', '.join(verbs)}"
     for (verb, *words), step in zip(wanted, made, strict=True):
-        given, parameters = dict(_options_of(words)), step.get("parameters") or {}
-        pairs = [("--seed", given.get("--seed", 0), step.get("seed"))]
+        wanted_options, parameters = dict(_options_of(words)), step.get("parameters") or {}
+        pairs = [("--seed", wanted_options.get("--seed", 0), step.get("seed"))]
         for name, default in _DEFAULTS[verb].items():
-            pairs.append((_flag(name), given.get(_flag(name), default), parameters.get(name, default)))
+            pairs.append((_flag(name), wanted_options.get(_flag(name), default), parameters.get(name, default)))
         for name, value, before in pairs:
             if name == "--noise" and value is None and before in _NOISE:
                 continue

@@ -93,8 +93,8 @@ def write_cells(
     InputError
         If no run is finished.
     """
-    found = cells(all_jobs, folder, DIGITS)
-    if not found:
+    results = cells(all_jobs, folder, DIGITS)
+    if not results:
         raise InputError(f"`export` {target}: no run in {folder} is finished")
     machine = {"engine", "cpu_capability", "torch"}
     about = metas(all_jobs, folder)
@@ -106,9 +106,9 @@ def write_cells(
         "datasets": {regime: meta["dataset_checksum"] for regime, meta in about.items()},
         "regimes": fingerprints(recipe, **train),
     }
-    lines = [header, *({**cell, "seconds": round(cell["seconds"], 1)} for cell in found)]
+    lines = [header, *({**cell, "seconds": round(cell["seconds"], 1)} for cell in results)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
-    return len(found)
+    return len(results)
 
 
 def metas(all_jobs: Sequence[Job], folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -159,10 +159,10 @@ def read_cells(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[
         if header["kind"] != KIND or not all(isinstance(header[name], kind) for name, kind in
                                              (("datasets", dict), ("regimes", dict))):  # fmt: skip
             raise ValueError(header.get("kind"))
-        found = [_cell(line) for line in lines]
+        results = [_cell(line) for line in lines]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a file of stored cells; `fnlkit reproduce RECIPE` with `export` writes one") from error
-    return header, found
+    return header, results
 
 
 def _cell(line):

@@ -70,7 +70,7 @@ def must_be_components(named: Mapping[str, str]) -> None:
     """
     for kind, text in named.items():
         if kind in _TABLES and text != "auto":
-            place, given = _TABLES[kind]
+            place, supplied = _TABLES[kind]
             module, _, table = place.partition(":")
             spec = parse(text, f"`{kind}`")
-            bind(spec, find(spec, getattr(import_module(module), table), kind), kind, given=given)
+            bind(spec, find(spec, getattr(import_module(module), table), kind), kind, given=supplied)

@@ -81,14 +81,14 @@ class Children:
             return
         from multiprocessing import forkserver
 
-        own = dict(os.environ)
+        environment = dict(os.environ)
         os.environ.update(self.environment)
         try:
             self.context.set_forkserver_preload(_COMMON)
             forkserver.ensure_running()
         finally:
             os.environ.clear()
-            os.environ.update(own)
+            os.environ.update(environment)
 
 
 def _command(arguments, folder, environment, errors):

@@ -52,8 +52,8 @@ def compute_measure(measure: str, reports: str, job: Job, folder: str | os.PathL
     if measure == "auc":
         return 100 * compare(Federation.read(path))["sample_auc"]
     run = Run.read(path)
-    if found := _TARGET.fullmatch(measure):
-        return evaluation.summary(run, target=int(found[1]) / 100)["target_client_rounds"]
+    if match := _TARGET.fullmatch(measure):
+        return evaluation.summary(run, target=int(match[1]) / 100)["target_client_rounds"]
     if measure.startswith("memorization: "):
         name = measure.removeprefix("memorization: ").replace(" ", "_")
         return 100 * next(row[name] for row in reversed(run.history) if name in row)

@@ -127,8 +127,8 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
     if not only:
         return found
     parts = [part.strip().lower() for part in only.split(",") if part.strip()]
-    kept = [row for row in found if _matches(row, parts)]
-    if not kept:
+    matching = [row for row in found if _matches(row, parts)]
+    if not matching:
         titles = [title_of(row) for row in found]
         unknown = [part for part in parts if not any(mentions(title, part) for title in titles)]
         remedy = next(filter(None, (hint(titles, part) for part in unknown)), "")
@@ -138,8 +138,8 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
             f"`only` {only!r} matches no row{remedy}; methods: {list_names(methods)}; settings: {list_names(settings)}"
         )
     methods = {row["method"].lower() for row in found}
-    exact = [row for row in kept if row["method"].lower() in parts]
-    return exact if methods & set(parts) else kept
+    exact = [row for row in matching if row["method"].lower() in parts]
+    return exact if methods & set(parts) else matching
 
 
 def _matches(row, parts):
@@ -239,8 +239,8 @@ def _preset(row, paper):
 
 def _by_setting(row, method):
     """Return the method with parameters from the setting: FedDPCont's epsilon."""
-    found = re.search(r"epsilon=([\d.]+)", row["setting"])
-    return f"feddpcont(epsilon={found[1]})" if found else method
+    match = re.search(r"epsilon=([\d.]+)", row["setting"])
+    return f"feddpcont(epsilon={match[1]})" if match else method
 
 
 def _steps(row):
@@ -321,9 +321,9 @@ def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
     """
     if not 0 < scale <= 1:
         raise InputError(f"`scale` {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
-    found, about = load_rows(name), papers()[name.partition("/")[0]]
+    rows, about = load_rows(name), papers()[name.partition("/")[0]]
     regimes: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(found):
+    for number, row in enumerate(rows):
         if run_of(row) in regimes:
             regime = regimes[run_of(row)]
             regime["train"] |= measures.options_of(row["measure"])
@@ -332,7 +332,7 @@ def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
         if row["measure"] == "accuracy":
             (method,) = regime["methods"]
             regime["published"] = {method: [value for value in (row["value"], row["spread"]) if value is not None]}
-    top = {"title": f"{about['title']}, Table {found[0]['table']}", "seeds": list(range(about["trials"]))}
+    top = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
     return top | {"dataset": "", "train": {}, "regime": [*regimes.values()]}
 
 
@@ -445,18 +445,18 @@ def measure_rows(
         values = [measures.compute_measure(row["measure"], reports, job, folder) for job in results]
         reached = [value for value in values if value is not None]
         complete = len(reached) == len(values)
-        found = by_run.get(run_of(row), {}) | {
+        measured = by_run.get(run_of(row), {}) | {
             "regime": title_of(row),
             "measure": row["measure"],
             "unit": measures.unit(row["measure"]),
         }
-        found |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
-        found |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
-        found["spread"] = statistics.spread(reached) if complete else None
+        measured |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
+        measured |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
+        measured["spread"] = statistics.spread(reached) if complete else None
         comparable = complete and not overrides and row["value"] is not None
-        found["apart"] = found["measured"] - row["value"] if comparable else None
-        found["verdict"] = statistics.verdict(found["measured"], row["value"], row["spread"]) if comparable else None
-        out.append(found)
+        measured["apart"] = measured["measured"] - row["value"] if comparable else None
+        measured["verdict"] = statistics.verdict(measured["measured"], row["value"], row["spread"]) if comparable else None
+        out.append(measured)
     return out
 
 

@@ -182,12 +182,12 @@ class Entry(NamedTuple):
 def entries(regime: dict[str, Any]) -> list[Entry]:
     """Return the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
     out = []
-    for one in regime["methods"]:
-        if isinstance(one, str):
-            one = {"method": one}
-        options: Any = one.get("train", {})
-        label = ", ".join([one["method"], *(f"{name}={value}" for name, value in options.items())])
-        out.append(Entry(one.get("name", label), one["method"], options))
+    for entry in regime["methods"]:
+        if isinstance(entry, str):
+            entry = {"method": entry}
+        options: Any = entry.get("train", {})
+        label = ", ".join([entry["method"], *(f"{name}={value}" for name, value in options.items())])
+        out.append(Entry(entry.get("name", label), entry["method"], options))
     return out
 
 
@@ -279,10 +279,10 @@ def _locate(recipe, folder):
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
         options |= {key: locate(value) for key, value in options.items()}
     for regime in recipe["regime"]:
-        for one in regime["methods"]:
-            if isinstance(one, dict):
-                one |= {"method": locate(one["method"]), "train": {k: locate(v) for k, v in one.get("train", {}).items()}}
-        regime["methods"] = [locate(one) if isinstance(one, str) else one for one in regime["methods"]]
+        for entry in regime["methods"]:
+            if isinstance(entry, dict):
+                entry |= {"method": locate(entry["method"]), "train": {k: locate(v) for k, v in entry.get("train", {}).items()}}
+        regime["methods"] = [locate(entry) if isinstance(entry, str) else entry for entry in regime["methods"]]
         regime["steps"] = [locate_step(text) if ".py:" in text else text for text in regime["steps"]]
         regime["published"] = {locate(name): number for name, number in regime.get("published", {}).items()}
         if "backbone" in regime:

@@ -135,10 +135,10 @@ def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tupl
     # A name can be the beginning of another name; an exact match is preferred.
     exact = [name for name in names if only and name.lower() == only.lower()]
     wanted = exact or [name for name in names if not only or mentions(name, only)]
-    found = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
-    if not found:
+    selected = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
+    if not selected:
         raise InputError(f"no regime has {only!r} in the name{hint(names, only or '')}; write one of {list_names(names)}")
-    return found
+    return selected
 
 
 # A recipe trains on the samples themselves unless it names a backbone.
@@ -204,8 +204,8 @@ class Federated:
 
 def _options(values):
     """Return options as command line words; a boolean is a switch."""
-    given = {key.replace("_", "-"): value for key, value in values.items() if value is not False}
-    return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items())
+    options = {key.replace("_", "-"): value for key, value in values.items() if value is not False}
+    return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items())
 
 
 def commands(job: Job) -> list[str]:
@@ -326,8 +326,8 @@ def find_change(job: Job, folder: Path) -> str | None:
     folder : Path
     """
     run = Run.read(str(folder / f"{job.name}.pt"))
-    if found := difference(job, run):
-        return found
+    if change := difference(job, run):
+        return change
     federation = Federation.read(str(folder / job.prepare[-1][1]))
     vectors = next((word.partition("=")[2] for word in job.train if word.startswith("--embeddings=")), None)
     if vectors is not None and names_backbone(vectors):
@@ -384,19 +384,19 @@ def cells(all_jobs: Iterable[Job], folder: str | os.PathLike[str], digits: int |
         path = Path(folder) / f"{job.name}.pt"
         run = Run.read(str(path)) if path.exists() else None
         if run is not None and run.finished:
-            found = evaluation.summary(run)
-            groups.setdefault((job.regime, job.label), []).append((job, found, run))
+            members = evaluation.summary(run)
+            groups.setdefault((job.regime, job.label), []).append((job, members, run))
     out = []
-    for (regime, label), found in groups.items():
-        measures, scores = _scores(found, digits)
+    for (regime, label), members in groups.items():
+        measures, scores = _scores(members, digits)
         out.append({
             "regime": regime,
             "method": label,
             "measures": measures,
-            "published": found[0][0].published,
-            "client_rounds": round(mean(s["client_rounds"] for _, s, _ in found)),
-            "seconds": mean(s["seconds"] for _, s, _ in found),
-            **_mean_memorization([run for *_, run in found]),
+            "published": members[0][0].published,
+            "client_rounds": round(mean(s["client_rounds"] for _, s, _ in members)),
+            "seconds": mean(s["seconds"] for _, s, _ in members),
+            **_mean_memorization([run for *_, run in members]),
             **scores,
         })  # fmt: skip
     return out
@@ -431,12 +431,12 @@ def rows(
         If a run has no evaluation.
     """
     # Rounded like stored scores, so that equal runs have equal scores.
-    found = [*stored, *cells(all_jobs, folder, DIGITS if stored else None)]
-    if not found:
+    results = [*stored, *cells(all_jobs, folder, DIGITS if stored else None)]
+    if not results:
         return []
     baseline = baseline or baseline_among([*(cell["method"] for cell in stored), *(job.label for job in all_jobs)])
-    bases, out = {cell["regime"]: cell for cell in found if cell["method"] == baseline}, []
-    for cell in found:
+    bases, out = {cell["regime"]: cell for cell in results if cell["method"] == baseline}, []
+    for cell in results:
         base = bases.get(cell["regime"])
         row = cell | {"runs": len(cell["late"]), "baseline": baseline}
         row |= {"last_mean": mean(cell["last"].values()), "last_spread": spread(cell["last"].values())}

@@ -171,10 +171,10 @@ class _Work:
 
     def part(self, jobs: Sequence[Part]) -> Sequence[Part]:
         """Return the jobs of this shard."""
-        found = belonging.shard(jobs, self.options.shard) if self.options.shard else jobs
-        if jobs and not found:
+        selected = belonging.shard(jobs, self.options.shard) if self.options.shard else jobs
+        if jobs and not selected:
             self.say(f"`shard` {self.options.shard} of {len(jobs)} runs has no runs")
-        return found
+        return selected
 
     def make(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
         """Run the jobs, or check the finished ones; return {name: error} of failed jobs."""

@@ -80,9 +80,11 @@ def cost_of_updates(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[
     for data, members in groups.items():
         path, made = ledger_of(runs[members[0]].meta["dataset"]), {}
         for run in (runs[i] for i in members):
-            one = _training(run, data)
-            made[one.id] = one
-        made |= {one.id: one for one in (ledger.read_ledger(path) if path else ())}  # the ledger records the planned rounds
+            entry = _training(run, data)
+            made[entry.id] = entry
+        made |= {
+            entry.id: entry for entry in (ledger.read_ledger(path) if path else ())
+        }  # the ledger records the planned rounds
         sums_of = privacy.find_sums(made.values(), data)
         for i in members:
             ours = made[_training(runs[i], data).id].clients

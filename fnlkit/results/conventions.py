@@ -29,20 +29,20 @@ def conventions_line(
     """
     parts, noisy = [], False
     for step in steps:
-        given, command = step.get("parameters") or {}, step.get("command")
+        how, command = step.get("parameters") or {}, step.get("command")
         if command == "partition":
-            parts += [f"{given.get('dataset')} over {given.get('clients')} clients by {given.get('scheme')}"]
-            parts[-1] += " of the noisy labels" if noisy else f", labels {given.get('labels', 'auto')}"
-            parts[-1] += f", holdout {given['holdout']}" if given.get("holdout") else ""
+            parts += [f"{how.get('dataset')} over {how.get('clients')} clients by {how.get('scheme')}"]
+            parts[-1] += " of the noisy labels" if noisy else f", labels {how.get('labels', 'auto')}"
+            parts[-1] += f", holdout {how['holdout']}" if how.get("holdout") else ""
         elif command == "inject-noise":
             noisy = True
-            parts += [str(given.get("noise"))]
+            parts += [str(how.get("noise"))]
     if noisy and wrong_share is not None:
         parts[-1] += f" ({wrong_share:.3f} of the labels wrong)"
     train = next((step for step in reversed(steps) if step.get("command") == "train"), None)
     if train is None:
         return default
-    given = train.get("parameters") or {}
+    how = train.get("parameters") or {}
     names = (
         "loss",
         "optimizer",
@@ -56,10 +56,10 @@ def conventions_line(
         "lr",
         "momentum",
     )
-    parts += [", ".join([str(given.get("method")), *(f"{name}={given[name]}" for name in names if name in given)])]
-    if given.get("aggregator") == "mean":
+    parts += [", ".join([str(how.get("method")), *(f"{name}={how[name]}" for name in names if name in how)])]
+    if how.get("aggregator") == "mean":
         parts[-1] = parts[-1].replace("aggregator=mean", "mean weighted by samples")
     score = "accuracy on the test split, true labels" if tested else "agreement with the given labels of held-out samples"
-    choice = given.get("select", "last")
+    choice = how.get("select", "last")
     parts += [f"{score}, {'last round' if choice == 'last' else f'round chosen by {choice}'}"]
     return "; ".join([*parts, f"seed {train.get('seed')}"])

@@ -48,9 +48,9 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     out |= describe_choice(run, name)
-    own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
-    if scored and own in scored[-1]:  # a measure of the user
-        out[f"{own}_last"] = scored[-1][own]
+    measure = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
+    if scored and measure in scored[-1]:  # a measure of the user
+        out[f"{measure}_last"] = scored[-1][measure]
     if run.finished and "folds" in (run.meta.get("needs") or ()):
         from fnlkit.methods.auto import explain_choice  # imports torch
 
@@ -102,9 +102,9 @@ def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
         The same keys in each, data set and method first.
     """
     described = [deciding_settings(run) for run in runs]
-    names = dict.fromkeys(name for one in described for name in one)
-    differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(one.get(n)) for one in described}) > 1]
-    return [{name: one.get(name) for name in differ} for one in described]
+    names = dict.fromkeys(name for facts in described for name in facts)
+    differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(facts.get(n)) for facts in described}) > 1]
+    return [{name: facts.get(name) for name in differ} for facts in described]
 
 
 def deciding_settings(run: "Run") -> dict[str, Any]:

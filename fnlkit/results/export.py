@@ -164,9 +164,9 @@ def export(run: "Run", target: str) -> float | None:
         written = io.BytesIO()
         torch.export.save(torch.export.export(deployed, (x,), dynamic_shapes=free), written)
         written.seek(0)
-        found = torch.export.load(written).module()(x)
+        logits = torch.export.load(written).module()(x)
     saving.write_bytes([written.getbuffer()], target)
-    return float((found - expected).abs().max())
+    return float((logits - expected).abs().max())
 
 
 def _onnx(deployed, x, free, expected, target):
@@ -181,7 +181,7 @@ def _onnx(deployed, x, free, expected, target):
         import onnxruntime
 
         session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
-        found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
-        difference = float(np.abs(found - expected.numpy()).max())
+        logits = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+        difference = float(np.abs(logits - expected.numpy()).max())
     saving.write_bytes([written], target)
     return difference

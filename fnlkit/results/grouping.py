@@ -198,7 +198,7 @@ def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") ->
 def _group(members, names):
     rows, facts = [row for row, _ in members], [facts for _, facts in members]
     group = {word: facts[0].get(name) for word, name in names.items()}
-    others = dict.fromkeys(name for one in facts for name in one if name != "seed" and name not in names.values())
+    others = dict.fromkeys(name for settings in facts for name in settings if name != "seed" and name not in names.values())
     measures = {}
     for name in MEASURES:
         values = [row[name] for row in rows if row.get(name) is not None]
@@ -208,7 +208,7 @@ def _group(members, names):
         "group": group,
         "runs": len(rows),
         "seeds": [row["seed"] for row in rows],
-        "differ": [name for name in others if len({str(one.get(name)) for one in facts}) > 1],
+        "differ": [name for name in others if len({str(settings.get(name)) for settings in facts}) > 1],
         "measures": measures,
         "values": {name: _by_seed(rows, name) for name in MEASURES},
     }
@@ -251,27 +251,29 @@ def _beside_the_baseline(found, wanted):
 
 def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
     """Return groups as a `fnlkit.results.tables.Table`, with the selected numbers that any group has."""
-    names = dict.fromkeys(word for one in found for word in one["group"])
-    shown = [name for name in measures if any(name in one["measures"] for one in found)]
-    compared = [name for name in AHEAD if name in shown and any(one["ahead"].get(name) for one in found)]
+    names = dict.fromkeys(word for group in found for word in group["group"])
+    shown = [name for name in measures if any(name in group["measures"] for group in found)]
+    compared = [name for name in AHEAD if name in shown and any(group["ahead"].get(name) for group in found)]
     columns = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in names] + ["runs"]
     for name in shown:
         columns.append(MEASURES[name][0])
         if name in compared:
             columns += [f"{MEASURES[name][0]}, {AHEAD[name]}", f"{MEASURES[name][0]}, p"]
     leading = _leading(found, shown)
-    reached = any("reached" in one for one in found) and any(name.startswith("target_") for name in measures)
+    reached = any("reached" in group for group in found) and any(name.startswith("target_") for name in measures)
     rows = []
-    for one in found:
-        row: list[Any] = ["" if one["group"][name] is None else str(one["group"][name]) for name in names] + [str(one["runs"])]
+    for group in found:
+        row: list[Any] = ["" if group["group"][name] is None else str(group["group"][name]) for name in names] + [
+            str(group["runs"])
+        ]
         for name in shown:
             _, factor, digits = MEASURES[name]
-            value = one["measures"].get(name, {"mean": None, "spread": None})
+            value = group["measures"].get(name, {"mean": None, "spread": None})
             mean, spread = (v if v is None else factor * v for v in (value["mean"], value["spread"]))
-            row.append(Value(mean, spread, digits, bold=(id(one), name) in leading))
+            row.append(Value(mean, spread, digits, bold=(id(group), name) in leading))
             if name in compared:
-                row += [_ahead(one["ahead"].get(name), factor, digits), _p(one["ahead"].get(name))]
-        rows.append(row + ([f"{one['reached']} of {one['runs']}"] if reached else []))
+                row += [_ahead(group["ahead"].get(name), factor, digits), _p(group["ahead"].get(name))]
+        rows.append(row + ([f"{group['reached']} of {group['runs']}"] if reached else []))
     notes = [LEGEND.format(baseline=found[0]["baseline"])] if found else []
     notes += [statistics.METHOD] if compared else []
     if reached:
@@ -280,26 +282,26 @@ def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any,
             f"target: {100 * found[0]['target']:g} %, by the first evaluation that reached it; what it took is a mean over the "
             "runs that did, more than the baseline: over the seeds of which both did"
         )
-    for one in found:
-        if one["differ"]:
-            label = ", ".join(str(value) for value in one["group"].values())
-            notes.append(f"{label}: its runs also differ in {', '.join(one['differ'])}")
+    for group in found:
+        if group["differ"]:
+            label = ", ".join(str(value) for value in group["group"].values())
+            notes.append(f"{label}: its runs also differ in {', '.join(group['differ'])}")
     return Table(title, columns, rows, notes)
 
 
 def _leading(found, shown):
     """Return {(id of a group, number)} of the best groups of each setting with at least two groups."""
     settings = {}
-    for one in found:
-        compared = "method" if "method" in one["group"] else next(iter(one["group"]), None)
-        setting = tuple(str(value) for word, value in one["group"].items() if word != compared)
-        settings.setdefault(setting, []).append(one)
+    for group in found:
+        compared = "method" if "method" in group["group"] else next(iter(group["group"]), None)
+        setting = tuple(str(value) for word, value in group["group"].items() if word != compared)
+        settings.setdefault(setting, []).append(group)
     out = set()
     for members in settings.values():
         for name in (name for name in shown if name in LARGER):
-            means = [(one["measures"][name]["mean"], one) for one in members if name in one["measures"]]
+            means = [(group["measures"][name]["mean"], group) for group in members if name in group["measures"]]
             best = max((mean for mean, _ in means), default=None)
-            out |= {(id(one), name) for mean, one in means if len(means) > 1 and mean == best}
+            out |= {(id(group), name) for mean, group in means if len(means) > 1 and mean == best}
     return out
 
 
@@ -326,22 +328,22 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     rest = [name for name in names if name != word]
     if found and (word not in names or len(rest) != 1):
         raise InputError(f"`pivot` {word} requires `by` with two names, for example `by='method,{word}'`")
-    number = next((name for name in PIVOT[measure] if any(name in one["measures"] for one in found)), None)
+    number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in found)), None)
     if number is None:
         raise InputError(f"`show` {measure}: no group has it")
-    columns = list(dict.fromkeys(str(one["group"][word]) for one in found))
-    cells = {(str(one["group"][rest[0]]), str(one["group"][word])): one for one in found}
+    columns = list(dict.fromkeys(str(group["group"][word]) for group in found))
+    cells = {(str(group["group"][rest[0]]), str(group["group"][word])): group for group in found}
     leading, rows = _leading(found, [number]), []
     _, factor, digits = MEASURES[number]
-    for name in dict.fromkeys(str(one["group"][rest[0]]) for one in found):
+    for name in dict.fromkeys(str(group["group"][rest[0]]) for group in found):
         row: list[Any] = [name]
         best = ahead = behind = 0
         for column in columns:
-            one = cells.get((name, column))
-            value = {} if one is None else one["measures"].get(number, {})
-            difference: Any = None if one is None else one["ahead"].get(number)
+            group = cells.get((name, column))
+            value = {} if group is None else group["measures"].get(number, {})
+            difference: Any = None if group is None else group["ahead"].get(number)
             clear = bool(difference and statistics.significant(difference["holm"]))
-            bold = one is not None and (id(one), number) in leading
+            bold = group is not None and (id(group), number) in leading
             mean, spread = (None if value.get(part) is None else factor * value[part] for part in ("mean", "spread"))
             row.append(Value(mean, spread, digits, star=clear, bold=bold))
             best += bold

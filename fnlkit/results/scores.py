@@ -72,10 +72,10 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
         share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
         out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names, share)}
-        if (found := estimate_agreement(run, counts, names, share)) is not None:
-            out["estimated"] = found
-        if (found := by_reviews(federation, positions, predicted, owner)) is not None:
-            out["reviewed"] = found
+        if (estimated := estimate_agreement(run, counts, names, share)) is not None:
+            out["estimated"] = estimated
+        if (estimated := by_reviews(federation, positions, predicted, owner)) is not None:
+            out["reviewed"] = estimated
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
             out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names, share)}
@@ -141,22 +141,22 @@ def summarize_counts(
         Default: samples are independent.
     """
     total, per = counts.sum(0), independence or Independence()
-    found, hits = figures(total), np.trace(counts, axis1=1, axis2=2)
+    scores, hits = figures(total), np.trace(counts, axis1=1, axis2=2)
     low, high = interval(hits.sum() * per.total, counts.sum() * per.total)
     sites = []
-    for k, each in enumerate(counts if names else []):
-        if names and each.sum():
-            a, b = interval(hits[k] * per.of_site(k), each.sum() * per.of_site(k))
-            own = figures(each)
+    for k, site_counts in enumerate(counts if names else []):
+        if names and site_counts.sum():
+            a, b = interval(hits[k] * per.of_site(k), site_counts.sum() * per.of_site(k))
+            scored = figures(site_counts)
             sites.append({
-                "site": names[k], "samples": int(each.sum()), "share": float(own["share"]),
-                "low": float(a), "high": float(b), "macro_f1": float(own["macro_f1"]), "balanced": float(own["balanced"]),
+                "site": names[k], "samples": int(site_counts.sum()), "share": float(scored["share"]),
+                "low": float(a), "high": float(b), "macro_f1": float(scored["macro_f1"]), "balanced": float(scored["balanced"]),
             })  # fmt: skip
     grouped = {} if per.groups is None else {"groups": per.groups}
     return {
-        "samples": int(total.sum()), **grouped, "share": float(found["share"]), "low": float(low), "high": float(high),
-        "interval": f"95 %, {called}{per.groups and COUNTED or ''}", "macro_f1": float(found["macro_f1"]),
-        "balanced": float(found["balanced"]), "per_class": [None if np.isnan(v) else float(v) for v in found["per_class"]],
+        "samples": int(total.sum()), **grouped, "share": float(scores["share"]), "low": float(low), "high": float(high),
+        "interval": f"95 %, {called}{per.groups and COUNTED or ''}", "macro_f1": float(scores["macro_f1"]),
+        "balanced": float(scores["balanced"]), "per_class": [None if np.isnan(v) else float(v) for v in scores["per_class"]],
         "sites": sites, "confusion": total,
     }  # fmt: skip
 
@@ -174,12 +174,12 @@ def estimate_agreement(
     scores = correct_scores(counts, *evidence, seed=run.settings["seed"], independence=shares, together=per.total)
     if scores is None:
         return None
-    sites = [{"site": name, **_to_range(one)} for name, one in zip(names, scores["sites"], strict=True) if one]
+    sites = [{"site": name, **_to_range(part)} for name, part in zip(names, scores["sites"], strict=True) if part]
     grouped = {} if per.groups is None else {"groups": per.groups}
     out = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(scores["share"])}
     for name in ("macro_f1", "balanced"):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = scores[name]
-    out["per_class"] = [one and _to_range(one) for one in scores["per_class"]]
+    out["per_class"] = [part and _to_range(part) for part in scores["per_class"]]
     return out | {
         "interval": f"95 %, bootstrap over samples and noise levels, not below Clopper-Pearson{per.groups and COUNTED or ''}",
         "sites": sites,

@@ -62,9 +62,9 @@ def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") ->
     out = []
     for run, row in zip(runs, numbers, strict=True):
         facts = {"run": str(row["run"]), "finished": bool(row["finished"]), **_options(run)}
-        out += [facts | _of_run(row)] if each == "run" else [facts | one for one in _of_evaluations(run)]
-    names = dict.fromkeys(name for one in out for name in one)
-    return [{name: one.get(name) for name in names} for one in out]
+        out += [facts | _of_run(row)] if each == "run" else [facts | facts_of_row for facts_of_row in _of_evaluations(run)]
+    names = dict.fromkeys(name for facts_of_row in out for name in facts_of_row)
+    return [{name: facts_of_row.get(name) for name in names} for facts_of_row in out]
 
 
 def _options(run):

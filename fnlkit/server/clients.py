@@ -258,15 +258,15 @@ class Clients(Transactional):
             raise InputError(admission.forbidden(extra, allowed, **declared))
         names = names_of(replies, allowed, required, exact=expect is not None)
         self._meter(ids, model, broadcast, scatter, replies, names)
-        kept, norms = self._accept(ids, model, replies, names, sides or {}, compare, optional)
+        accepted, norms = self._accept(ids, model, replies, names, sides or {}, compare, optional)
         self.rounds += 1
-        names = list(replies[kept[0]]) if kept else []
-        values = {name: [replies[j][name] for j in kept] for name in names if name != "weights"}
-        values |= {name: [sum_of(each)] for name, each in values.items() if self._sum_only(name)}
+        names = list(replies[accepted[0]]) if accepted else []
+        values = {name: [replies[j][name] for j in accepted] for name in names if name != "weights"}
+        values |= {name: [sum_of(parts)] for name, parts in values.items() if self._sum_only(name)}
         logged = {name: [v.numpy() for v in vs] for name, vs in values.items()}
-        self.log.append(Exchange(ids, ids[kept], logged, norms))
-        out = {name: gather(values[name]) if name in values else let_go(replies, kept) for name in names}
-        return Replies(out, ids[kept])
+        self.log.append(Exchange(ids, ids[accepted], logged, norms))
+        out = {name: gather(values[name]) if name in values else let_go(replies, accepted) for name in names}
+        return Replies(out, ids[accepted])
 
     def survey(
         self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None
@@ -331,8 +331,8 @@ class Clients(Transactional):
         message = None if optional else admission.user_error(replies)
         if message is not None and self._is_common(ids):
             raise InputError(message)
-        kept = self.refuse(self.rounds, ids, reasons, optional=optional)
-        return kept, np.array([norms[j] for j in kept if j in norms])
+        accepted = self.refuse(self.rounds, ids, reasons, optional=optional)
+        return accepted, np.array([norms[j] for j in accepted if j in norms])
 
     def _sides(self):
         """Return the numbers for the letters of a declared shape, except those of a single client."""
@@ -370,14 +370,14 @@ class Clients(Transactional):
             If fewer than the share `min_replies` are accepted, unless the round is `optional`.
         """
         reasons = [admission.printable(reason) for reason in reasons]
-        kept = [j for j, reason in enumerate(reasons) if reason is None]
+        accepted = [j for j, reason in enumerate(reasons) if reason is None]
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
                 self.rejected.append({"round": round, "client": client, "reason": reason})
                 self._undo_visit(client)
-        if not optional and self._too_few(ids, kept):
+        if not optional and self._too_few(ids, accepted):
             raise admission.to_error(round, ids.tolist(), reasons)
-        return kept
+        return accepted
 
     def _meter(self, ids, model, broadcast, scatter, replies, names):
         """Count the traffic of a round. Bytes with an unexpected name count as ``refused``."""

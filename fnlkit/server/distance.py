@@ -39,8 +39,8 @@ def distance_aware_weights(
     away = torch.zeros(len(stacked), dtype=torch.float64)
     trusted = stacked[clean].double()
     for k in torch.nonzero(~clean).flatten().tolist():
-        apart: Any = sum((trusted[:, a:b] - stacked[k, a:b].double()).norm(dim=1) for _, a, b, _ in slots)
-        away[k] = apart.min()
+        distance: Any = sum((trusted[:, a:b] - stacked[k, a:b].double()).norm(dim=1) for _, a, b, _ in slots)
+        away[k] = distance.min()
     if away.max() > 0:
         shares = shares * torch.exp(-away / away.max())
     return shares / shares.sum()

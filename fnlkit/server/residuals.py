@@ -36,9 +36,9 @@ def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 
     if len(stacked) < 3:  # two points are always on a line
         return mean(stacked, torch.ones(len(stacked)))
     width = max(1, _AT_ONCE // len(stacked) ** 2)
-    found = [reweight(part.double(), bound, least) for part in stacked.split(width, 1)]
-    confidence: Any = sum(part[0] for part in found)
-    held = torch.cat([part[1] for part in found], 1)
+    parts = [reweight(part.double(), bound, least) for part in stacked.split(width, 1)]
+    confidence: Any = sum(part[0] for part in parts)
+    held = torch.cat([part[1] for part in parts], 1)
     # If all clients agree, all confidences have deviation 0.
     shares = (confidence / confidence.max()) ** 2 if confidence.max() > 0 else torch.ones_like(confidence)
     return ((shares / shares.sum()) @ held).to(stacked.dtype)

@@ -140,8 +140,8 @@ def _weiszfeld(stacked, weights, smoothing, iterations, *, trainable=None, least
     weights = weights.to(stacked.device)
     middle = (weights / weights.sum()) @ stacked
     for _ in range(iterations):
-        apart = (stacked - middle)[:, :trainable].norm(dim=1)
-        pull = weights / (apart + smoothing if added else apart.clamp_min(smoothing))
+        distances = (stacked - middle)[:, :trainable].norm(dim=1)
+        pull = weights / (distances + smoothing if added else distances.clamp_min(smoothing))
         moved = (pull / pull.sum()) @ stacked
         if (moved - middle).norm() < least:
             break

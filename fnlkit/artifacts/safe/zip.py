@@ -173,7 +173,7 @@ def _wide(extra, unpacked, packed, offset):
 
 
 def _places(raw, entries, end):
-    found, border = {}, 0
+    places, border = {}, 0
     for offset, name, method, crc, packed, unpacked in sorted(entries):
         label = name.decode()
         if offset < border or offset + _LOCAL.size > end:
@@ -185,8 +185,8 @@ def _places(raw, entries, end):
         if bytes(raw[offset + _LOCAL.size : offset + _LOCAL.size + n_name]) != name:
             raise InputError(f"damaged: member {label!r} has two names")
         border = begin + packed
-        found[name] = Place(label, crc, begin, packed, unpacked, method == 0)
-    return [found[name] for _, name, *_ in entries]
+        places[name] = Place(label, crc, begin, packed, unpacked, method == 0)
+    return [places[name] for _, name, *_ in entries]
 
 
 def content(raw: memoryview, place: Place) -> Member:
@@ -302,5 +302,5 @@ def _tail(entries, at):
         return directory + _END.pack(b"PK\x05\x06", 0, 0, len(entries), len(entries), len(directory), at, 0)
     count, size, end = len(entries), len(directory), at + len(directory)
     long = _END64.pack(b"PK\x06\x06", _END64.size - 12, 0x032D, 45, 0, 0, count, count, size, at)
-    here = _LOCATOR64.pack(b"PK\x06\x07", 0, end, 1)
-    return directory + long + here + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, _NARROW, 0)
+    locator = _LOCATOR64.pack(b"PK\x06\x07", 0, end, 1)
+    return directory + long + locator + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, _NARROW, 0)

@@ -52,11 +52,11 @@ def near_centroids(
     similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
     agree = similar == batch.y
     label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
-    own = centroids.gather(-2, batch.y[..., None].expand(features.shape))
-    away = (features - own).square().mean(-1) * agree
+    label_centroids = centroids.gather(-2, batch.y[..., None].expand(features.shape))
+    away = (features - label_centroids).square().mean(-1) * agree
     values = -select_label(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
-    kept = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
-    return taken * values * (values.shape[-1] / kept)
+    count = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
+    return taken * values * (values.shape[-1] / count)
 
 
 def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":

@@ -61,10 +61,10 @@ def self_regularized(
         sharpened = sharpened.exp().log_softmax(-1)
         one, two = one.clamp_min(math.log(1e-6)), two.clamp_min(math.log(1e-6))
     middle = torch.logaddexp(one, two) - math.log(2)
-    apart = ((one.exp() * (one - middle)).sum(-1) + (two.exp() * (two - middle)).sum(-1)) / 2
+    divergence = ((one.exp() * (one - middle)).sum(-1) + (two.exp() * (two - middle)).sum(-1)) / 2
     if variant == "public":
-        apart = apart / logits.shape[-1]
+        divergence = divergence / logits.shape[-1]
         one = two = one.exp().log_softmax(-1)
     unsure = -((one.exp() * one).sum(-1) + (two.exp() * two).sum(-1)) / 2
-    values = -select_label(sharpened, labels) + consistency * apart + entropy * unsure
+    values = -select_label(sharpened, labels) + consistency * divergence + entropy * unsure
     return torch.cat([values, values], -1)

@@ -48,12 +48,12 @@ def embedding_distilled(
         difference.
     """
     teacher = _scaled(batch.rows["input/embedding"], batch.received, scale, logits)
-    apart = teacher - batch.features[..., -teacher.shape[-1] :]
+    difference = teacher - batch.features[..., -teacher.shape[-1] :]
     if distance == "norm":
-        apart = torch.linalg.vector_norm(apart, dim=-1) / teacher.shape[-1] ** 0.5
+        difference = torch.linalg.vector_norm(difference, dim=-1) / teacher.shape[-1] ** 0.5
     else:
-        apart = apart.abs().mean(-1)
-    return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
+        difference = difference.abs().mean(-1)
+    return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * difference
 
 
 @declare(terms=_logit_terms)

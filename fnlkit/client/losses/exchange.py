@@ -48,8 +48,8 @@ def exchanged(
     taken = select_small_losses(losses.detach(), eligible, forget).flip(0)
     if disagreeing and agreed == "all":
         taken = taken | ~eligible.any(-1, keepdim=True)
-    kept = taken.sum(-1, keepdim=True).clamp_min(1)
-    return (taken * losses * (losses.shape[-1] / kept.to(losses))).sum(0)
+    count = taken.sum(-1, keepdim=True).clamp_min(1)
+    return (taken * losses * (losses.shape[-1] / count.to(losses))).sum(0)
 
 
 def select_small_losses(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":

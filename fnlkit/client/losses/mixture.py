@@ -106,8 +106,8 @@ def label_mixture(
         share = batch.share.double()[..., None, None]
         t = share * t + (1 - share) * t.gather(-2, batch.partner[..., None].expand_as(t))
     held = p.clamp(clamp, 1 - clamp) if clamp else p
-    apart = (1 - (held * t).sum(-1)).clamp_min(floor)
-    return -select_label(logp, batch.y) + strength * apart.log(), rows
+    disagreement = (1 - (held * t).sum(-1)).clamp_min(floor)
+    return -select_label(logp, batch.y) + strength * disagreement.log(), rows
 
 
 def _own_average(*, start="zero", **keywords):

@@ -111,8 +111,8 @@ def refurbished(
     rank = losses.detach().argsort(dim=-1, stable=True).argsort(dim=-1)
     taken = (rank < math.ceil((1 - forget) * losses.shape[-1] - 1e-9)) | (label >= 0)
     values = torch.where(label >= 0, -select_label(logp, label.clamp_min(0)), losses)
-    kept = taken.sum(-1, keepdim=True).clamp_min(1)
-    return taken * values * (losses.shape[-1] / kept.to(losses)), {**rows, "selfie_label": label}
+    count = taken.sum(-1, keepdim=True).clamp_min(1)
+    return taken * values * (losses.shape[-1] / count.to(losses)), {**rows, "selfie_label": label}
 
 
 def make_labels(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:

@@ -55,15 +55,15 @@ def reliable(
         Weight of the earlier losses in ``rows["reda_loss"]``, which is -1 before the first use of a sample.
     """
     shares = batch.state["class_share"]
-    own, teacher = (add_prior(z, shares, prior) for z in (logits, batch.rows["reda_teacher"].to(logits)))
-    logp = own.log_softmax(-1)
+    student, teacher = (add_prior(z, shares, prior) for z in (logits, batch.rows["reda_teacher"].to(logits)))
+    logp = student.log_softmax(-1)
     sure, guess = logp.detach().exp().max(-1)
     taught, other = teacher.softmax(-1).max(-1)
     agree = (guess == other) & (taught >= agreement) & (sure >= agreement)
     clean = (agree | (batch.rows["reda_clean"] >= threshold)).to(logits)
     given = -select_label(logp, batch.y)
     learn = (1 - smoothing) * given - smoothing * logp.mean(-1)
-    target, cool = (teacher / temperature).log_softmax(-1), (own / temperature).log_softmax(-1)
+    target, cool = (teacher / temperature).log_softmax(-1), (student / temperature).log_softmax(-1)
     follow = distil * temperature**2 * (target.exp() * (target - cool)).sum(-1)
     size = logits.shape[-2]
     values = clean * learn * (size / clean.sum(-1, keepdim=True).clamp_min(1))

@@ -90,5 +90,5 @@ def normalized_and_reverse_cross_entropy(
         A of the reverse cross entropy, as in `symmetric_cross_entropy`.
     """
     logp = logits.log_softmax(-1)
-    own = select_label(logp, batch.y)
-    return alpha * own / logp.sum(-1) - beta * log_zero * (1 - own.exp())
+    label_logp = select_label(logp, batch.y)
+    return alpha * label_logp / logp.sum(-1) - beta * log_zero * (1 - label_logp.exp())

@@ -103,5 +103,5 @@ def bi_tempered(
     if t1 == t2 == 1:
         return cross_entropy(logits, batch)
     p = tempered_softmax(logits, t2, iterations)
-    own = select_label(p, batch.y).clamp_min(torch.finfo(p.dtype).tiny)
-    return -log_t(own, t1) - (1 - (p ** (2 - t1)).sum(-1)) / (2 - t1)
+    label_p = select_label(p, batch.y).clamp_min(torch.finfo(p.dtype).tiny)
+    return -log_t(label_p, t1) - (1 - (p ** (2 - t1)).sum(-1)) / (2 - t1)

@@ -127,11 +127,11 @@ class Flower(Engine):
         silent = self.runtime.failure(None)
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
-        found = self.runtime.sum_secretly(requests, clip=clip, weighted=counts is not None, limit=limit, round=request.round)
-        if isinstance(found, str):
-            self.note(found)
+        outcome = self.runtime.sum_secretly(requests, clip=clip, weighted=counts is not None, limit=limit, round=request.round)
+        if isinstance(outcome, str):
+            self.note(outcome)
             return [silent] * len(ids), 0
-        mean, inside, failed, sent = found
+        mean, inside, failed, sent = outcome
         self.runtime.renew(late=False)
         replies = {place: failed.get(node, silent) for node, places in groups.items() for place in places}
         if mean is not None:

@@ -110,12 +110,12 @@ class Notebook:
         memory = self.read(base) if self.has(base) else None
         if memory is None:
             return ""
-        found = hashlib.sha256(repr(sorted(memory.dropped)).encode())
+        total = hashlib.sha256(repr(sorted(memory.dropped)).encode())
         groups = {"y": memory.y} | {f"{group}/{k}": v for group in ("rows", "state") for k, v in getattr(memory, group).items()}
         for name, values in sorted(groups.items()):
-            found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
-            found.update(values.contiguous().numpy().tobytes())
-        return found.hexdigest()
+            total.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
+            total.update(values.contiguous().numpy().tobytes())
+        return total.hexdigest()
 
     def forget(self, but: Collection[int]) -> None:
         """Remove the memory of all rounds except the given rounds."""

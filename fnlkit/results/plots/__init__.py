@@ -80,16 +80,16 @@ def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, fl
 
 def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
     """Return the figure that `plot` writes."""
-    found = find_kind(kind)
-    if found.takes == "runs":
-        given = [_run(label, thing, kind) for label, thing in things]
+    plot = find_kind(kind)
+    if plot.takes == "runs":
+        runs = [_run(label, thing, kind) for label, thing in things]
     elif len(things) != 1:
         raise InputError(f"plot {kind} shows one file, found {len(things)}")
     else:
         ((label, thing),) = things
-        given = thing if found.takes != "run" else _run(label, thing, kind)
-    module, _, name = found.place.partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), name)(given, **options)
+        runs = thing if plot.takes != "run" else _run(label, thing, kind)
+    module, _, name = plot.place.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)(runs, **options)
 
 
 def find_kind(kind: str) -> Kind:

@@ -59,26 +59,26 @@ def _find_record(run, name):
 def noise(thing: "Run | Federation") -> "Figure":
     """Draw estimated against true noise level of each client, with the sampling range if the estimate has one."""
     federation = comparison.federation(thing)
-    found: list[Any] = []
+    values: list[Any] = []
     if federation.true is None:
         raise InputError("no true labels are known; plot noise requires injected noise, plot estimates does not")
     if "noise_level" in getattr(thing, "records", {}):
         levels = evaluation.first_levels(thing)  # type: ignore[arg-type]
         method = thing.settings["method"].partition("(")[0]  # type: ignore[union-attr]
-        found.append((method, federation.wrong_share(), levels, None))
+        values.append((method, federation.wrong_share(), levels, None))
     if "estimate_client_level" in federation.extra:
         judged = federation.extra.get("estimate_judged_label", federation.given)
-        found.append(("estimate-noise", federation.wrong_share(judged), *_ranges(federation)))
-    if not found:
+        values.append(("estimate-noise", federation.wrong_share(judged), *_ranges(federation)))
+    if not values:
         raise InputError("no estimated noise levels; train with fedcorr or feddiv, or run `fnlkit estimate-noise`")
     figure, ((axis,),) = panels(5.4, 3.8)
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, zorder=0, label="equal")
-    for number, (name, true, estimated, ends) in enumerate(found):
+    for number, (name, true, estimated, ends) in enumerate(values):
         look = {"fmt": "o^"[number], "color": COLORS[number], "markersize": 5, "elinewidth": 1, "alpha": 0.85}
         label = name if ends is None else f"{name}, sampling range"
         axis.errorbar(true, estimated, yerr=ends, label=label, **look)
     names = short(federation.meta.get("client_names") or [])
-    for x, y, name in zip(found[0][1], found[0][2], names, strict=False) if len(names) <= NAMED else ():
+    for x, y, name in zip(values[0][1], values[0][2], names, strict=False) if len(names) <= NAMED else ():
         axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize="x-small")
     axis.set(xlabel="true noise level", ylabel="estimated", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     axis.set_title(data_set(federation.dataset))

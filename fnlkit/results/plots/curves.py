@@ -165,9 +165,9 @@ def _stages(run, place):
 
 def _mark(axis, runs, middle, place, number, *, named):
     """Mark the mean start of each stage on a curve with a line, and with the stage's name if `legend_of`."""
-    found = [_stages(run, place) for run in runs]
-    for stage in dict.fromkeys(name for one in found for name in one):
-        where = float(np.mean([one[stage] for one in found if stage in one]))
+    stages = [_stages(run, place) for run in runs]
+    for stage in dict.fromkeys(name for starts in stages for name in starts):
+        where = float(np.mean([starts[stage] for starts in stages if stage in starts]))
         color = look(number)["color"]
         axis.plot([where], [np.interp(where, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=color)
         if named:

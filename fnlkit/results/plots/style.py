@@ -118,11 +118,11 @@ def _fits(figure):
     legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
     shown = [axis for axis in figure.axes if axis.axison]
     texts = [text for axis in shown for text in (axis.title, axis._left_title, axis.xaxis.label, axis.yaxis.label)]
-    boxes = [each.get_window_extent() for each in (*legends, *texts) if each.get_visible()]
+    boxes = [artist.get_window_extent() for artist in (*legends, *texts) if artist.get_visible()]
     inside = all(b.x0 >= -1 and b.y0 >= -1 and b.x1 <= width + 1 and b.y1 <= height + 1 for b in boxes if b.width * b.height)
     titles = [(axis._left_title.get_window_extent(), axis) for axis in shown if axis._left_title.get_text()]
-    apart = not any(a.overlaps(b) for i, (a, _) in enumerate(titles) for b, _ in titles[:i])
-    return inside and apart and all(axis.get_window_extent().height >= 0.4 * figure.dpi for axis in shown)
+    disjoint = not any(a.overlaps(b) for i, (a, _) in enumerate(titles) for b, _ in titles[:i])
+    return inside and disjoint and all(axis.get_window_extent().height >= 0.4 * figure.dpi for axis in shown)
 
 
 def save(figure: "Figure", target: str | os.PathLike[str]) -> None:

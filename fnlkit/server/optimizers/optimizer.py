@@ -259,10 +259,10 @@ class FedOpt:
             merged = self._step_protected(clients, model, replies, local)
             replies.pop("weights", None)  # single models, which noise does not cover
             return model.with_weights(merged), replies
-        kept, chosen = self._counted(clients, replies, weights)
-        if not kept:
+        accepted, chosen = self._counted(clients, replies, weights)
+        if not accepted:
             return model, replies
-        return model.with_weights(self._next(clients, model, replies, kept, chosen, local)), replies
+        return model.with_weights(self._next(clients, model, replies, accepted, chosen, local)), replies
 
     def _step_protected(self, clients, model, replies, local):
         """Return the next global weights (P + Q,) from a protected sum of updates."""
@@ -292,8 +292,8 @@ class FedOpt:
         weights = weights(replies) if callable(weights) else weights
         chosen = (self._counts(clients) if weights is None else torch.as_tensor(weights, dtype=torch.float64))[replies.ids]
         bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
-        kept = clients.refuse(clients.rounds - 1, replies.ids, bad)
-        return kept, chosen[kept]
+        accepted = clients.refuse(clients.rounds - 1, replies.ids, bad)
+        return accepted, chosen[accepted]
 
     def _next(self, clients, model, replies, kept, weights, local):
         """Return the next global weights (P + Q,)."""
