@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Rows, Stored
+from fnlkit.artifacts.stored import Stored
 from fnlkit.components.spec import Spec, find, parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.embed import BACKBONES, embed_parts
@@ -199,28 +199,3 @@ def embed_samples(
     shape = tuple(dataset.x_train.shape[1:])
     how = Encoding(str(spec), weights_of(spec, dataset.kind), dataset.kind, shape, dataset.sample_rate)
     return cached_parts({"train": dataset.x_train}, how, checksum=dataset.checksum, device=device, progress=progress)["train"]
-
-
-def with_vectors(dataset: Dataset, vectors: np.ndarray | Rows) -> Dataset:
-    """Return the data set with vectors (n, d) of the training samples instead of its samples, and without test samples.
-
-    Labels and the checksum of the original samples are unchanged. Networks standardize the vectors.
-
-    Parameters
-    ----------
-    dataset : fnlkit.datasets.Dataset
-    vectors : float (n, d)
-    """
-    return replace(
-        dataset,
-        kind="vector",
-        y_test=dataset.y_test[:0],
-        samples=lambda: (vectors, vectors[:0]),
-        statistics=None,
-        sample_rate=0,
-        features=None,
-        columns=None,
-        table=None,
-        in_files=False,
-        remember=lambda name, compute: dataset.checksum if name == "checksum" else compute(),
-    )

@@ -34,8 +34,6 @@ SCHEMES = {
     "field": "fnlkit.datasets.schemes:by_field",
     "file": "fnlkit.datasets.schemes:from_file",
 }
-# Schemes that split by label read classes.
-BY_LABEL = ("shards", "dirichlet", "bernoulli-dirichlet", "openset")
 # These schemes are not drawn again, because the data determine the clients and their number.
 FIXED = ("sites", "annotators", "field", "file")
 LABELS = ("auto", "observed", "true")

@@ -56,8 +56,6 @@ class EstimatorInputs:
         Replies that can leave clients; None allows all names until they are counted.
     sites : fnlkit.sites.remote.Remote or None
         Real sites that hold the samples; `labels` and `positions` are then placeholders.
-    checkpoints : fnlkit.estimators.checkpoints.Checkpoints or None
-        Saved trainings, which a repeated audit continues.
     replies : list of dict
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.
     """
@@ -74,7 +72,7 @@ class EstimatorInputs:
         self.groups = None if groups is None or options.sites is not None else groups[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run, self.warm_up, self.engine, self.device = options.run, options.warm_up, options.engine, options.device
-        self.sites, self.checkpoints = options.sites, None
+        self.sites = options.sites
         self.say = options.say or (lambda text: None)
         self.progress = options.progress or (lambda done, total, what: None)
         self._dataset, self._embeddings, self._probabilities = dataset, options.embeddings, options.probabilities

@@ -11,7 +11,6 @@ from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import ClientList, in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.estimators import checkpoints
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
@@ -95,14 +94,11 @@ def train_warmup(
     settings = replace(settings_of(evidence), method=method)
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
-    federation, checkpoint, every = federation or evidence.federation, None, 1
+    federation, checkpoint = federation or evidence.federation, None
     where = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
     if evidence.sites is not None:
         more, checkpoint = evidence.sites.training(federation, title)
         where |= more
-    elif evidence.checkpoints is not None:
-        where["resume"], checkpoint = evidence.checkpoints.training(title, federation, evidence.dataset, settings)
-        every = checkpoints.EVERY
     experiment = Experiment(federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
@@ -110,7 +106,7 @@ def train_warmup(
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
     with torch_threads():
-        experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
+        experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=1)
     evidence.add_traffic(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower `lr`")

@@ -331,21 +331,16 @@ def open_runs(
     path = os.fspath(run)
     if not os.path.isdir(path):
         return [(path, names.attach(TrainedRun.read(path, trust=trust, state=False), names.name_of(path)))]
-    opened, rows, searched = [], names.read_names(path), 0
+    opened, rows = [], names.read_names(path)
     for name in sorted(os.listdir(path)):
         if name.endswith(".pt"):
             place = os.path.join(path, name)
-            if names.is_of_search(place):
-                searched += 1
-                continue
             try:
                 run = TrainedRun.read(place, trust=trust, state=False)
                 opened.append((place, names.attach(run, rows.get(name.removesuffix(".pt"), {}))))
             except InputError as error:
                 if say:
                     say(f"left out: {error}")
-    if searched and say:
-        say(f"left out: {searched} runs of the search, which are not evaluated on test samples; name their files to see them")
     if not opened:
         raise InputError(f"{path}: no run of `fnlkit train` (a .pt file) is in this folder")
     return opened

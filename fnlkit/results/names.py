@@ -66,9 +66,3 @@ def attach(run: "Run", row: dict[str, Any]) -> "Run":
     if row:
         run.meta["row"] = row
     return run
-
-
-def is_of_search(path: str) -> bool:
-    """Return whether a file is a run of a recipe's search, which is no row of the recipe's tables."""
-    folder, file = os.path.split(path)
-    return file.startswith("search-") and os.path.isfile(os.path.join(folder, FILE))

@@ -34,11 +34,8 @@ def folder(tmp_path, here):
 
 
 def test_names_of_rows_reach_evaluate_tidy_and_legends(folder):
-    """A run of the search is no row: it is left out with a note."""
-    (folder / "runs/search-0-0-0-0-2.pt").write_bytes((folder / "runs/0-0-fedavg-0.pt").read_bytes())
     done = fnlkit("fnlkit evaluate runs --by name --json", folder)
     assert {json.loads(line)["group"]["name"] for line in done.stdout.splitlines()} == {None, "fast"}
-    assert "1 runs of the search" in fnlkit("fnlkit evaluate runs", folder).stderr
     header, *lines = (folder / "runs.csv").read_text().splitlines()
     place = header.split(",").index("name")
     assert "regime" in header.split(",") and {line.split(",")[place] for line in lines} == {"", "fast"}

@@ -42,7 +42,6 @@ def exchange(
     *,
     poll: float,
     kind: str = "train",
-    alive: Callable[[], bool] = lambda: True,
     on_error: Callable[[int, Any], object] = lambda node, error: None,
     on_silent: Callable[[Collection[int], float], object] = lambda nodes, seconds: None,
 ) -> Iterator[tuple[int, Any]]:
@@ -58,8 +57,6 @@ def exchange(
         Seconds between two questions to the grid.
     kind : str
         Flower's type of the messages.
-    alive : callable () -> bool
-        Whether replies can still arrive.
     on_error : callable (node, flwr.app.Error)
         Receives the errors that Flower returns instead of replies.
     on_silent : callable (nodes, seconds)
@@ -70,7 +67,7 @@ def exchange(
     numbers = list(grid.push_messages([Message(record(data), node, kind) for node, data in contents.items()]))
     waiting = {number: node for number, node in zip(numbers, contents, strict=False) if number}  # None: not accepted
     began = time.monotonic()
-    while waiting and alive():
+    while waiting:
         for reply in grid.pull_messages(list(waiting)):
             node = waiting.pop(reply.metadata.reply_to_message_id, None)
             if node is None:
@@ -85,5 +82,4 @@ def exchange(
         if waiting:
             on_silent(waiting.values(), seconds)
             time.sleep(poll)
-    if alive():
-        yield from ((node, LATE) for node in waiting.values())
+    yield from ((node, LATE) for node in waiting.values())

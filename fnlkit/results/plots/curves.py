@@ -73,7 +73,7 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
     groups = [{key: value for key, value in group.items() if key != full} for group in groups]
     if None in regimes:
         labels = [legend_of(group, groups) for group in groups]
-    else:  # runs of a recipe: options can differ by a search, the row has one name
+    else:  # runs of a recipe: the row has one name
         labels = [_row(run, len(regimes) > 1 and full != "regime") for run in runs]
     for run, label in zip(runs, labels, strict=True):
         scored = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
-# At most this many points are drawn: more points cover each other, and t-SNE takes minutes.
-POINTS = 2_000
 _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
-# Black is reserved for suspects.
-_CLOUDS = tuple("#999999" if color == "#000000" else color for color in COLORS)
 
 
 def issues(thing: "Run | Federation") -> "Figure":
