@@ -286,7 +286,7 @@ def protected_federation(size, seed):
 def protected(size, epsilon, seed):
     """Return a list of (noisy, shift, finding) of the sites of a federation, audited from protected sums."""
     made, data, shift = protected_federation(size, seed)
-    rows = audit(made, data, epsilon=epsilon, suspects=False, seed=seed).sites
+    rows = audit(made, data, epsilon=epsilon, seed=seed).sites
     return [(row.client == 3, shift if row.client == 1 else "none", row.finding) for row in rows]
 
 

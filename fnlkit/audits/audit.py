@@ -17,7 +17,7 @@ from fnlkit.artifacts.records import to_json
 from fnlkit.audits import crowd, private, rounding, shifts, summaries
 from fnlkit.audits.designs import describe_last
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.results import Names, Searched
+from fnlkit.audits.results import Names
 from fnlkit.audits.reviews import read_guaranteed_reviews
 from fnlkit.audits.samples import Samples
 from fnlkit.client.scaling import moments_of_known, pool_moments
@@ -162,7 +162,6 @@ def audit(
     scale: tuple[np.ndarray, np.ndarray] | None = None,
     epsilon: float | None = None,
     delta: float = private.DELTA,
-    suspects: bool = True,
     seed: int = 0,
     progress: Callable[..., Any] | None = None,
 ) -> Audit:
@@ -183,8 +182,6 @@ def audit(
         Of the columns of a table. Default: from sums of the sites.
     epsilon, delta : float, optional
         Simulate sums with noise (fnlkit.audits.private). The scale is not part of this cost. Default: no noise.
-    suspects : bool
-        With noise: also rank the samples of each site by the model of the site itself.
     seed : int
     progress : callable(done, total, what), optional
 
@@ -212,8 +209,7 @@ def audit(
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
     named = Names(whole.names, list(map(str, dataset.class_names)), dataset.columns)
     if epsilon is not None:
-        terms = {"epsilon": epsilon, "delta": delta, "changes": changes, "suspects": suspects}
-        return _audit_protected(sites, whole, named, scale, seed, **terms)
+        return _audit_protected(sites, whole, named, scale, seed, epsilon=epsilon, delta=delta)
     if shared:
         for site, p in zip(sites, crowd.judge_together(sites), strict=True):
             site.probabilities = p
@@ -226,7 +222,7 @@ def audit(
     step(len(sites), len(sites), "sites")
     found, T = summaries.conclude(
         firsts, heads, seconds, changes=changes, named=named, embedded=embeddings is not None, shared=shared,
-        searched=_searched(sites, whole, ("em", *detectors)),
+        searched=_describe_samples(sites, whole, ("em", *detectors)),
     )  # fmt: skip
     held = zip(seconds, firsts, strict=True)
     counts = np.stack([rounding.restore_table(s["expected"], s["expected_wrong"], first["counts"]) for s, first in held])
@@ -279,27 +275,22 @@ def _withhold(sites, rows):
             site.kept["confidence"] = 1 - site.kept["issue"]
 
 
-def _searched(sites, whole, detectors):
-    """Return the Searched of a simulation."""
-    reviews = {one.client: describe_last(one) for one in read_guaranteed_reviews(whole)}
-    flags = [np.stack([site.kept[f"by_{name}"] for name in detectors]) for site in sites]
-    number = {
-        "copies": [int(((s.kept["copy_of"] >= 0) & ~s.kept["near"]).sum()) for s in sites],
-        "near_copies": [int(s.kept["near"].sum()) for s in sites],
-        "far": [int(s.kept["far"].sum()) for s in sites],
-    }
-    return Searched(
-        **number,
-        detected=[
-            (
-                dict(zip(detectors, each.sum(1).tolist(), strict=True)),
-                np.bincount(each.sum(0), minlength=len(each) + 1).tolist(),
-            )
-            for each in flags
-        ],
-        reviews=[reviews.get(k, "") for k in range(len(sites))],
-        unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
-    )
+def _describe_samples(sites, whole, detectors):
+    """Return the entries of SiteAudit about the samples of each site, as a list of dicts."""
+    reviews = {one.client: [describe_last(one.guarantee)] for one in read_guaranteed_reviews(whole) if one.guarantee}
+    out = []
+    for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
+        kept, flags = site.kept, np.stack([site.kept[f"by_{name}"] for name in detectors])
+        out.append({
+            "copies": int(((kept["copy_of"] >= 0) & ~kept["near"]).sum()),
+            "near_copies": int(kept["near"].sum()),
+            "far": int(kept["far"].sum()),
+            "unlabeled": int(unlabeled),
+            "detectors": dict(zip(detectors, flags.sum(1).tolist(), strict=True)),
+            "agreed": np.bincount(flags.sum(0), minlength=len(flags) + 1).tolist(),
+            "words": reviews.get(k, []),
+        })  # fmt: skip
+    return out
 
 
 def _note_groups(names, firsts):
@@ -313,7 +304,7 @@ def _note_groups(names, firsts):
     )
 
 
-def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta, changes, suspects):
+def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta):
     """Return the Audit from sums with noise, which is drawn from the seed."""
     terms = {"epsilon": epsilon, "delta": delta}
     draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(sites))] for part in ("sums", "counts")]
@@ -322,14 +313,8 @@ def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta, change
     for k, site in enumerate(sites):
         reply, p = private.judge_with_noise(site, head, scale, **terms, draws=draws[1][k])
         seconds.append(reply)
-        if suspects:
-            summaries.keep_suspects(site, p, seed=seed)
-        else:
-            guess = p.argmax(1)
-            none = {"copy_of": np.full(len(p), -1), "near": np.zeros(len(p), bool), "far": np.zeros(len(p), bool)}
-            site.kept = {"issue": 1 - p[np.arange(len(p)), site.y], "guess": guess, "flagged": guess != site.y,
-                         "confidence": p.max(1), "by_em": guess != site.y} | none  # fmt: skip
-    rows, T, counts = private.conclude(firsts, seconds, **terms, changes=changes, named=named)
+        summaries.keep_suspects(site, p, seed=seed)
+    rows, T, counts = private.conclude(firsts, seconds, **terms, named=named)
     by_client = sorted(rows, key=lambda row: row.client)
     ends = [np.array([getattr(row, name) or 0.0 for row in by_client]) for name in ("level", "low", "high")]
     return _audit(sites, whole, rows, T, ends, counts, traffic_of(firsts, seconds), ("em",), [])

@@ -45,7 +45,7 @@ def mark_supported(confused: list[Confusion], classes: list[str], one: Assessmen
     out = []
     for row in confused:
         cell = classes.index(row.true), classes.index(row.given)
-        supported = one.accused and (one.cells[cell] or one.low > 0 and row.low > mistakes[cell])
+        supported = one.noisier and (one.cells[cell] or one.low > 0 and row.low > mistakes[cell])
         out.append(replace(row, supported=bool(supported)))
     return out
 

@@ -32,14 +32,13 @@ class Found:
         Near copies, which are not equal byte by byte.
     far : bool (n,)
         Samples far from all others.
-    away, neighbors : float and int (n, k) or None
-        Distances and indices of the nearest other samples; None if there are exact copies, or too few or too many samples.
+    neighbors : int (n, k) or None
+        Indices of the nearest other samples; None if there are exact copies, or too few or too many samples.
     """
 
     copy_of: np.ndarray
     near: np.ndarray
     far: np.ndarray
-    away: np.ndarray | None
     neighbors: np.ndarray | None
 
     @property
@@ -112,7 +111,7 @@ def find_copies(
     copy_of = np.where(copy, first[inverse], -1)
     k, most = min(neighbors, len(distinct) - 1), min(max(neighbors, wanted), len(distinct) - 1)
     if k < 1 or len(distinct) > MOST_SEARCHED:
-        return Found(copy_of, near, far, None, None)
+        return Found(copy_of, near, far, None)
     spaces = spaces_of(samples, scale)
     points = spaces[0][distinct]
     away, found, rows = nearest(points, most)
@@ -127,8 +126,7 @@ def find_copies(
         close[close] = (np.linalg.norm(pairs[0] - pairs[1], axis=1) < _verifying_distance(samples, values)) & ~blank
     near[distinct] = close
     copy_of[distinct[close]] = distinct[found[close, 0]]
-    whole = len(distinct) == len(prints)
-    return Found(copy_of, near, far, away if whole else None, found if whole else None)
+    return Found(copy_of, near, far, found if len(distinct) == len(prints) else None)
 
 
 def _verifying_distance(samples, values):

@@ -1,7 +1,6 @@
 """Reviewers' decisions: read a table, check it against the federation, change labels and record every change."""
 
 import hashlib
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from fnlkit.audits.designs import Design, candidates_of, make_guarantee
 from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError, list_names
@@ -101,10 +101,9 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
         raise InputError(f"{source}: no rows below the column names; export the review again")
     cells = {name: list(map(unguard, found.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
-    label_of = _reader(names)
+    label_of = class_finder(names)
     positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
     imported = _Imported(federation, names)
-    drop = np.full_like(federation.given[0], -1)
     design = _design(cells, source)
     wanted = PARTS[design is not None]
     listed = [part == wanted[0] for part in cells["part"]]
@@ -135,7 +134,7 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
             unsure.append(position)
         elif decision:
             positions.append(position)
-            labels.append({"keep": federation.given[position], "drop": drop}.get(decision, label))
+            labels.append({"keep": federation.given[position], "drop": -1}.get(decision, label))
             suspect.append(listed[i])
     client = clients.pop() if len(clients) == 1 else -1
     if not 0 <= client < len(federation):
@@ -149,7 +148,7 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
     return Decisions(
         client=client,
         positions=np.array(positions, np.int64),
-        label=np.array(labels, federation.given.dtype).reshape(-1, *federation.given.shape[1:]),
+        label=np.array(labels, np.int64),
         suspect=np.array(suspect, bool),
         who=sorted(set(cells.get("reviewer", [])) - {""}),
         digest=hashlib.sha256(text.encode()).hexdigest(),
@@ -240,7 +239,7 @@ def _decide(found, cells, i, label_of, names):
     if word not in DECISIONS:
         if named is None:
             found.fail([i], f"decision {text!r}; write {', '.join(DECISIONS)}")
-        if label and not np.array_equal(chosen, named):
+        if label and chosen != named:
             found.fail([i], f"decision {text!r} with the label {label!r}; leave one of them empty")
         return "relabel", named
     if not apart and named is not None:
@@ -248,24 +247,6 @@ def _decide(found, cells, i, label_of, names):
     if word == "relabel" and not label:
         found.fail([i], "decision relabel without a class; write it into the column label")
     return word, chosen
-
-
-def _reader(names):
-    """Return a function from a text to the label that it means, or None."""
-    classes = _classes(names)
-    return lambda text: _class_of(text, classes)
-
-
-def _classes(names):
-    """Return (exact, folded): number of a class by its name, and by its name in lower case if that is unique."""
-    exact = {name.strip(): c for c, name in enumerate(names)}
-    alike = Counter(name.lower() for name in exact)
-    return exact, {name.lower(): c for name, c in exact.items() if alike[name.lower()] == 1}
-
-
-def _class_of(text, classes):
-    exact, folded = classes
-    return exact.get(text, folded.get(text.lower()))
 
 
 def decide(

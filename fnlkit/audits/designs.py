@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence, shortest_list
-from fnlkit.audits.reviews import Guarantee, ListTerms, Review, read_guaranteed_reviews
+from fnlkit.audits.reviews import Guarantee, ListTerms, read_guaranteed_reviews
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 
@@ -261,10 +261,8 @@ def _together(lists):
     return ListTerms(labels, min(1.0, sum(one.q for one in lists)), None)
 
 
-def describe_last(review: Review) -> str:
-    """Return the guarantee of a review as a sentence for an audit; "" if it has none."""
-    if (found := review.guarantee) is None:
-        return ""
+def describe_last(found: Guarantee) -> str:
+    """Return the guarantee of the last review as a sentence for an audit."""
     return f"The last review lists {statement(len(found.listed), found.q, found.confidence)} ({found.reviews} decisions)."
 
 

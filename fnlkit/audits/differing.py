@@ -48,8 +48,9 @@ def find_measurements(columns: np.ndarray) -> np.ndarray:
 
 
 def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np.ndarray) -> tuple[list[list[Any]], np.ndarray]:
-    """Return (the columns that differ at each site, fits (N, 2, d)); see `shifts.Compared`.
+    """Return (the columns that differ at each site, fits (N, 2, d)).
 
+    The fits are factors and offsets that make the columns like those of the other sites; (1, 0) if a column does not differ.
     A column differs if it differs overall, which wrong labels cannot cause, and within the given labels, which different
     class shares cannot cause.
 
@@ -108,19 +109,13 @@ def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:
     return np.array(chosen + [-1] * (MOST_SUSPECTS - len(chosen)))
 
 
-def seen(
-    found: list[list[ColumnDifference]], fits: np.ndarray, auc: np.ndarray
-) -> tuple[list[list[ColumnDifference]], np.ndarray]:
-    """Return `found` and `fits` without the columns of sites that the linear classifier does not recognize.
+def seen(found: list[list[ColumnDifference]], auc: np.ndarray) -> list[list[ColumnDifference]]:
+    """Return `found` without the columns of sites that the linear classifier does not recognize.
 
     Parameters
     ----------
     found : list of list of ColumnDifference
-    fits : (N, 2, d)
     auc : (N,)
         Of the unchanged inputs; 0.5 without a significant difference.
     """
-    recognized = np.asarray(auc) > 0.5
-    neutral = np.array([1.0, 0.0])[None, :, None]
-    kept = [rows if known else [] for rows, known in zip(found, recognized, strict=True)]
-    return kept, np.where(recognized[:, None, None], fits, neutral)
+    return [rows if value > 0.5 else [] for rows, value in zip(found, auc, strict=True)]

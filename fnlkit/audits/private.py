@@ -4,11 +4,11 @@ Neighboring data sets differ in one record, which is present or absent.  The fea
 every record adds one vector to each released table.  The noise of a table has the standard deviation sigma * sensitivity /
 sqrt(share), where sigma is that of a single release (analytic Gaussian mechanism: Balle and Wang 2018) and the shares of all
 tables sum to 1.  Together, the tables cost as much as this single release.  Simulations (fnlkit.audits.audit) and the files of
-real sites (fnlkit.sites.mail_noise) differ only in the source of the draws.
+real sites (fnlkit.sites.audit) differ only in the source of the draws.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from fnlkit.audits.own_model import softmax
 from fnlkit.audits.results import Names, describe_sites
 from fnlkit.audits.samples import SIDE, Samples, values_of
 from fnlkit.audits.statistics import SIGNIFICANT_CLASS, holm
-from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, OwnPredictions, Predictions
+from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, Predictions
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import transition
@@ -28,8 +28,6 @@ from fnlkit.privacy.updates import must_account
 
 if TYPE_CHECKING:
     from fnlkit.audits.records import SiteAudit
-    from fnlkit.audits.shifts import Change
-    from fnlkit.client.client import Client
     from fnlkit.kernels.streams import HiddenStream
 
 
@@ -136,9 +134,8 @@ def frequencies(samples: Samples) -> np.ndarray:
     return dctn(x, axes=(1, 2), norm="ortho").reshape(len(x), -1)[:, order[1 : FEATURES + 1]]
 
 
-def points_of(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+def points_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
     """Return the clipped features (n, m) of a site's samples: frequencies of raw images, else as in audits from sums."""
-    samples = Samples.of(site)
     if samples.image and samples.embedding is None:
         points = CONTRAST * frequencies(samples)
     else:
@@ -148,13 +145,13 @@ def points_of(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | N
 
 
 def summarize_with_noise(
-    site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
+    samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file with noise.
 
     Parameters
     ----------
-    site : Samples or Client
+    samples : Samples
     scale : (mean (d,), std (d,)), optional
         Of the columns of a table; it must not depend on the samples of the site.
     epsilon, delta : float
@@ -167,7 +164,7 @@ def summarize_with_noise(
     dict
         counts (C,), sums (C, m), moments (m, m).
     """
-    samples, points = Samples.of(site), points_of(site, scale)
+    points = points_of(samples, scale)
     noise, m = noise_of(epsilon, delta, points.shape[1]), points.shape[1]
     counts, by_class, moments = summaries.sums(points, samples.y, samples.classes)
     counts = counts + noise["counts"] * draws.standard_normal(counts.shape)
@@ -179,7 +176,7 @@ def summarize_with_noise(
 
 
 def judge_with_noise(
-    site: "Samples | Client",
+    samples: Samples,
     head: dict[str, np.ndarray],
     scale: tuple[np.ndarray, np.ndarray] | None,
     *,
@@ -194,7 +191,7 @@ def judge_with_noise(
     dict
         agreement (2,): labels that the classifier predicts, and others; predicted (C, C): counts by predicted and given class.
     """
-    points, labels, classes = points_of(site, scale), Samples.of(site).y, Samples.of(site).classes
+    points, labels, classes = points_of(samples, scale), samples.y, samples.classes
     p = softmax(points @ head["coefficients"].T + head["offsets"])
     noise, guess = noise_of(epsilon, delta, points.shape[1]), p.argmax(1)
     right = int((guess == labels).sum())
@@ -373,7 +370,7 @@ def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[
             high=float(high if separable else max(high, float(upper[k]))),
             # The upper end contains the noise: labels agree if the models surely contradict few of them at some site.
             separable=bool(cleanest <= CONTRADICTED),
-            accused=accused,
+            noisier=accused,
         )
     return rows
 
@@ -401,7 +398,6 @@ def conclude(
     *,
     epsilon: float,
     delta: float,
-    changes: "Sequence[Change]",
     named: Names,
 ) -> "tuple[list[SiteAudit], np.ndarray, np.ndarray]":
     """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.audits.summaries.conclude."""
@@ -411,17 +407,14 @@ def conclude(
     counts = np.maximum(np.round([first["counts"] for first in firsts]), 0).astype(np.int64)
     counts[counts.sum(1) == 0, 0] = 1
     sites, classes = len(firsts), len(named.classes)
-    none, width = np.zeros((sites, classes, classes), np.int64), len(named.columns) if named.columns else 1
-    fits = np.tile(np.stack([np.ones(width), np.zeros(width)]), (sites, 1, 1))
-    tried = np.full((sites, len(changes)), 1.0)
-    tried[:, 0] = auc
-    inputs = shifts.Compared(changes, tried, [[] for _ in firsts], fits, np.zeros(2))
+    none = np.zeros((sites, classes, classes), np.int64)
+    inputs = shifts.Compared([shifts.Change()], auc[:, None], [[] for _ in firsts])
     predicted = np.maximum(np.round([second["predicted"] for second in seconds]), 0).astype(np.int64)
-    others = Predictions(np.zeros(sites, int), predicted, np.ones(counts.shape, bool), np.zeros(sites, bool))
-    own = OwnPredictions(none, none, np.zeros(sites, np.int64), np.zeros((sites, 2), np.int64))
+    nothing = none, none, np.zeros(sites, np.int64), np.zeros((sites, 2), np.int64)
+    found = Predictions(np.zeros(sites, int), np.ones(counts.shape, bool), np.zeros(sites, bool), predicted, *nothing)
     expected = expected_counts(firsts, seconds, noise)
     rows = []
-    for row in describe_sites(named, counts, inputs, others, own, expected, assessed):
+    for row in describe_sites(named, counts, inputs, found, expected, assessed):
         # Noise can hide a small class, and no counts of the site's own model are released.
         rows.append(replace(row, withheld=[], missing=[], skill={"others": row.skill["others"]}))
     return rows, transition(expected.sum(0)), expected

@@ -148,7 +148,7 @@ class ClassErrors:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteAudit:
     """Results of an audit for a site.
 
@@ -227,15 +227,15 @@ class SiteAudit:
     confused: list[Confusion]
     classes: list[ClassErrors]
     matrix: list[list[float]] | None
-    detectors: dict[str, int]
-    agreed: list[int]
+    detectors: dict[str, int] = field(default_factory=dict)
+    agreed: list[int] = field(default_factory=list)
     missing: list[str]
     balance: float
     largest: str
-    copies: int | None
-    near_copies: int | None
-    far: int | None
-    unlabeled: int | None
+    copies: int | None = None
+    near_copies: int | None = None
+    far: int | None = None
+    unlabeled: int | None = None
     finding: str = ""
     words: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)

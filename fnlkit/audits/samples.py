@@ -55,37 +55,15 @@ class Samples:
         return len(self.y)
 
     @classmethod
-    def of(cls, client: "Client | Samples") -> "Samples":
+    def of(cls, client: "Client") -> "Samples":
         """Return the samples of a client (fnlkit.client.client.Client)."""
-        if isinstance(client, Samples):
-            return client
-        rows = {name: client.rows[f"input/{name}"].numpy() for name in ("embedding", "probabilities", "group")
-                if f"input/{name}" in client.rows}  # fmt: skip
-        return cls(
-            client.x.numpy(),
-            client.y.numpy(),
-            client.classes,
-            client.inputs.image,
-            client.id,
-            embedding=rows.get("embedding"),
-            probabilities=rows.get("probabilities"),
-            groups=rows.get("group"),
-        )
+        groups = client.rows["input/group"].numpy() if "input/group" in client.rows else None
+        return cls(client.x.numpy(), client.y.numpy(), client.classes, client.inputs.image, client.id, groups=groups)
 
     def take(self, mask: np.ndarray) -> "Samples":
         """Return the samples in a mask (n,), without results."""
         emb, p, groups = (None if v is None else v[mask] for v in (self.embedding, self.probabilities, self.groups))
         return replace(self, x=self.x[mask], y=self.y[mask], embedding=emb, probabilities=p, groups=groups, kept={})
-
-
-def keep_at_client(client: "Client | Samples", kept: dict[str, np.ndarray]) -> None:
-    """Keep results by sample in the rows of a client, from which fnlkit.sites.labels stores them."""
-    import torch
-
-    assert not isinstance(client, Samples)
-    for name, values in kept.items():
-        home = "estimate" if name in ("issue", "flagged", "guess", "confidence") else "audit"
-        client.rows[f"{home}/{name}"] = torch.from_numpy(np.ascontiguousarray(values))
 
 
 def large_classes(samples: Samples) -> tuple[Samples, np.ndarray]:

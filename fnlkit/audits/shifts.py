@@ -7,7 +7,7 @@ expressed as the area under the ROC curve (AUC) of the linear classifier that re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,6 @@ class Change:
         return bool(self.turn or self.tone)
 
     @property
-    def packed(self) -> tuple[str, str]:
-        """The change as (turn, tone), to send it in a message."""
-        return self.turn, self.tone
-
-    @property
     def words(self) -> list[Any]:
         """The difference of the inputs that the change undoes, as a list of texts."""
         turn = f"images look {self.turn}" if self.turn else ""
@@ -94,17 +89,11 @@ class Compared:
         For each site and change, the median over the other sites (the lower one) of the AUC.
     columns : list of list of ColumnDifference
         For each site the columns that differ.
-    fits : (N, 2, d)
-        Factor and offset that make the columns like those of the other sites; (1, 0) for columns that do not differ.
-    tone : (2,)
-        Mean and standard deviation of the pixels at the median site.
     """
 
     changes: Sequence[Change]
     auc: np.ndarray
     columns: list[list[ColumnDifference]]
-    fits: np.ndarray
-    tone: np.ndarray = field(default_factory=lambda: np.array([0.0, 1.0]))
 
     @property
     def differ(self) -> np.ndarray:
@@ -169,7 +158,7 @@ class Encoded(Compared):
         As `auc`, of the embeddings.
     """
 
-    embedding_auc: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    embedding_auc: np.ndarray
 
     @property
     def differ(self) -> np.ndarray:
@@ -200,7 +189,7 @@ def describe_columns(samples: Samples) -> dict[str, np.ndarray]:
     else:
         values = x.astype(np.float64)
         by_class = np.zeros((2, samples.classes, values.shape[1]))
-        for c in _classes_to_describe(labels):
+        for c in _classes_to_describe(samples):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
     found = np.zeros((5, values.shape[1]))
@@ -232,7 +221,7 @@ def describe_inputs(
         projection = stream(seed, "shifts").standard_normal((size, width)) / np.sqrt(size)
         features = [part @ projection for part in features]
     means = np.zeros((len(features), samples.classes, features[0].shape[1]))
-    classes = _classes_to_describe(labels)
+    classes = _classes_to_describe(samples)
     for c in classes:
         here = labels == c
         means[:, c] = [part[here].mean(0) for part in features]
@@ -249,9 +238,9 @@ def _quantiles(values):
     return np.stack([ordered[place : place + LEAST].mean(0) for place in places])
 
 
-def _classes_to_describe(labels):
+def _classes_to_describe(samples):
     """Return the classes that a site describes."""
-    return np.flatnonzero(classes_to_describe(np.bincount(labels)))
+    return np.flatnonzero(classes_to_describe(np.bincount(samples.y, minlength=samples.classes)))
 
 
 def classes_to_describe(counts: np.ndarray) -> np.ndarray:

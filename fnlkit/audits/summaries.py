@@ -5,7 +5,7 @@ Sums of few samples reveal these samples.  A class with fewer than LEAST samples
 moments have at most a quarter as many dimensions as the site has samples.  The counts of the second file are multiples of 5.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from fnlkit.audits import copies, differing, own_model, rounding, shifts, statistics, verdict
 from fnlkit.audits.own_model import discriminant, softmax
-from fnlkit.audits.results import Names, Searched, describe_sites
-from fnlkit.audits.samples import LEAST, Samples, keep_at_client, large_classes, table_of, values_of
+from fnlkit.audits.results import Names, describe_sites
+from fnlkit.audits.samples import LEAST, Samples, large_classes, table_of, values_of
 from fnlkit.audits.shifts import Change, Compared
 from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import likelihood
@@ -24,7 +24,6 @@ from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
     from fnlkit.audits.records import ColumnDifference, SiteAudit
-    from fnlkit.client.client import Client
 
 
 # Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
@@ -49,19 +48,6 @@ LEAST_VARIANCE = 0.01
 CERTAIN = 1 / 3
 # Tables of the second file, by predicted (or true) and given class.
 TABLES = "predicted", "within", "expected", "doubted"
-# Arrays of both files that are whole numbers.
-COUNTS = {
-    "counts",
-    "observations",
-    "width",
-    "chosen",
-    "supported",
-    "certain",
-    "low",
-    "high",
-    *TABLES,
-    *(f"{name}_wrong" for name in TABLES),
-}
 LARGEST = 1e6  # of an entry of a head or of its message
 
 
@@ -129,12 +115,12 @@ def sums(points: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarr
     return np.bincount(labels, minlength=classes), by_class, points.T @ points
 
 
-def summarize(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+def summarize(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file.
 
     Parameters
     ----------
-    site : Samples or Client
+    samples : Samples
     scale : (mean (d,), std (d,)), optional
         As for `features`.
 
@@ -145,7 +131,6 @@ def summarize(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | N
         as one), width (number of features), sums (C, m), moments (m, m), and columns, class_columns as fnlkit.audits.shifts
         declares them.
     """
-    samples = Samples.of(site)
     held = np.bincount(samples.y, minlength=samples.classes)
     withheld = (held > 0) & (held < LEAST)
     samples, _ = large_classes(samples)
@@ -158,7 +143,7 @@ def summarize(site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray] | N
 
 
 def judge(
-    site: "Samples | Client",
+    whole: Samples,
     heads: dict[str, np.ndarray],
     number: int,
     *,
@@ -170,8 +155,8 @@ def judge(
 
     Parameters
     ----------
-    site : Samples or Client
-        The results are in the `kept` of Samples, or in the rows of a Client.
+    whole : Samples
+        The results are in `kept`.
     heads : dict of arrays
         From `make_heads`.
     number : int
@@ -189,7 +174,6 @@ def judge(
         (number of the change with which the head fits best); supported; certain (2,); class_means, covariances
         (fnlkit.audits.shifts); low, high: ends of the range of the number of wrong labels.
     """
-    whole = Samples.of(site)
     samples, mask = large_classes(whole)
     labels, classes = samples.y, samples.classes
     scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
@@ -229,8 +213,6 @@ def judge(
             reply[name] = rounding.STEP * ends.astype(np.int64)
         keep_results(whole, mask, [p, *own_models], predicted, estimated["posterior"], found)
         _detect(whole, mask, detectors, points, p, found, seed)
-    if whole is not site:
-        keep_at_client(site, whole.kept)
     return reply
 
 
@@ -379,9 +361,8 @@ def _copied(found):
     return {"copy_of": found.copy_of, "near": found.near, "far": found.far}
 
 
-def keep_suspects(site: "Samples | Client", p: np.ndarray, *, seed: int = 0) -> None:
+def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:
     """Keep the results of each sample, from probabilities (n, C) of a classifier of other sites."""
-    whole = Samples.of(site)
     samples, mask = large_classes(whole)
     found = copies.find_copies(whole, wanted=own_model.most_neighbors(len(whole), whole.classes))
     if not len(samples):
@@ -392,8 +373,6 @@ def keep_suspects(site: "Samples | Client", p: np.ndarray, *, seed: int = 0) -> 
         models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
         posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
         keep_results(whole, mask, [p, *models], predicted, posterior, found)
-    if whole is not site:
-        keep_at_client(site, whole.kept)
 
 
 def _probabilities(samples, points, head, told, changes, scale):
@@ -556,7 +535,7 @@ def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarra
     return np.stack([center[0], np.maximum(center[1], needed)])
 
 
-def narrow(heads: dict[str, np.ndarray], number: int, site: "Samples | Client", scale: tuple[np.ndarray, np.ndarray]) -> str:
+def narrow(heads: dict[str, np.ndarray], number: int, samples: Samples, scale: tuple[np.ndarray, np.ndarray]) -> str:
     """Return why the description of the inputs by a message could single out samples, as a text; "" if it cannot.
 
     Parameters
@@ -565,14 +544,14 @@ def narrow(heads: dict[str, np.ndarray], number: int, site: "Samples | Client", 
         From `make_heads`.
     number : int
         Number of the site among the sites of the heads.
-    site : Samples or Client
-        Samples of a table.
+    samples : Samples
+        Of a table.
     scale : (mean (d,), std (d,))
         Agreed scale of the columns.
     """
     if (heads["center"][1] < widen(heads["center"], scale)[1] * (1 - 1e-9)).any():
         return "the inputs would be described by a narrower range than that of the project's scale"
-    low, high = np.percentile(Samples.of(site).x.astype(np.float64), [10, 90], axis=0)
+    low, high = np.percentile(samples.x.astype(np.float64), [10, 90], axis=0)
     factor, offset = heads["fits"][number]
     fitted = (factor != 1) | (offset != 0)
     away = np.maximum(*(np.abs(factor * x + offset - scale[0]) for x in (low, high)))
@@ -585,7 +564,6 @@ def narrow(heads: dict[str, np.ndarray], number: int, site: "Samples | Client", 
 def make_heads(
     firsts: list[dict[str, Any]],
     scale: tuple[np.ndarray, np.ndarray] | None = None,
-    classify: Callable[..., tuple[np.ndarray, np.ndarray]] = discriminant,
 ) -> dict[str, np.ndarray]:
     """Return the message to the sites: for each one a classifier from the sums of the others.
 
@@ -597,8 +575,6 @@ def make_heads(
         From `summarize`, in the order of the sites.
     scale : (mean (d,), std (d,)), optional
         As for `summarize`.
-    classify : callable
-        Returns coefficients and offsets from counts, class sums and second moments, as `discriminant`.
 
     Returns
     -------
@@ -629,7 +605,7 @@ def make_heads(
         if scale and size < (width := firsts[k]["class_columns"].shape[-1]) <= SIZES[-1] and widths[k] >= width:
             parts.append((width, total, *classify_columns([firsts[j] for j in np.flatnonzero(others)], scale)))
         else:
-            parts.append((size, total, *classify(total, by_class, moments)))
+            parts.append((size, total, *discriminant(total, by_class, moments)))
     widest = max(1, *(part[0] for part in parts))
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / max(1, part[1].sum()) for part in parts])
@@ -714,18 +690,17 @@ def compare_inputs(
 ) -> Compared:
     """Return the fnlkit.audits.shifts.Compared inputs of the sites; `embedded`: labels are judged by embeddings."""
     counts = np.stack([first["counts"] for first in firsts])
-    columns, found, fits = compare_columns(firsts)
+    found = compare_columns(firsts)[1]
     replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
     silent = np.array([not second["covariances"].any() for second in seconds])
     held = np.where(silent[:, None], 0, counts)
     auc = shifts.compare_inputs(replies, held, [[0, int(second["chosen"])] for second in seconds])
-    found, fits = differing.seen(found, fits, auc[:, 0])
-    tone = np.median(columns[:, :2, 0], 0)
+    found = differing.seen(found, auc[:, 0])
     if not embedded:
-        return Compared(changes, auc, found, fits, tone)
+        return Compared(changes, auc, found)
     every = [range(len(changes)) if value >= shifts.DIFFERENT else [0] for value in auc[:, 0]]
     auc = shifts.compare_inputs(replies, held, every)
-    return shifts.Encoded(changes, auc, found, fits, tone, compare_features(firsts))
+    return shifts.Encoded(changes, auc, found, compare_features(firsts))
 
 
 def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict[str, np.ndarray]:
@@ -743,7 +718,7 @@ def conclude(
     named: Names,
     embedded: bool = False,
     shared: bool = False,
-    searched: Searched | None = None,
+    searched: Sequence[dict[str, Any]] = (),
 ) -> "tuple[list[SiteAudit], np.ndarray]":
     """Return (rows of the sites, T[true, given]).
 
@@ -759,7 +734,7 @@ def conclude(
         Labels are judged by embeddings.
     shared : bool
         Sites share samples (fnlkit.audits.verdict.assess): their inputs have one origin and are not compared.
-    searched : fnlkit.audits.results.Searched, optional
+    searched : list of dict, optional
         Results by sample, which only a simulation has.
     """
     counts = np.stack([first["counts"] for first in firsts])
@@ -769,27 +744,28 @@ def conclude(
         ])
         for name in TABLES
     }  # fmt: skip
-    predicted, within, expected = (restored[name] for name in ("predicted", "within", "expected"))
+    predicted, expected = restored["predicted"], restored["expected"]
     doubted = np.minimum(restored["doubted"], predicted) * ~np.eye(counts.shape[1], dtype=bool)
     supported = np.array([int(s["supported"]) for s in seconds])
     certain = np.array([[min(s["certain"]), s["certain"][1]] for s in seconds])
     inputs = compare_inputs(firsts, seconds, changes, embedded)
     if shared:
-        inputs = Compared(inputs.changes, np.full_like(inputs.auc, 0.5), [[] for _ in firsts], inputs.fits, inputs.tone)
+        inputs = Compared(inputs.changes, np.full_like(inputs.auc, 0.5), [[] for _ in firsts])
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
-    others = verdict.Predictions(chosen, predicted, heads["known"], heads["differ"])
-    own = verdict.OwnPredictions(within, doubted, supported, certain)
+    found = verdict.Predictions(
+        chosen, heads["known"], heads["differ"], predicted, restored["within"], doubted, supported, certain
+    )
     # Tests need independent samples.
     share = np.minimum(1, np.array([int(first["observations"]) for first in firsts]) / np.maximum(1, counts.sum(1)))
-    fewer = others.scaled(share), own.scaled(share)
-    judges = verdict.judges(inputs.after(chosen), fewer[0].predicted, fewer[1].within, heads["known"])
+    fewer = found.scaled(share)
+    judges = verdict.judges(inputs.after(chosen), fewer)
     estimates = range_of(seconds, expected)
     tested = estimates | {"counts": estimates["counts"] * share[:, None, None]}
-    assessed = verdict.assess(judges, tested, counts, *fewer, shared=shared, away=rounding.ALLOWANCE)
+    assessed = verdict.assess(judges, tested, counts, fewer, shared=shared, away=rounding.ALLOWANCE)
     rows = []
-    for row in describe_sites(named, counts, inputs, others, own, estimates["counts"], assessed, searched):
+    for row in describe_sites(named, counts, inputs, found, estimates["counts"], assessed, searched):
         withheld = [named.classes[c] for c in np.flatnonzero(firsts[row.client]["withheld"])]
         rows.append(replace(row, withheld=withheld, missing=[name for name in row.missing if name not in withheld]))
     return rows, transition(estimates["counts"].sum(0))

@@ -42,57 +42,39 @@ WRONG, UNKNOWN = "wrong labels", "cannot be judged"
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Predictions of the models of the other sites, by site.
+    """Predictions of the models of the other sites and of the cross-validated model of the site itself, by site.
 
     Attributes
     ----------
     chosen : int (N,)
         Number of the change of the inputs (of fnlkit.audits.shifts.Compared) under which the labels were judged.
-    predicted : int (N, C, C)
-        Counts by predicted class and given label.
     known : bool (N, C)
         Classes that the models of the others can judge.
     shares_differ : bool (N,)
         Sites whose class shares differ from those of the others.
+    predicted : int (N, C, C)
+        Counts by predicted class of the models of the others and given label.
+    within, doubted : int (N, C, C)
+        Counts by predicted class of the site's own model and given label, of all samples and of those for which both models
+        predict the same other class.
+    supported : int (N,)
+        Number of labels that only the site's own model predicts.
+    certain : int (N, 2)
+        Samples of which the site's own model is most certain: other predictions, all.
     """
 
     chosen: np.ndarray
-    predicted: np.ndarray
     known: np.ndarray
     shares_differ: np.ndarray
-
-    def scaled(self, independence: np.ndarray) -> "Predictions":
-        """Return the predictions with the counts of as many samples as are independent; `independence` (N,) is their share."""
-        if (independence == 1).all():
-            return self
-        return replace(self, predicted=_scale(self.predicted, independence))
-
-
-@dataclass(frozen=True, slots=True)
-class OwnPredictions:
-    """Predictions of the cross-validated model of the site itself, by site.
-
-    Attributes
-    ----------
-    within, doubted : int (N, C, C)
-        Counts by predicted class and given label, of all samples and of those for which both models predict the same other
-        class.
-    supported : int (N,)
-        Number of labels that only this model predicts.
-    certain : int (N, 2)
-        Samples of which the model is most certain: other predictions, all.
-    """
-
+    predicted: np.ndarray
     within: np.ndarray
     doubted: np.ndarray
     supported: np.ndarray
     certain: np.ndarray
 
-    def scaled(self, independence: np.ndarray) -> "OwnPredictions":
-        """Return the predictions as `Predictions.scaled` does."""
-        if (independence == 1).all():
-            return self
-        names = ("within", "doubted", "supported", "certain")
+    def scaled(self, independence: np.ndarray) -> "Predictions":
+        """Return the predictions with the counts of as many samples as are independent; `independence` (N,) is their share."""
+        names = ("predicted", "within", "doubted", "supported", "certain")
         return replace(self, **{name: _scale(getattr(self, name), independence) for name in names})
 
 
@@ -113,8 +95,7 @@ class Assessment:
         As in fnlkit.audits.records.SiteAudit, like the other fields.
     level, p : float or None
     low, high : float
-    separable, accused, contradicted : bool
-        `accused`: the site has wrong labels.
+    separable, noisier, contradicted : bool
     unseen : float
     """
 
@@ -125,35 +106,33 @@ class Assessment:
     low: float = 0.0
     high: float = 1.0
     separable: bool = False
-    accused: bool = False
+    noisier: bool = False
     contradicted: bool = False
     unseen: float = 0.0
 
 
-def judges(auc: np.ndarray, predicted: np.ndarray, within: np.ndarray, known: np.ndarray) -> list[str | None]:
+def judges(auc: np.ndarray, found: Predictions) -> list[str | None]:
     """Return for each site "others", "own" or None: the model that can judge the labels.
 
     Parameters
     ----------
     auc : (N,)
         Difference of the inputs after the chosen change; infinite if the difference cannot be undone.
-    predicted, within : int (N, C, C)
-        Predictions of the models of the other sites, and of the model of the site itself.
-    known : bool (N, C)
-        Classes that the models of the others can judge; skill is measured on samples with these labels.
+    found : Predictions
+        The skill of the models of the others is measured on samples with labels that they know.
     """
-    others = [skill_of(table * columns) for table, columns in zip(predicted, known, strict=True)]
-    own = [skill_of(table) for table in within]
+    others = [skill_of(table * known) for table, known in zip(found.predicted, found.known, strict=True)]
+    own = [skill_of(table) for table in found.within]
     agree = auc < DIFFERENT
     out: list[str | None] = []
     for k in range(len(auc)):
-        if predicted[k].sum() < LEAST_REFERENCE:
+        if found.predicted[k].sum() < LEAST_REFERENCE:
             out.append(None)
             continue
         elsewhere = [others[j].kappa for j in range(len(auc)) if j != k and agree[j]]
         skilled = np.median(elsewhere) >= SKILL if elsewhere else others[k].low >= SKILL
         # A site whose labels are all of one class shows no skill.
-        skilled = skilled and np.count_nonzero(predicted[k].sum(0)) > 1
+        skilled = skilled and np.count_nonzero(found.predicted[k].sum(0)) > 1
         out.append("others" if agree[k] and skilled else "own" if own[k].low >= SKILL else None)
     return out
 
@@ -162,8 +141,7 @@ def assess(
     judge: list[str | None],
     estimates: dict[str, np.ndarray],
     counts: np.ndarray,
-    others: Predictions,
-    own: OwnPredictions,
+    found: Predictions,
     *,
     shared: bool = False,
     away: int = 0,
@@ -178,8 +156,7 @@ def assess(
         level, low, high, deviation, counts of fnlkit.estimators.em.
     counts : int (N, C)
         Samples by given class.
-    others : Predictions
-    own : OwnPredictions
+    found : Predictions
     shared : bool
         Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
         labels of similar samples teach these labels to the models. The model of the site itself is no independent evidence,
@@ -187,21 +164,20 @@ def assess(
     away : int
         As for `more_than_others`, for counts by class.
     """
-    classes = others.predicted.shape[1]
-    none = np.zeros((classes, classes), bool)
+    none = np.zeros(found.predicted.shape[1:], bool)
     ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
-    unseen = ((counts * ~others.known).sum(1) / np.maximum(1, counts.sum(1))).tolist()
+    unseen = ((counts * ~found.known).sum(1) / np.maximum(1, counts.sum(1))).tolist()
     out = {k: Assessment(none) for k in range(len(judge))}
     if len(ids["others"]):
-        out |= _assess_by_others(ids["others"], estimates, others.predicted, own, unseen, shared=shared, away=away)
+        out |= _assess_by_others(ids["others"], estimates, found, unseen, shared=shared, away=away)
     if len(ids["own"]):
-        out |= _assess_by_own(ids["own"], others.predicted.sum((1, 2)), own)
+        out |= _assess_by_own(ids["own"], found)
     return [out[k] for k in range(len(judge))]
 
 
-def _assess_by_others(ids, estimates, predicted, own, unseen, *, shared, away):
+def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
     """Return {site: Assessment} of the sites `ids`, which the models of the others judge."""
-    predicted, high = predicted[ids], estimates["high"][ids]
+    predicted, high = found.predicted[ids], estimates["high"][ids]
     level, total = estimates["level"][ids], predicted.sum((1, 2))
     wrong = total - predicted.trace(axis1=1, axis2=2)
     separable = len(ids) > 1 and high.min() <= SEPARABLE and (wrong / np.maximum(total, 1)).min() <= CONTRADICTED
@@ -213,12 +189,12 @@ def _assess_by_others(ids, estimates, predicted, own, unseen, *, shared, away):
     p = noisier_than_others(level, deviation)
     cells, by_cells = confuses_beyond_chance(predicted, estimates["counts"][ids], away)
     excess = excess_of(predicted)
-    more, _ = more_than_others(own.doubted[ids].sum((1, 2)), total)
+    more, _ = more_than_others(found.doubted[ids].sum((1, 2)), total)
     agreed = holm(more) < SIGNIFICANT_CLASS
     out = {}
     for i, site in enumerate(ids.tolist()):
         # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
-        contradicted = is_fewer(own.doubted[site].sum(), own.supported[site]) and not agreed[i] and not shared
+        contradicted = is_fewer(found.doubted[site].sum(), found.supported[site]) and not agreed[i] and not shared
         # A p-value that is not very small needs the support of the site's own model.
         noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
         shown = p[i] if noisy or not cells[i].any() else by_cells[i]
@@ -235,26 +211,26 @@ def _assess_by_others(ids, estimates, predicted, own, unseen, *, shared, away):
             low=float(least[i]) if accused or shared else 0.0,
             high=float(min(1, max(upper, level[i]) + unseen[site])),
             separable=bool(separable),
-            accused=accused,
+            noisier=accused,
             contradicted=bool(noisy and contradicted),
             unseen=unseen[site],
         )
     return out
 
 
-def _assess_by_own(ids, total, own):
+def _assess_by_own(ids, found):
     """Return {site: Assessment} of the sites `ids`, which the model of the site itself judges."""
-    none = np.zeros(own.within.shape[1:], bool)
-    skilled = [j for j, table in enumerate(own.within) if skill_of(table).low >= SKILL]
-    ends = {j: wilson(*own.certain[j], 0.99)[1] for j in skilled}
+    none, total = np.zeros(found.within.shape[1:], bool), found.predicted.sum((1, 2))
+    skilled = [j for j, table in enumerate(found.within) if skill_of(table).low >= SKILL]
+    ends = {j: wilson(*found.certain[j], 0.99)[1] for j in skilled}
     out = {}
     for site in ids.tolist():
-        most = wilson(total[site] - own.within[site].trace(), total[site])[1]
-        least = wilson(*own.certain[site], 0.99)[0]
+        most = wilson(total[site] - found.within[site].trace(), total[site])[1]
+        least = wilson(*found.certain[site], 0.99)[0]
         mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0
-        out[site] = Assessment(none, judge="own", low=low, high=float(most), accused=low > 0)
+        out[site] = Assessment(none, judge="own", low=low, high=float(most), noisier=low > 0)
     return out
 
 

@@ -16,7 +16,7 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.audits import private, report, shifts, summaries
 from fnlkit.audits.audit import SENDS, digest, traffic_of
 from fnlkit.audits.results import Names
-from fnlkit.audits.samples import LEAST
+from fnlkit.audits.samples import LEAST, Samples
 from fnlkit.datasets import columns as features
 from fnlkit.errors import WorkStopped
 from fnlkit.kernels.streams import HiddenStream
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fnlkit.sites.project import Project, Task
 
 FEWEST = 3  # sites of an audit
-_ONCE = True  # a site gives one reply to one message of each step
 _FIRST = ("counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns")
 _TABLES = tuple(f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong"))
 _SECOND = (*_TABLES, "chosen", "supported", "certain", "class_means", "covariances", "low", "high")
@@ -41,7 +40,7 @@ def summarize(
     client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None
 ) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.summaries.summarize`."""
-    first = summaries.summarize(client, scale)
+    first = summaries.summarize(Samples.of(client), scale)
     return _tensors(first | {"withheld": first["withheld"].astype(np.int64)})
 
 
@@ -55,21 +54,18 @@ def judge(
     seed: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Reply the counts of `fnlkit.audits.summaries.judge`, and keep the judgment of each sample."""
-    return _tensors(summaries.judge(client, _heads(received, scale), 0, changes=changes or [], seed=seed))
+    samples = Samples.of(client)
+    arrays = summaries.judge(samples, _heads(received, scale), 0, changes=changes or [], seed=seed)
+    _keep(client, samples.kept)
+    return _tensors(arrays)
 
 
 def summarize_with_noise(
-    client: "Client",
-    model: "LocalModel",
-    received: dict[str, torch.Tensor],
-    *,
-    scale: Any = None,
-    epsilon: float = 0.0,
-    delta: float = 0.0,
+    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None, **terms: float
 ) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.private.summarize_with_noise`, with noise that nobody can repeat."""
-    terms = {"epsilon": epsilon, "delta": delta}
-    return _tensors(private.summarize_with_noise(client, scale, **terms, draws=HiddenStream(secrets.token_bytes(32))))
+    draws = HiddenStream(secrets.token_bytes(32))
+    return _tensors(private.summarize_with_noise(Samples.of(client), scale, draws=draws, **terms))
 
 
 def judge_with_noise(
@@ -78,16 +74,23 @@ def judge_with_noise(
     received: dict[str, torch.Tensor],
     *,
     scale: Any = None,
-    epsilon: float = 0.0,
-    delta: float = 0.0,
     seed: int = 0,
+    **terms: float,
 ) -> dict[str, torch.Tensor]:
     """Reply the counts of `fnlkit.audits.private.judge_with_noise`, and keep the judgment of each sample."""
-    head, terms = {name: values.numpy() for name, values in received.items()}, {"epsilon": epsilon, "delta": delta}
+    samples, head = Samples.of(client), {name: values.numpy() for name, values in received.items()}
     draws = HiddenStream(secrets.token_bytes(32))
-    arrays, p = private.judge_with_noise(client, head, scale, **terms, draws=draws)
-    summaries.keep_suspects(client, p, seed=seed)
+    arrays, p = private.judge_with_noise(samples, head, scale, draws=draws, **terms)
+    summaries.keep_suspects(samples, p, seed=seed)
+    _keep(client, samples.kept)
     return _tensors(arrays)
+
+
+def _keep(client, kept):
+    """Keep results by sample in the rows of a client, from which fnlkit.sites.labels stores them."""
+    for name, values in kept.items():
+        home = "estimate" if name in ("issue", "flagged", "guess", "confidence") else "audit"
+        client.rows[f"{home}/{name}"] = torch.from_numpy(np.ascontiguousarray(values))
 
 
 def _tensors(arrays):
@@ -132,7 +135,7 @@ def rows(task: "Task") -> Iterator[Row]:
     """Yield the Rows of the audit in the table of a site."""
     about, scale = task.project, scale_of(task.project)
     classes, most = len(about.classes), summaries.LARGEST
-    common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": _ONCE}
+    common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": True}
     own: dict[str, Any] = {"scale": scale}
     if about.sums_epsilon is not None:
         own |= {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
@@ -194,7 +197,7 @@ def _refuses(scale):
         if not heads["sizes"][0] <= size or not 4 <= int(heads["compared"]):
             return "a number of features is out of range"
         if scale and client.x.shape[1] == heads["center"].shape[1]:
-            return summaries.narrow(heads, 0, client, scale)
+            return summaries.narrow(heads, 0, Samples.of(client), scale)
         return ""
 
     return reason
@@ -261,14 +264,14 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     parts = [one for one, here in zip(parts, kept, strict=True) if here]
     replies = [seconds[k] for k in firsts if k in seconds]
     covers = [about.names[k] for k in firsts if k in seconds]
-    changes = shifts.possible(about.kind, tuple(about.shape))
     columns = features.features(about.columns) if about.columns else None
-    how: dict[str, Any] = {"changes": changes, "named": Names(covers, list(about.classes), columns)}
+    named = Names(covers, list(about.classes), columns)
     if noise:
-        found, T, _ = private.conclude(parts, replies, **noise, **how)
+        found, T, _ = private.conclude(parts, replies, **noise, named=named)
     else:
         heads = {name: values[kept] if name in _SCATTERED else values for name, values in heads.items()}
-        found, T = summaries.conclude(parts, heads, replies, **how)
+        changes = shifts.possible(about.kind, tuple(about.shape))
+        found, T = summaries.conclude(parts, heads, replies, changes=changes, named=named)
     facts = report.facts_of(found, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
     if noise:
         facts |= {"range": private.RANGE, "privacy": noise, "mode": private.describe_mode(**noise, size=size)}

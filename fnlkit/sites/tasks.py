@@ -22,8 +22,6 @@ from fnlkit.client import scaling, testing
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
-from fnlkit.datasets import columns as features
-from fnlkit.datasets.dataset import Dataset
 from fnlkit.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators import federated, run_estimator
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -39,6 +37,7 @@ from fnlkit.sites.site import network_of
 
 if TYPE_CHECKING:
     from fnlkit.client.testing import Ranges
+    from fnlkit.datasets.dataset import Dataset
     from fnlkit.sites.project import Project, Task
 
 
@@ -221,7 +220,7 @@ def over(sites: Roster, task: "Task", options: Options, report: "Progress") -> d
         return about | found | {"steps": remote.steps}
 
 
-def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> tuple[Federation, Dataset]:
+def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> "tuple[Federation, Dataset]":
     """Return (Federation, Dataset) with the numbers of samples of sites and no values.
 
     Parameters
@@ -230,25 +229,11 @@ def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str])
     sizes : sequence of int
     names : sequence of str
     """
-    total, shape = int(sum(sizes)), tuple(project.shape)
-    given, none = np.zeros(total, np.int64), np.zeros((0, *shape), np.float32)
-    about = json.dumps([list(sizes), project.agreement()]).encode()
-    dataset = Dataset(
-        name=REAL_SITES,
-        kind=project.kind,
-        y_train=given,
-        y_test=given[:0],
-        class_names=list(project.classes),
-        samples=lambda: (training.Elsewhere(total, shape), none),
-        statistics=(tuple(project.mean), tuple(project.std)),
-        observed=True,
-        table=project.columns,
-        columns=features.features(project.columns) if project.columns else None,
-        content=lambda: [about],
-    )
+    given = np.zeros(int(sum(sizes)), np.int64)
+    dataset = training.describe_dataset(project, sizes, given, np.zeros((0, *project.shape), np.float32), given[:0])
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     meta = {"dataset_checksum": dataset.checksum, "client_names": list(names)}
-    return Federation(REAL_SITES, len(project.classes), offsets, np.arange(total), given, meta=meta), dataset
+    return Federation(REAL_SITES, len(project.classes), offsets, np.arange(len(given)), given, meta=meta), dataset
 
 
 def _parts(remote, task):
@@ -407,11 +392,6 @@ class Progress:
         """Print and record a line about a step."""
         self.event(text)
         self.state |= {"step": text, "done": 0, "total": 0}
-        self._write()
-
-    def row(self, row: dict[str, Any]) -> None:
-        """Record a round of the task train."""
-        self.state |= {"step": f"round {row['round']}", "done": 0, "total": 0}
         self._write()
 
     def progress(self, done: int, total: int, title: str) -> None:

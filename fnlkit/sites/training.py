@@ -3,9 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.output import metrics_file, metrics_path
 from fnlkit.server.clients import TooManyLost
-from fnlkit.sites.project import Task
+from fnlkit.sites.project import Project, Task
 from fnlkit.sites.roster import Roster
 from fnlkit.sites.samples import samples_like
 
@@ -81,7 +80,7 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object],
         def done(row: dict[str, Any]) -> None:
             write(row)
             print_notes()
-            report.row(row)
+            report.progress(0, 0, f"round {row['round']}")
             print(json.dumps({name: row[name] for name in _PRINTED if name in row}), flush=True)
 
         try:
@@ -98,25 +97,11 @@ def _with_names(text, names):
 def _experiment(task, sites, resume, options, test):
     about, settings = task.project, task.settings
     sizes = [sites.sizes[k] for k in sites.gather()]
-    count, shape = about.sites, tuple(about.shape)
-    x_test, y_test = test or (np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
+    count = about.sites
+    x_test, y_test = test or (np.zeros((0, *about.shape), np.float32), np.zeros(0, np.int64))
     # A single entry represents all samples of a site, so that memory does not grow with the number that a site reports.
     nothing = np.zeros(count, np.int64)
-    facts = json.dumps([sizes, about.agreement()]).encode()
-    dataset = Dataset(
-        name=REAL_SITES,
-        kind=about.kind,
-        y_train=nothing,
-        y_test=y_test,
-        class_names=list(about.classes),
-        samples=partial(_samples, count, shape, x_test),
-        statistics=(tuple(about.mean), tuple(about.std)),
-        observed=True,
-        test_true=True,
-        table=about.columns,
-        columns=features.features(about.columns) if about.columns else None,
-        content=lambda: [facts, np.ascontiguousarray(x_test).tobytes(), y_test.tobytes()],
-    )
+    dataset = describe_dataset(about, sizes, nothing, x_test, y_test)
     meta = {"dataset_checksum": dataset.checksum}
     federation = Federation(REAL_SITES, len(about.classes), np.arange(count + 1), np.arange(count), nothing, meta=meta)
     engine = {"engine": "flower", "runtime": sites, "client_timeout": options.timeout or about.timeout, "device": "cpu"}
@@ -126,8 +111,35 @@ def _experiment(task, sites, resume, options, test):
     return experiment
 
 
-def _samples(count, shape, x_test):
-    return Elsewhere(count, shape), x_test
+def describe_dataset(
+    project: Project, sizes: Sequence[int], given: np.ndarray, x_test: np.ndarray, y_test: np.ndarray
+) -> Dataset:
+    """Return the Dataset of sites with these numbers of samples: placeholders for their samples, and test samples.
+
+    Parameters
+    ----------
+    project : Project
+    sizes : list of int
+    given : int (n,)
+        Placeholders of the labels.
+    x_test, y_test : (m, ...), (m,)
+        Of the server.
+    """
+    facts = json.dumps([list(sizes), project.agreement()]).encode()
+    return Dataset(
+        name=REAL_SITES,
+        kind=project.kind,
+        y_train=given,
+        y_test=y_test,
+        class_names=list(project.classes),
+        samples=lambda: (Elsewhere(len(given), project.shape), x_test),
+        statistics=(tuple(project.mean), tuple(project.std)),
+        observed=True,
+        test_true=True,
+        table=project.columns,
+        columns=features.features(project.columns) if project.columns else None,
+        content=lambda: [facts, np.ascontiguousarray(x_test).tobytes(), y_test.tobytes()],
+    )
 
 
 def _read_test_set(path, project):

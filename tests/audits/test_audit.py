@@ -86,7 +86,7 @@ def test_a_confusion_is_compared_with_the_mistakes_at_the_cleanest_site(wrong, a
     expected = np.array([[[30 - n, n], [0, 30]] for n in (wrong, 3, 5)], float)
     mistakes = confusions_of_mistakes(expected)
     assert abs(mistakes[0, 1] - 0.256) < 1e-3 and confusions_of_mistakes(expected[:0]).tolist() == [[1, 1], [1, 1]]
-    one = Assessment(np.array([[False, cell], [False, False]]), accused=accused, low=low)
+    one = Assessment(np.array([[False, cell], [False, False]]), noisier=accused, low=low)
     (marked,) = mark_supported(find_confusions(expected[0], ["a", "b"]), ["a", "b"], one, mistakes)
     assert marked.supported == supported and abs(marked.low - {4: 0.053, 20: 0.488}[wrong]) < 1e-3
 

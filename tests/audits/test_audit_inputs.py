@@ -231,7 +231,7 @@ def test_calls_that_do_not_fit(digits, call, message):
 
 def test_embeddings_replace_only_models_not_the_comparison_of_samples(digits):
     compared = shifts.Encoded([shifts.Change(), shifts.Change("mirrored")], np.array([[0.9, 0.5], [0.5, 0.5], [0.5, 0.5]]),
-                              [[], [], []], np.zeros((3, 2, 1)), embedding_auc=np.array([0.5, 0.8, 0.5]))  # fmt: skip
+                              [[], [], []], embedding_auc=np.array([0.5, 0.8, 0.5]))  # fmt: skip
     assert compared.differ.tolist() == [True, True, False]
     found = compared.at(0, np.zeros(3, int))
     assert found.words == ["images look mirrored"] and found.equal_features and not found.undone

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks import shifts as simulations
 from fnlkit import datasets
 from fnlkit.audits import report, statistics, verdict, wording
 from fnlkit.audits.audit import audit
@@ -109,6 +110,15 @@ def test_two_wrong_sites_of_three_are_no_reference(digits):
     assert "look right" not in printed(facts)
 
 
+def test_a_site_of_few_rows_of_a_table_is_not_judged():
+    federation, data = simulations.federation("table", "none", "random", False, 7)
+    parts = [*federation.clients[:4], federation.clients[4][:3]]
+    few = replace(federation, client_offsets=np.cumsum([0, *map(len, parts)]), client_indices=np.concatenate(parts))
+    rows = {row.client: row for row in audit(few, data, detectors=()).sites}
+    assert rows[4].finding == verdict.UNKNOWN and rows[4].withheld and not rows[4].copies
+    assert {k for k, row in rows.items() if row.noisier} == {3}
+
+
 def test_a_site_of_one_sample_is_not_judged(digits):
     parts = partitioning.federation(digits, clients=4, labels="observed", seed=3).clients
     rows, _ = audited(digits, lambda given, true, held, rng: given.__setitem__(held[3], (true[held[3]] + 1) % CLASSES),
@@ -124,9 +134,9 @@ def assessed(predicted, level, deviation):
     ends = {"level": np.array(level), "low": np.array(level) / 2, "high": np.array(level) * 1.5 + 0.02}
     estimates = {**ends, "deviation": np.array(deviation), "counts": counts}
     held = predicted.sum(1)
-    others = verdict.Predictions(np.zeros(sites, int), predicted, np.ones(held.shape, bool), np.zeros(sites, bool))
-    own = verdict.OwnPredictions(predicted, np.zeros_like(predicted), np.zeros(sites, int), np.zeros((sites, 2), int))
-    return verdict.assess(["others"] * sites, estimates, held, others, own)
+    none, own = np.zeros(sites, bool), (predicted, np.zeros_like(predicted), np.zeros(sites, int), np.zeros((sites, 2), int))
+    found = verdict.Predictions(np.zeros(sites, int), np.ones(held.shape, bool), none, predicted, *own)
+    return verdict.assess(["others"] * sites, estimates, held, found)
 
 
 def test_a_site_that_is_named_for_a_confusion_has_its_p_value():
@@ -135,7 +145,7 @@ def test_a_site_that_is_named_for_a_confusion_has_its_p_value():
     usual[0, 1] = usual[1, 0] = 20
     other[2, 0], other[0, 1], other[1, 0] = 20, 10, 10
     rows = assessed(np.stack([usual] * 4 + [other]), [0.02] * 5, [0.005] * 5)
-    assert [row.accused for row in rows] == [False] * 4 + [True]
+    assert [row.noisier for row in rows] == [False] * 4 + [True]
     assert rows[4].p < statistics.SIGNIFICANT_CLASS and rows[0].p == 1
 
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+import fnlkit.cli.sites as coordinator
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.site import command as site_command
 from fnlkit.errors import WorkStopped
@@ -48,6 +49,12 @@ def demo(tmp_path_factory):
     return folder / "demo"
 
 
+@pytest.fixture
+def copied(demo, tmp_path):
+    """The folder of a copy of the demonstration, in which tasks ran nowhere."""
+    return shutil.copytree(demo, tmp_path / "demo", ignore=shutil.ignore_patterns("memory"))
+
+
 def nodes_of(folder, first=10):
     """Return the configurations of the nodes of a demonstration."""
     out = {}
@@ -79,8 +86,6 @@ def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
 
 
 def test_openssl_accepts_the_certificates_and_ssh_the_keys(demo):
-    import subprocess
-
     for command in (
         ["openssl", "verify", "-CAfile", "coordinator/ca.crt", "-verify_hostname", "localhost", "coordinator/server.crt"],
         ["ssh-keygen", "-lf", "sites/site-1/site-1.key.pub"],
@@ -129,26 +134,19 @@ def test_data_that_do_not_fit_are_named_before_anything_is_sent(change, named, d
         assert not (demo / "sites/site-0/memory/left.jsonl").exists()
 
 
-def test_problems_of_the_data_are_listed(demo, tmp_path):
-    np.savez(
-        tmp_path / "few.npz",
-        x=np.zeros((5, 8, 8, 1), np.float32),
-        y=np.array([3, 3, 3, 4, -1]),
-        class_names=np.array(list("0123456789")),
-    )
+@pytest.mark.parametrize(
+    ("labels", "samples", "problems", "noted"),
+    [([3, 3, 3, 4, -1], 4, 1, "4 samples"), (["3"] * 6, 6, 0, "'3'"), (["3"], 1, 0, "'3'")],
+)
+def test_problems_of_the_data_are_listed(labels, samples, problems, noted, demo, tmp_path):
+    """A label is missing; or the site has one class, or one sample."""
+    names = {"class_names": np.array(list("0123456789"))} if -1 in labels else {}
+    np.savez(tmp_path / "few.npz", x=np.zeros((len(labels), 8, 8, 1), np.uint8), y=np.array(labels), **names)
     done = fnlkit(["fnlkit", "site", "check", "few.npz", "--project", str(demo / "sites/site-0"), "--json"], tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["unlabeled"] == 1 and found["samples"] == 4 and len(found["problems"]) == 1 and len(found["notes"]) == 2
-
-
-@pytest.mark.parametrize("labels", [["3"] * 6, ["3"]])
-def test_a_site_with_one_class_or_one_sample_is_noted(labels, demo, tmp_path):
-    np.savez(tmp_path / "one.npz", x=np.zeros((len(labels), 8, 8, 1), np.uint8), y=np.array(labels))
-    done = fnlkit(["fnlkit", "site", "check", "one.npz", "--project", str(demo / "sites/site-0"), "--json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["problems"] == [] and any("'3'" in note for note in found["notes"]) and found["leaves"]
+    assert (found["unlabeled"], found["samples"], len(found["problems"])) == (len(labels) - samples, samples, problems)
+    assert any(noted in note for note in found["notes"]) and len(found["notes"]) == 2 and found["leaves"]
 
 
 def test_joining_again_keeps_the_key(demo):
@@ -179,14 +177,12 @@ def test_the_container_reads_all_from_folders_of_the_machine(demo, tmp_path):
         assert any(str(data).startswith(f"{mount[0]}/") for mount in there)
 
 
-def test_keys_can_be_admitted_one_by_one_and_bind_the_number(demo, tmp_path):
+def test_keys_can_be_admitted_one_by_one_and_bind_the_number(copied):
     """A site's copy without keys still agrees to the project with keys."""
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    key = flower_app.fingerprint_of(demo / "sites/site-1/site-1.key.pub")
-    agreed = flower_app.set_keys(folder, project.read(folder), {"site-1": key})
-    assert agreed.keys == project.read(folder).keys == ["", key, ""]
-    assert agreed.digest == project.read(folder / "sites/site-0/project.json").digest
+    key = flower_app.fingerprint_of(copied / "sites/site-1/site-1.key.pub")
+    agreed = flower_app.set_keys(copied, project.read(copied), {"site-1": key})
+    assert agreed.keys == project.read(copied).keys == ["", key, ""]
+    assert agreed.digest == project.read(copied / "sites/site-0/project.json").digest
 
 
 def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
@@ -397,10 +393,12 @@ def test_a_table_is_compared_column_by_column(tmp_path):
         assert done.returncode == 2 and named in done.stderr, done.stderr
 
 
+TRAIN = ["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"]
+
+
 @pytest.fixture
-def server(demo, monkeypatch):
+def server(monkeypatch):
     """Flower's commands, answered in this process; `fails` is the error of the next run."""
-    import fnlkit.cli.sites as coordinator
 
     class Server:
         fails, goes_on, nodes, last, status = None, False, {}, 9, ""
@@ -442,14 +440,8 @@ def server(demo, monkeypatch):
     return server
 
 
-def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, monkeypatch):
+def test_the_coordinator_admits_runs_and_sees_the_state(server, copied, tmp_path, monkeypatch):
     """A failed task ends with 1 and names the site; the same command completes it."""
-    import shutil
-
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    for k in range(3):
-        shutil.rmtree(folder / f"sites/site-{k}/memory", ignore_errors=True)
     keys = [f"demo/sites/site-{k}/site-{k}.key.pub" for k in (0, 1)]
     done = fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path)
     assert done.returncode == 0 and all(flower_app.fingerprint_of(tmp_path / key) in done.stdout for key in keys)
@@ -491,22 +483,15 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     assert done.returncode == 2 and "--run" in done.stderr
 
 
-def test_a_project_file_that_cannot_run_is_refused_before_anything_is_sent(server, demo, tmp_path):
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    text = (folder / "project.json").read_text()
-    (folder / "project.json").write_text(text.replace('"method": "fedavg"', '"method": "fedcor"'))
-    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
+def test_a_project_file_that_cannot_run_is_refused_before_anything_is_sent(server, copied, tmp_path):
+    text = (copied / "project.json").read_text()
+    (copied / "project.json").write_text(text.replace('"method": "fedavg"', '"method": "fedcor"'))
+    done = fnlkit(TRAIN, tmp_path)
     assert done.returncode == 2 and "fedcorr" in done.stderr and "nothing was sent" in done.stderr
-    assert server.status == "" and not (folder / "coordinator/last.json").exists()
+    assert server.status == "" and not (copied / "coordinator/last.json").exists()
 
 
-def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, monkeypatch):
-    import fnlkit.cli.sites as coordinator
-
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    train = ["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"]
+def test_a_running_task_is_followed_again_and_stopped(server, copied, tmp_path, monkeypatch):
     server.goes_on = True
 
     def interrupted(folder, number):
@@ -514,7 +499,7 @@ def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(coordinator, "_follow", interrupted)
-        assert fnlkit(train, tmp_path).returncode == 130
+        assert fnlkit(TRAIN, tmp_path).returncode == 130
     state = {"task": "train", "state": "running", "step": "round 1", "events": [[0.0, "site-2 refuses"]], "lost": {}}
     (tmp_path / "run.pt.status.json").write_text(json.dumps(state | {"output": str(tmp_path / "run.pt")}))
     server.goes_on = False  # a second submission would complete
@@ -525,8 +510,8 @@ def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(coordinator, "_follow", follow)
-        assert fnlkit(train, tmp_path).returncode == 0 and server.status == "running"
-    other = fnlkit([*train[:-1], "other.pt"], tmp_path)
+        assert fnlkit(TRAIN, tmp_path).returncode == 0 and server.status == "running"
+    other = fnlkit([*TRAIN[:-1], "other.pt"], tmp_path)
     assert other.returncode == 2 and "run.pt" in other.stderr
     assert "site-2 refuses" in fnlkit(["fnlkit", "sites", "log", "demo"], tmp_path).stdout
     assert fnlkit(["fnlkit", "sites", "stop", "demo"], tmp_path).returncode == 0 and server.status == "finished:stopped"
@@ -536,13 +521,8 @@ def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, mo
     assert fnlkit(["fnlkit", "sites", "stop", "demo"], tmp_path).returncode == 2
 
 
-def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_again(server, demo, tmp_path, monkeypatch):
+def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_again(server, copied, tmp_path, monkeypatch):
     """A command of Flower that gives no answer in time has answered nothing: the task may be running."""
-    import fnlkit.cli.sites as coordinator
-
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    train = ["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"]
     server.goes_on, flwr, slow = True, server.flwr, []
 
     def first_slow(folder, *words):
@@ -552,14 +532,7 @@ def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_a
             raise coordinator.TooSlow("flwr list: no answer within 120 s")
         return flwr(folder, *words)
 
-    state = {
-        "task": "train",
-        "state": "completed",
-        "step": "round 1",
-        "events": [],
-        "lost": {},
-        "output": str(tmp_path / "run.pt"),
-    }
+    state = {"task": "train", "state": "completed", "step": "round 1", "events": [], "output": str(tmp_path / "run.pt")}
 
     def submitted(*arguments):
         (tmp_path / "run.pt.status.json").write_text(json.dumps(state))
@@ -567,20 +540,16 @@ def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_a
 
     monkeypatch.setattr(coordinator, "_flwr", submitted)
     monkeypatch.setattr(coordinator.time, "sleep", lambda seconds: None)
-    assert fnlkit(train, tmp_path).returncode == 0 and slow
+    assert fnlkit(TRAIN, tmp_path).returncode == 0 and slow
     (tmp_path / "run.pt.status.json").write_text(json.dumps(state | {"state": "running"}))
     slow.clear()
     monkeypatch.setattr(coordinator, "_flwr", first_slow)
-    done = fnlkit(train, tmp_path)
+    done = fnlkit(TRAIN, tmp_path)
     assert done.returncode == 1 and done.stderr.strip() == "fnlkit: error: flwr list: no answer within 120 s"
 
 
-def test_the_last_lines_of_a_task_are_printed(server, demo, tmp_path, monkeypatch):
+def test_the_last_lines_of_a_task_are_printed(server, copied, tmp_path, monkeypatch):
     """The task ends while Flower is asked for its state: its last line comes after the lines were read."""
-    import fnlkit.cli.sites as coordinator
-
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
     path, flwr = tmp_path / "run.pt.status.json", server.flwr
     state = {"task": "train", "state": "running", "step": "", "lost": {}, "output": str(tmp_path / "run.pt")}
 
@@ -598,7 +567,7 @@ def test_the_last_lines_of_a_task_are_printed(server, demo, tmp_path, monkeypatc
     monkeypatch.setattr(coordinator, "_flwr", ends)
     monkeypatch.setattr(coordinator.time, "monotonic", lambda: next(now))
     monkeypatch.setattr(coordinator.time, "sleep", lambda seconds: None)
-    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
+    done = fnlkit(TRAIN, tmp_path)
     assert done.returncode == 0, done.stderr
     assert [f"round {n} without site-1" in done.stderr for n in (0, 1)] == [True, True]
 
@@ -613,12 +582,9 @@ def test_the_last_lines_of_a_task_are_printed(server, demo, tmp_path, monkeypatc
          "command continues the task"),
     ],
 )  # fmt: skip
-def test_a_task_that_ends_without_a_result_prints_one_remedy(reason, status, printed, server, demo, tmp_path, monkeypatch):
+def test_a_task_that_ends_without_a_result_prints_one_remedy(reason, status, printed, server, copied, tmp_path, monkeypatch):
     """The server's reason has its own remedy: the same command would repeat a training that diverged."""
-    import fnlkit.cli.sites as coordinator
-
-    folder, flwr = tmp_path / "demo", server.flwr
-    shutil.copytree(demo, folder)
+    flwr = server.flwr
     state = {"task": "train", "state": "failed" if reason else "stopped", "reason": reason, "step": "", "lost": {}}
 
     def ends(folder, *words):
@@ -630,13 +596,11 @@ def test_a_task_that_ends_without_a_result_prints_one_remedy(reason, status, pri
 
     server.goes_on = True
     monkeypatch.setattr(coordinator, "_flwr", ends)
-    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"fnlkit: error: {printed.format(folder)}"
+    done = fnlkit(TRAIN, tmp_path)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"fnlkit: error: {printed.format(copied)}"
 
 
 def test_a_command_of_flower_without_an_answer_ends_in_one_line(demo, monkeypatch):
-    import fnlkit.cli.sites as coordinator
-
     def late(command, **more):
         raise subprocess.TimeoutExpired(command, more["timeout"])
 
@@ -645,14 +609,12 @@ def test_a_command_of_flower_without_an_answer_ends_in_one_line(demo, monkeypatc
         coordinator._flwr(demo, "list")
 
 
-def test_a_site_is_removed_and_certificates_are_renewed(server, demo, tmp_path):
+def test_a_site_is_removed_and_certificates_are_renewed(server, copied, tmp_path):
     import ssl
 
     from cryptography import x509
 
-    folder = tmp_path / "demo"
-    shutil.copytree(demo, folder)
-    keys = [f"demo/sites/site-{k}/site-{k}.key.pub" for k in (0, 1)]
+    folder, keys = copied, [f"demo/sites/site-{k}/site-{k}.key.pub" for k in (0, 1)]
     assert fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path).returncode == 0
     assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-2"], tmp_path).returncode == 2
     assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-1"], tmp_path).returncode == 0

@@ -11,6 +11,7 @@ from fnlkit import datasets
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.sites import flower_app
 from fnlkit.sites.samples import samples_like
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
@@ -102,26 +103,6 @@ def test_a_column_of_another_type_is_named(change, named, tables):
     assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
-def test_features_of_other_scales_are_scaled(tables, capsys):
-    """Without a scale such a table is hardly learned; with that of the coordinator's table it is."""
-    found = {}
-    write(
-        tables / "test.csv",
-        [f"{row},test" for row in patients(400, 9)] + [f"{row},train" for row in patients(4, 8)],
-        f"{HEAD},split",
-    )
-    for standardize in ("none", "auto"):
-        folder = tables / standardize
-        folder.mkdir()
-        for name in ("ours", *(f"site-{k}" for k in range(3))):
-            (folder / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
-        project = deployed(folder, standardize=standardize)
-        run = project.run("train", server_data=str(tables / "test.csv"))
-        found[standardize] = run.history[-1]["accuracy"]
-        assert bool(project.project.mean) == (standardize == "auto")
-    assert found["auto"] > 0.75 and found["auto"] > found["none"] + 0.1, found
-
-
 @pytest.mark.parametrize(
     ("head", "change", "named"),
     [
@@ -172,16 +153,17 @@ def test_a_run_over_tables_predicts_new_rows(tables, capsys):
 
 @pytest.mark.parametrize("split", [False, True])
 def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
-    """x and y, as in a folder of sites: numbers, texts, -1 for no label, rows for test left out."""
-    rng = np.random.default_rng(0)
-    x = rng.random((40, 5)).astype(np.float32)
+    """x, y and groups, as in a folder of sites: "" for no label, a class that is left out, rows for test left out."""
+    x, groups, kept = np.random.default_rng(0).random((40, 5)).astype(np.float32), np.arange(40) // 5, np.arange(40) % 4 < 2
     np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
     more = {"split": np.array(["test"] * 4 + ["train"] * 36)} if split else {}
-    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "well"] * 10), **more)
+    kept[: len(more) * 4] = False
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "odd"] * 10), groups=groups, **more)
     settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
     project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
-    client = project.site().client
-    assert len(client) == (27 if split else 30) and set(client.given.tolist()) == {0, 1}
+    client = project.site(leave_out="odd").client
+    client.arrive()
+    assert client.given.tolist() == [0, 1] * (kept.sum() // 2) and client.rows["input/group"].tolist() == groups[kept].tolist()
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
         project.site()
@@ -201,20 +183,6 @@ def test_a_site_uses_the_groups_of_its_data(tables):
     assert "input/group" not in client.rows
 
 
-def test_groups_of_an_npz_without_some_labels_are_those_of_the_samples(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.random((40, 5)).astype(np.float32)
-    np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
-    groups = np.arange(40) // 5
-    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "odd"] * 10), groups=groups)
-    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
-    project = DeployedProject(tmp_path, datasets.load(str(tmp_path / "ours.npz")), settings, [tmp_path / "Aix.npz"])
-    project.nodes[100]["leave_out"] = "odd"
-    client = project.site().client
-    client.arrive()
-    assert client.rows["input/group"].tolist() == groups[np.arange(40) % 4 < 2].tolist()
-
-
 def test_a_project_records_the_columns_of_a_table(tables):
     """No row of the table is in the project: names, levels, two numbers a feature."""
     found = deployed(tables).project
@@ -225,3 +193,5 @@ def test_a_project_records_the_columns_of_a_table(tables):
     assert columns[2]["levels"] == ["east", "north", "south"]
     x = np.asarray(datasets.load(str(tables / "ours.csv")).x_train, np.float64)
     assert np.allclose(found.mean, x.mean(0)) and np.allclose(found.std, x.std(0))
+    data, terms = datasets.load(str(tables / "ours.csv")), {"names": ["a"], "keys": [], "tasks": ["train"]}
+    assert flower_app.describe(data, Settings(standardize="none"), **terms).mean == []

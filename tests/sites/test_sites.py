@@ -198,46 +198,35 @@ def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_wr
         Deployed(place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
 
 
+def enter(path, *rounds):
+    """Write a line for each round to a ledger, and return the rounds of all its lines."""
+    for round in rounds:
+        ledger.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    return [line["round"] for line in ledger.read_ledger(str(path))]
+
+
 def test_a_changed_ledger_is_refused(tmp_path):
-    path = str(tmp_path / "left.jsonl")
-    for round in range(3):
-        ledger.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in ledger.read_ledger(path)] == [0, 1, 2]
-    lines = Path(path).read_text().splitlines()
-    for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
-        Path(path).write_text("\n".join(changed) + "\n")
-        with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
-            ledger.read_ledger(path)
-
-
-def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
     """The chain has no key: it finds mistakes, and no person who computes the checksums again."""
-    path, again = (str(tmp_path / name) for name in ("left.jsonl", "again.jsonl"))
-    for round in range(3):
-        ledger.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-        if round != 1:
-            ledger.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-    assert [line["round"] for line in ledger.read_ledger(again)] == [0, 2]
+    path = tmp_path / "left.jsonl"
+    assert enter(path, 0, 1, 2) == [0, 1, 2] and enter(tmp_path / "again.jsonl", 0, 2) == [0, 2]
+    lines = path.read_text().splitlines()
+    for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
+        path.write_text("\n".join(changed) + "\n")
+        with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
+            enter(path)
 
 
 def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     path = tmp_path / "left.jsonl"
-
-    def enter(round):
-        ledger.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
-
-    enter(0)
+    enter(path, 0)
     whole = path.read_bytes()
-    enter(1)
+    enter(path, 1)
     second = path.read_bytes()[len(whole) :]
     for length in (1, len(second) // 2, len(second) - 1):
         path.write_bytes(whole + second[:length])
-        assert [line["round"] for line in ledger.read_ledger(str(path))] == [0]
-        enter(2)
-        assert [line["round"] for line in ledger.read_ledger(str(path))] == [0, 2]
+        assert enter(path) == [0] and enter(path, 2) == [0, 2]
     path.write_bytes(b"{")
-    enter(3)
-    assert [line["round"] for line in ledger.read_ledger(str(path))] == [3]
+    assert enter(path, 3) == [3]
 
 
 # ---- the project
