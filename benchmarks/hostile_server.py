@@ -260,7 +260,7 @@ def audit_thresholds(federation, k):
 def subtract_statistics(federation, k):
     """Subtract the described classes from the totals; the rest is a sample if it is one.  Class means are guesses, too."""
     reply = federation.ask(k, "audit", audit.summarize)
-    if reply is None:
+    if reply is None or not reply["counts"].any():
         return Outcome()
     counts, rows = reply["counts"], [reply["columns"][0], *reply["columns"][2:], *reply["class_columns"][0]]
     described = counts @ reply["class_columns"][0]
@@ -268,8 +268,9 @@ def subtract_statistics(federation, k):
         rows.append((counts.sum() * reply["columns"][0] - described) / rest)
     rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
     mean, std = audit.scale_of(federation.project)
-    if reply["sums"].shape[1] == COLUMNS:
-        rows += [row @ rotation.T * std + mean for row in (*reply["sums"], *np.linalg.eigh(reply["moments"])[1].T)]
+    if reply["sums"].shape[1] >= COLUMNS:  # the first features are the rotated columns
+        sums, moments = reply["sums"][:, :COLUMNS], reply["moments"][:COLUMNS, :COLUMNS]
+        rows += [row @ rotation.T * std + mean for row in (*sums, *np.linalg.eigh(moments)[1].T)]
     return Outcome(rows, [-1] * len(rows))
 
 
@@ -296,13 +297,11 @@ def move_centers(federation, k):
 def change_a_label(federation, k):
     """Ask for sums before and after the site changes its data: the difference is the changed sample."""
     first = federation.ask(k, "audit", audit.summarize)
-    if first is None:
+    if first is None or not first["counts"].any():
         return Outcome()
     path = federation.folder / f"site-{k}.npz"
     data = dict(np.load(path))
     data["x"], data["y"] = data["x"][1:], data["y"][1:]
-    if not len(data["y"]):
-        return Outcome()
     np.savez(path, **data)
     federation.doors[k] = type(federation.doors[k])(federation.doors[k].place)  # each message has a process of its own
     second = federation.ask(k, "audit", audit.summarize, run="1" * 16)
@@ -310,7 +309,7 @@ def change_a_label(federation, k):
         return Outcome()
     rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
     mean, std = audit.scale_of(federation.project)
-    row = (first["sums"] - second["sums"]).sum(0) @ rotation.T * std + mean
+    row = (first["sums"] - second["sums"]).sum(0)[:COLUMNS] @ rotation.T * std + mean
     return Outcome([row], [int(np.abs(first["counts"] - second["counts"]).argmax())])
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fnlkit.sites.project import Project, Task
 
 FEWEST = 3  # sites of an audit
+_ONCE = True  # a site gives one reply to one message of each step
 _FIRST = ("counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns")
 _TABLES = tuple(f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong"))
 _SECOND = (*_TABLES, "chosen", "supported", "certain", "class_means", "covariances", "low", "high")
@@ -135,7 +136,7 @@ def rows(task: "Task") -> Iterator[Row]:
     """Yield the Rows of the audit in the table of a site."""
     about, scale = task.project, scale_of(task.project)
     classes, most = len(about.classes), summaries.LARGEST
-    common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": True}
+    common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": _ONCE}
     own: dict[str, Any] = {"scale": scale}
     if about.sums_epsilon is not None:
         own |= {"epsilon": about.sums_epsilon, "delta": about.sums_delta}

@@ -101,9 +101,9 @@ def test_replies_that_no_samples_have_are_refused_in_an_audit(step, change, reas
     """A covariance with a negative eigenvalue ended the audit with an internal error."""
     right, labels = getattr(summaries, step), np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"]
 
-    def tampered(client, *given, **more):
-        reply = right(client, *given, **more)
-        return change(reply) if np.array_equal(client.given.numpy(), labels) else reply
+    def tampered(samples, *given, **more):
+        reply = right(samples, *given, **more)
+        return change(reply) if np.array_equal(samples.y, labels) else reply
 
     monkeypatch.setattr(summaries, step, tampered)
     found = Judged(audited, tmp_path).run()
