@@ -127,13 +127,14 @@ name = "clean"
 steps = ["partition --clients 4"]
 """
 # Both messages of a site with 100,000 samples of 256 columns; the sums of two other sites come before.
-LARGE = """
+LARGE = f"""
 import sys, time
+sys.path.append({str(ROOT)!r})
 from benchmarks.by_mail import cost
 cost(1_000, 128)
 first, second, _ = cost(100_000, 256)
 print("seconds:", first + second, first + second, file=sys.stderr)
-print("imports:", *({"torch", "sklearn"} & set(sys.modules)), file=sys.stderr)
+print("imports:", *({{"torch", "sklearn"}} & set(sys.modules)), file=sys.stderr)
 """
 STEPS = {"MLP": 'step(("mlp", (4, 3, 2)), 4)', "LeNet-5": 'step(("lenet5", 1, 2), 28, 28, 1)'}
 
