@@ -316,6 +316,7 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
 
     monkeypatch.setattr(deployed.grid, "push_messages", pushed)
     monkeypatch.setattr(roster, "_PATIENT_SECONDS", 0.5)
+    monkeypatch.setattr(roster.Roster.start, "__defaults__", (0.5,))
     if task == "train":
         with pytest.raises(WorkStopped) as stopped:
             deployed.run(**facts)

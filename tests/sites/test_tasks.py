@@ -4,6 +4,7 @@ Sites answer in this process, with Flower's own messages.
 """
 
 import errno
+import functools
 import itertools
 import json
 import shutil
@@ -178,6 +179,12 @@ def test_a_task_that_the_sites_did_not_agree_to_is_refused(audited, tmp_path, ca
 
 
 # ---- sites that disappear, and servers that stop
+@pytest.fixture(scope="module")
+def undisturbed(audited, tmp_path_factory):
+    """A function that returns the result of a task without any disturbance."""
+    return functools.cache(lambda task: Judged(audited, tmp_path_factory.mktemp(task), task, estimator="em(folds=2)").run())
+
+
 def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(audited, tmp_path, capsys):
     """Before the sums, the classifiers are those of the other sites; after them, the sums stay in the classifiers."""
     for after in (0, 1, 2):
@@ -192,9 +199,8 @@ def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(audited
 
 
 @pytest.mark.parametrize(("task", "after"), [("audit", 1), ("audit", 2), ("estimate", 3), ("estimate", 5)])
-def test_a_site_that_comes_back_is_asked_again(task, after, audited, tmp_path, capsys):
+def test_a_site_that_comes_back_is_asked_again(task, after, audited, undisturbed, tmp_path, capsys):
     """The loss of a reply is noticed at every step."""
-    whole = Judged(audited, tmp_path / "whole", task, estimator="em(folds=2)").run()
     deployed = Judged(audited, tmp_path, task, estimator="em(folds=2)")
     push, seen, gone = deployed.grid.push_messages, [], 101
 
@@ -211,14 +217,13 @@ def test_a_site_that_comes_back_is_asked_again(task, after, audited, tmp_path, c
 
     deployed.grid.push_messages = pushed
     found = deployed.run()
-    assert found["sites"] == whole["sites"] and found["lost"] == {}
+    assert found["sites"] == undisturbed(task)["sites"] and found["lost"] == {}
 
 
 @pytest.mark.parametrize("task", ["train", "audit"])
 @pytest.mark.parametrize("visits", [1, 2])
-def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, audited, tmp_path, monkeypatch, capsys):
+def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, audited, undisturbed, tmp_path, monkeypatch, capsys):
     """The result is that of an undisturbed task, and the line is in the state before the task ends."""
-    whole = Judged(audited, tmp_path / "plain", task).run()
     enter, failed = ledger.enter, []
 
     def full(path, **about):
@@ -234,9 +239,9 @@ def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, audited, tmp
     found = deployed.run(wait=60.0)
     assert len(failed) == 2 * visits
     if task == "train":
-        assert torch.equal(found.weights, whole.weights) and not found.rejected
+        assert torch.equal(found.weights, undisturbed(task).weights) and not found.rejected
     else:
-        assert found["sites"] == whole["sites"] and found["lost"] == {}
+        assert found["sites"] == undisturbed(task)["sites"] and found["lost"] == {}
     events = [text for _, text in json.loads(Path(f"{deployed.options['output']}.status.json").read_text())["events"]]
     assert any("site-1" in text and "disk is full" in text for text in events)
 
@@ -256,8 +261,7 @@ def test_an_internal_error_of_the_server_is_named_as_one(audited, tmp_path, monk
 
 
 @pytest.mark.parametrize("task", ["audit", "estimate"])
-def test_too_few_sites_end_the_task_and_the_same_command_continues(task, audited, tmp_path, capsys):
-    whole = Judged(audited, tmp_path / "whole", task, estimator="em(folds=2)").run()
+def test_too_few_sites_end_the_task_and_the_same_command_continues(task, audited, undisturbed, tmp_path, capsys):
     deployed = Judged(audited, tmp_path, task, estimator="em(folds=2)")
     gone, push = deployed.nodes[102], deployed.lose(102, 2)
     with pytest.raises(WorkStopped, match="site-2"):
@@ -269,21 +273,20 @@ def test_too_few_sites_end_the_task_and_the_same_command_continues(task, audited
     deployed.nodes[205] = gone  # restarted, the site has another node
     deployed.grid.mangle = lambda node, reply: asked.append(node) or reply
     found = deployed.run(min_replies=1.0)
-    assert found["sites"] == whole["sites"] and found["lost"] == {}
+    assert found["sites"] == undisturbed(task)["sites"] and found["lost"] == {}
     # Finished visits are not repeated: an audit asks the sites with sums for counts only, and each says hello.
     assert task == "estimate" or [asked.count(node) for node in (100, 101, 103, 205)] == [1, 1, 1, 2]
 
 
 @pytest.mark.parametrize(("task", "stop"), [("audit", 2), ("audit", 3), ("estimate", 4), ("estimate", 6)])
-def test_a_stopped_server_continues(task, stop, audited, tmp_path, capsys):
+def test_a_stopped_server_continues(task, stop, audited, undisturbed, tmp_path, capsys):
     """Sites did the last step, and the server stopped before it wrote the replies."""
-    whole = Judged(audited, tmp_path / "whole", task, estimator="em(folds=2)").run()
     deployed = Judged(audited, tmp_path, task, estimator="em(folds=2)")
     deployed.stop_before_replies(stop)
     with pytest.raises(KeyboardInterrupt):
         deployed.run()
     found = deployed.run()
-    assert found["sites"] == whole["sites"] and not (tmp_path / "result.steps").exists()
+    assert found["sites"] == undisturbed(task)["sites"] and not (tmp_path / "result.steps").exists()
 
 
 # ---- what leaves, and what stays
