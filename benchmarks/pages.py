@@ -233,12 +233,12 @@ def cost_table():
         readings = scores.setdefault((line["words"], line["network"], method), {})
         readings.setdefault(line["reading"], {})[line["seed"]] = line["late"]
         if line["reading"] == next(iter(readings)):
-            best.setdefault(method, {}).setdefault(line["seed"], []).append(line["best"] - line["late"])
-    for method, seeds in best.items():
+            best.setdefault((line["network"], method), {}).setdefault(line["seed"], []).append(line["best"] - line["late"])
+    for key, seeds in best.items():
         zeros, gains = dict.fromkeys(seeds, 0.0), {seed: mean(values) for seed, values in seeds.items()}
-        scores["accuracy", "", method] = {"the last fifth of the rounds": zeros, "the best round": gains}
+        scores["accuracy", *key] = {"the last fifth of the rounds": zeros, "the best round": gains}
     rows = []
-    for (words, _, method), readings in scores.items():
+    for (words, network, method), readings in scores.items():
         (name, first), *others = readings.items()
         for reading, each in others:
             seeds = sorted(set(first) & set(each))
@@ -246,7 +246,8 @@ def cost_table():
             half = float(stats.t.ppf(0.975, len(seeds) - 1)) * stdev(differences) / len(seeds) ** 0.5
             size = f"{mean(differences):+.1f} ± {half:.1f}"
             change = reading if name == "the default" else f"{reading} instead of {name}"
-            rows.append((abs(mean(differences)), f"| {words}: {change} | `{method}` | {size} |"))
+            who = f"`{method}`" + ", LeNet-5" * (network == "lenet5")
+            rows.append((abs(mean(differences)), f"| {words}: {change} | {who} | {size} |"))
     yield "| words: reading instead of the first one, or of the default | method | points |"
     yield "|---|---|---|"
     yield from (row for size, row in sorted(rows, key=lambda pair: -pair[0]) if size >= 2)
