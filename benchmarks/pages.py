@@ -236,7 +236,7 @@ def cost_table():
             best.setdefault((line["network"], method), {}).setdefault(line["seed"], []).append(line["best"] - line["late"])
     for key, seeds in best.items():
         zeros, gains = dict.fromkeys(seeds, 0.0), {seed: mean(values) for seed, values in seeds.items()}
-        scores["accuracy", *key] = {"the last fifth of the rounds": zeros, "the best round": gains}
+        scores["accuracy of a run", *key] = {"the last fifth of the rounds": zeros, "the best round": gains}
     rows = []
     for (words, network, method), readings in scores.items():
         (name, first), *others = readings.items()
