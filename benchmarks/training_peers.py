@@ -6,6 +6,7 @@ python benchmarks/training_peers.py pfl|flower ROUNDS CLIENTS COHORT SAMPLES
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,14 +112,14 @@ def flower(rounds, clients, cohort, count):
     app, server, stamps = ClientApp(), ServerApp(), []
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message: Any, context: Context) -> Message:
         torch.set_num_threads(1)
         network = LeNet5()
         network.load_state_dict(message.content["arrays"].to_torch_state_dict())
         x, y = samples(int(context.node_config["partition-id"]), count)
         fit(network, x, y)
-        content = {"arrays": ArrayRecord(network.state_dict()), "metrics": MetricRecord({"num-examples": count})}
-        return Message(content=RecordDict(content), reply_to=message)
+        metrics = MetricRecord({"num-examples": count})
+        return Message(content=RecordDict({"arrays": ArrayRecord(network.state_dict()), "metrics": metrics}), reply_to=message)
 
     class Clocked(FedAvg):
         def aggregate_train(self, server_round, replies):
