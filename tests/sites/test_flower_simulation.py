@@ -1,4 +1,4 @@
-"""The steps of estimates as messages of Flower's simulation: the results of sequential, to the last bit."""
+"""The steps of estimates as messages of the engine `flower`: the results of sequential, to the last bit."""
 
 import numpy as np
 import pytest
