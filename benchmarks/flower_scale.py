@@ -3,10 +3,10 @@
     python -m benchmarks.flower_scale [--rounds 4] [--repeats 2] [--clients 10000] [--cohort 100] [--samples 5]
 
 LeNet-5, 100 clients per round, one epoch of batches of ten on random images of 32 x 32 pixels, two actors or threads.
-Flower's FedAvg uses Flower's simulation (flwr[simulation]) and strategy (benchmarks/training_peers.py), with one node per client.  The two
-programs run alternately.  Times are medians over all rounds except the first round of each process: wall time, and CPU time
-of all processes together.  Memory is the largest sum of the proportional set sizes of all processes, measured every half
-second; memory that processes share counts once.
+Flower's FedAvg uses Flower's simulation (flwr[simulation]) and strategy (benchmarks/training_peers.py), with one node per
+client.  The two programs run alternately.  Times are medians over all rounds except the first round of each process: wall
+time, and CPU time of all processes together.  Memory is the largest sum of the proportional set sizes of all processes,
+measured every half second; memory that processes share counts once.
 """
 
 import argparse
