@@ -93,12 +93,12 @@ def judge_probabilities(
     classes = probabilities.shape[1]
     where = None if thresholds == "pooled" else offsets
     limits = class_thresholds(probabilities, labels, client_offsets=where)
-    confident = confident_class(probabilities, limits if where is None else limits[owners(offsets)])
-    flagged = (confident >= 0) & (confident != labels)
-    cells = label_cells(confident, labels, offsets, classes)
+    confident_classes = confident_class(probabilities, limits if where is None else limits[owners(offsets)])
+    flagged = (confident_classes >= 0) & (confident_classes != labels)
+    cells = label_cells(confident_classes, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)
     issue = 1 - probabilities[np.arange(len(labels)), labels]
-    return judgment(cells, counts, seed, independence, issue, flagged, np.where(flagged, confident, labels))
+    return judgment(cells, counts, seed, independence, issue, flagged, np.where(flagged, confident_classes, labels))
 
 
 def judgment(
@@ -148,11 +148,11 @@ def reply_counts(client: "Client", model: "LocalModel", received: "dict[str, tor
     """
     p, labels = federated.predictions(client), client.y.numpy()
     limits = received["limits"].numpy() if "limits" in received else class_thresholds(p, labels)
-    confident = confident_class(p, limits)
-    flagged = (confident >= 0) & (confident != labels)
+    confident_classes = confident_class(p, limits)
+    flagged = (confident_classes >= 0) & (confident_classes != labels)
     issue = 1 - p[np.arange(len(labels)), labels]
-    federated.keep_judgment(client, issue, flagged, np.where(flagged, confident, labels))
-    cells = label_cells(confident, labels, np.array([0, len(labels)]), client.classes)[0]
+    federated.keep_judgment(client, issue, flagged, np.where(flagged, confident_classes, labels))
+    cells = label_cells(confident_classes, labels, np.array([0, len(labels)]), client.classes)[0]
     counts = count_matrix(p, labels, thresholds=limits, least_diagonal=0)
     return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}
 
