@@ -10,9 +10,9 @@ from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
 
 
-def images(n=7, side=12, channels=3, dtype=np.uint8):
+def images(n=7, side=12, channels=3):
     x = np.random.default_rng(0).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
-    return SimpleNamespace(x_train=x if dtype == np.uint8 else (x / 255).astype(dtype), kind="image")
+    return SimpleNamespace(x_train=x, kind="image")
 
 
 def test_pixels_are_the_samples_in_0_to_1():
@@ -32,16 +32,6 @@ def test_pca_is_the_singular_value_decomposition(n, side):
     left, values, _ = np.linalg.svd(flat - flat.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(out), np.abs((left * values)[:, :4]), atol=1e-4)
     np.testing.assert_array_equal(out, embed(data, "pca(dim=4)"))
-
-
-def test_pca_of_wide_data_is_deterministic_and_close():
-    rng = np.random.default_rng(0)
-    x = (rng.normal(size=(1200, 6)) @ rng.normal(size=(6, 1100))).astype(np.float32)
-    data = SimpleNamespace(x_train=x.copy(), kind="vector")
-    out = embed(data, "pca(dim=6)")
-    np.testing.assert_array_equal(out, embed(data, "pca(dim=6)"))
-    np.testing.assert_array_equal(data.x_train, x)
-    assert np.isclose((out**2).sum(), ((x - x.mean(0)) ** 2).sum(), rtol=1e-3)
 
 
 def test_components_in_blocks_are_those_of_the_decomposition_at_once(monkeypatch):
@@ -75,20 +65,14 @@ def test_waves_are_embedded_by_their_spectrogram(monkeypatch):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_network_gives_unit_rows_whatever_the_batch(channels):
-    data, seen = images(channels=channels), []
+    data, seen, before = images(channels=channels), [], torch.get_rng_state()
     spec = "torchvision(name=resnet18, weights=random, size=32)"
     out = embed(data, spec, device="cpu", batch_size=3, progress=lambda done, total: seen.append((done, total)))
-    assert out.shape == (7, 512) and seen == [(3, 7), (6, 7), (7, 7)]
+    assert out.shape == (7, 512) and seen == [(3, 7), (6, 7), (7, 7)] and torch.equal(before, torch.get_rng_state())
     np.testing.assert_allclose(np.linalg.norm(out, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(out, embed(data, spec, device="cpu", batch_size=7), atol=1e-5)
     as_floats = SimpleNamespace(x_train=(data.x_train / 255).astype(np.float32), kind="image")
     np.testing.assert_allclose(out, embed(as_floats, spec, device="cpu"), atol=1e-5)
-
-
-def test_building_a_network_keeps_the_random_state():
-    before = torch.get_rng_state()
-    embed(images(2), "torchvision(weights=random, size=32)", device="cpu")
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_torchvision_reads_a_local_file(tmp_path):

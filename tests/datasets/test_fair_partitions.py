@@ -55,7 +55,7 @@ def order_within_classes(labels, owner, rng):
 
 @pytest.mark.parametrize("scheme", SPECS)
 def test_each_row_is_dealt_once_whatever_its_place_in_the_file_and_whatever_the_position_of_a_client(scheme):
-    rng, seeds = np.random.default_rng(0), 200
+    rng, seeds = np.random.default_rng(0), 80
     order = rng.permutation(len(SMALL))  # another file with the same rows
     other = SMALL[order]
     first = [owners(SMALL, scheme, seed) for seed in range(seeds)]
@@ -82,7 +82,7 @@ def test_each_row_is_dealt_once_whatever_its_place_in_the_file_and_whatever_the_
         assert stats.ks_2samp(one, two).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("scheme", ["sites", "field(name=site)", "annotators", "annotators(least=2)", "file"])
+@pytest.mark.parametrize("scheme", ["sites", "annotators(least=2)", "file"])
 def test_clients_in_the_data_do_not_depend_on_the_order_of_rows(scheme, tmp_path):
     names = np.array(["b", "c", "a", "d"])[np.arange(len(SMALL)) % CLIENTS]
     order = np.random.default_rng(0).permutation(len(SMALL))

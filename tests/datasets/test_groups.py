@@ -129,10 +129,7 @@ def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
     assert datasets.load(tmp_path / "a.npz").groups.tolist() == PATIENTS[y >= 0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("form", "label", "group"),
-    [("{c}/{p}/{i}.png", 1, 2), ("{p}/{c}/{i}.png", 2, 1), ("{s}/{c}/{p}/{i}.png", 2, 3), ("{s}/{p}/{c}_{i}.png", 0, 0)],
-)
+@pytest.mark.parametrize(("form", "label", "group"), [("{p}/{c}/{i}.png", 2, 1), ("{s}/{c}/{p}/{i}.png", 2, 3)])
 def test_a_level_of_folders_is_the_group(tmp_path, form, label, group):
     rng = np.random.default_rng(4)
     for p in range(24):
@@ -140,17 +137,12 @@ def test_a_level_of_folders_is_the_group(tmp_path, form, label, group):
             file = tmp_path / form.format(c="ab"[(p + i) % 2], p=f"p{p}", s=f"site{p % 2}", i=f"{p}-{i}")
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(rng.integers(0, 255, (4, 5), np.uint8)).save(file)
-    if not group:
-        with pytest.raises(InputError, match="level"):
-            datasets.load(f'folder(path="{tmp_path}", label=1, group=1)')
-        return
+    with pytest.raises(InputError, match="level"):
+        datasets.load(f'folder(path="{tmp_path}", label=1, group=1)')
     data = datasets.load(f'folder(path="{tmp_path}", label={label}, group={group})')
     patients = np.array([text.rpartition("/")[2].partition("-")[0] for text in data.ids])
-    assert {tuple(sorted(patients[data.groups == g])) for g in data.groups} == {
-        tuple(sorted(patients[patients == p])) for p in patients
-    }
-    assert ("site" in data.fields) == (group == 3)
-    assert sorted({*data.class_names}) == ["a", "b"]
+    assert len({*zip(data.groups, patients, strict=True)}) == len({*data.groups}) == len({*patients})
+    assert ("site" in data.fields) == (group == 3) and data.class_names == ["a", "b"]
     fed = fnlkit.partition(f'folder(path="{tmp_path}", label={label})', clients=2, group=str(group), say=None)
     assert divided(data.groups, *fed.clients, *fed.held_out) == 0
 
@@ -250,7 +242,6 @@ def test_a_file_with_groups_is_read_again_and_bad_groups_are_refused(tmp_path):
         ("age", np.repeat(np.arange(20, 50), 4), False),
         ("patient_no", np.arange(120), False),
         ("ward_id", np.arange(120) % 3, False),
-        ("weight_no", [f"{v}.5" for v in np.repeat(np.arange(30), 4)], False),
         ("city", np.repeat([f"town {chr(97 + i)}" for i in range(20)], 6), False),
     ],
 )

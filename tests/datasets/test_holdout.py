@@ -57,8 +57,9 @@ def test_verified_samples_are_apart_from_both(digits, tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(again.held_out, federation.held_out, strict=True))
 
 
-@pytest.mark.parametrize("text", ["id;label\n3;7\n10;1\n", "ID,Label\n3,7\n10,1\n", "Label\tnote\tId\r7\t\t3\r1\t\t10\r"])
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("text", "encoding"), [("id;label\n3;7\n10;1\n", "utf-8-sig"), ("Label\tnote\tId\r7\t\t3\r1\t\t10\r", "utf-16")]
+)
 def test_verified_samples_in_a_table_of_a_spreadsheet(digits, tmp_path, text, encoding):
     (tmp_path / "gold.csv").write_bytes(text.encode(encoding))
     positions, labels = read_gold(str(tmp_path / "gold.csv"), digits)
@@ -72,7 +73,6 @@ def test_verified_samples_in_a_table_of_a_spreadsheet(digits, tmp_path, text, en
         ("id,label\n99999,7\n", "row 2: no sample '99999'"),
         ("id,label\n3,cat\n", "row 2: no class 'cat'"),
         ("sample,class\n3,7\n", "the columns id and label"),
-        ("age,label\n3,7\n", "no column names the samples"),
         ("", "gold.csv: is empty"),
     ],
 )

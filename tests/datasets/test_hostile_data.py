@@ -68,12 +68,8 @@ def test_a_sound_is_not_longer_than_its_file(tmp_path):
         read_wav(tmp_path / "pipe.wav")
 
 
-def test_invalid_sampling_rates_and_duplicate_ids_are_refused_quickly(tmp_path):
-    x, y = np.zeros((60_000, 1), np.float32), np.arange(60_000) % 2
-    np.savez(tmp_path / "a.npz", x=x, y=y, sample_rate=np.array(np.nan))
-    with pytest.raises(InputError, match="a.npz: `sample_rate` is .nan."):
-        load(tmp_path)
-    ids = np.arange(60_000)
+def test_duplicate_ids_are_refused_quickly(tmp_path):
+    x, y, ids = np.zeros((60_000, 1), np.float32), np.arange(60_000) % 2, np.arange(60_000)
     ids[-1] = ids[-2]
     np.savez(tmp_path / "a.npz", x=x, y=y, ids=ids)
     began = time.process_time()
@@ -90,11 +86,11 @@ def test_thousands_of_names_for_three_classes_are_refused_before_a_matrix_of_the
     assert not (tmp_path / "out.npz").exists()
 
 
-def test_an_infinite_half_precision_rate_is_refused(tmp_path):
+@pytest.mark.parametrize("rate", [np.array(np.nan), np.array(np.inf, np.float16)])  # a million is infinite there too
+def test_a_sampling_rate_that_is_no_number_is_refused(tmp_path, rate):
     x, y = np.zeros((6, 8), np.int16), np.arange(6) % 2
-    rate = np.array(np.inf, np.float16)  # a million is infinite there too
     np.savez(tmp_path / "waves.npz", x_train=x, y_train=y, x_test=x, y_test=y, sample_rate=rate)
-    with pytest.raises(InputError, match="`sample_rate` is .*inf.*; expected a number of Hz"):
+    with pytest.raises(InputError, match="`sample_rate` is .*(inf|nan).*; expected a number of Hz"):
         load(str(tmp_path / "waves.npz"))
 
 

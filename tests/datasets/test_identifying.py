@@ -12,7 +12,8 @@ from fnlkit.artifacts import run_schema
 from fnlkit.datasets.dates import forms_of, parts_of, read_date
 from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import succeed
+from tests.datasets.test_notation import train_on
 
 RNG = np.random.default_rng(0)
 
@@ -34,23 +35,19 @@ HASHES = [hashlib.sha256(str(i).encode()).hexdigest()[:32] for i in range(40)]
     ("name", "texts", "kind"),
     [
         ("x", [str(100000 + i) for i in range(40)], "row numbers"),
-        ("x", [str(i) for i in range(20)], "row numbers"),
         ("x", [f"{i}.0" for i in range(1, 41)], "row numbers"),  # as a program writes whole numbers with empty cells
         ("x", [str(500 - 10 * i) for i in range(40)], "row numbers"),
         ("x", [f"{i:06d}" for i in RNG.permutation(60)], "identifiers"),  # 60! / 60^60 is far below one in a million
         ("visit_no", [str(i) for i in range(10)], "row numbers"),
         ("visit_no", list(map(str, RNG.choice(10**7, 40, replace=False))), "identifiers"),
         ("patientId", list(map(str, RNG.choice(10**7, 40, replace=False))), "identifiers"),
-        ("Unnamed: 0", list(map(str, RNG.choice(10**7, 40, replace=False))), "identifiers"),
         ("x", [str(uuid.UUID(int=int(i))) for i in RNG.integers(0, 2**60, 40)], "UUIDs"),
         ("x", HASHES, "hashes"),
         ("x", [f"scan_{i}.nii.gz" for i in range(40)], "file names"),
         ("x", [f"MRN-{i}" for i in RNG.permutation(40)], "codes"),
         ("x", [str(1_700_000_000 + 86_377 * i) for i in RNG.permutation(40)], "Unix times"),
-        ("x", [str(1_700_000_000_000 + 86_377 * i * i) for i in range(40)], "Unix times"),
         ("x", [f"2024-01-{1 + i % 28:02d}" for i in range(40)], "dates or times"),
         ("x", [f"{1 + i % 28}.1.2024 10:{i:02d}" for i in range(40)], "dates or times"),
-        ("x", [f"{1 + i % 28} March 2024" for i in range(40)], "dates or times"),
         ("x", [f"{i % 24}:{i:02d}" for i in range(40)], "dates or times"),
         ("x", [f"202401{1 + i % 28:02d}" for i in range(40)], "dates"),
     ],
@@ -64,14 +61,12 @@ def test_columns_that_identify_rows(name, texts, kind):
     [
         ("pressure", list(map(str, RNG.choice(np.arange(60, 220), 12, replace=False)))),  # 12 of 160 often differ
         ("price", list(map(str, RNG.choice(900_000, 60, replace=False)))),
-        ("age", list(map(str, RNG.integers(20, 90, 500)))),
         ("stage", [str(i % 4) for i in range(40)]),
         ("visit_no", [str(1 + i % 5) for i in range(40)]),  # the visits of each patient
         ("year", [str(1990 + i % 30) for i in range(60)]),
         ("x", [f"{i / 7:.4f}" for i in range(40)]),
         ("version", ["1.2", "2.0"] * 20),
         ("ward", ["b2", "b3", "c1"] * 10),
-        ("x", ["7"] * 30),
         ("x", [""] * 30),
         ("dose", list("123")),
         ("dose", [str(10 * i) for i in range(15)]),
@@ -153,18 +148,10 @@ def test_dates_with_gaps_and_in_doubt(tmp_path):
 def test_predict_and_sites_need_no_column_that_was_left_out(tmp_path):
     """Identifiers sorted by label predict nothing, and new rows need no identifier."""
     table(tmp_path)
-    assert fnlkit("fnlkit partition --dataset table.csv --clients 2 -o fed.npz", tmp_path).returncode == 0
-    line = "fnlkit train fed.npz --rounds 2 --fraction 1 --model 'mlp(hidden=[4])' -o run.pt"
-    assert fnlkit(line, tmp_path).returncode == 0
     (tmp_path / "new").mkdir()
-    table(tmp_path / "new", drop=("exam_no", "nr", "date", "label"))
-    made = fnlkit("fnlkit predict run.pt new/table.csv", tmp_path)
-    assert made.returncode == 0, made.stderr
-    kept = "fnlkit partition --dataset 'manifest(file=table.csv, date=[date])' --clients 2 -o fed.npz"
-    assert fnlkit(kept, tmp_path).returncode == 0 and fnlkit(line, tmp_path).returncode == 0
     table(tmp_path / "new", drop=("exam_no", "nr", "label"))
-    made = fnlkit("fnlkit predict run.pt new/table.csv", tmp_path)
-    assert made.returncode == 0, made.stderr
+    train_on("manifest(file=table.csv, date=[date])", tmp_path)
+    succeed("fnlkit predict run.pt new/table.csv", tmp_path)
 
 
 def test_agreed_columns_of_a_real_site(tmp_path):
@@ -194,17 +181,10 @@ def test_unseen_categories_are_counted(tmp_path):
     data = datasets.load(f'manifest(file="{tmp_path}/table.csv", ordinal=[stage])')
     note = next(note for note in data.notes if "no training row" in note)
     assert note.startswith("column 'ward': 4 of 5 test rows") and note.endswith("'(missing)', 'east', 'west'")
-    assert (
-        fnlkit(
-            "fnlkit partition --dataset 'manifest(file=table.csv, ordinal=[stage])' --clients 2 -o f.npz", tmp_path
-        ).returncode
-        == 0
-    )
-    line = "fnlkit train f.npz --rounds 2 --fraction 1 --model 'mlp(hidden=[4])' -o run.pt"
-    assert fnlkit(line, tmp_path).returncode == 0
+    train_on("manifest(file=table.csv, ordinal=[stage])", tmp_path)
     (tmp_path / "new.csv").write_text("ward,stage,age\nsouth,9,1.5\nup,1,2.5\nup,7,3.5\nnorth,1,3.5\n")
-    made = fnlkit("fnlkit predict run.pt new.csv", tmp_path)
-    assert made.returncode == 0 and len(made.stdout.splitlines()) == 5
+    made = succeed("fnlkit predict run.pt new.csv", tmp_path)
+    assert len(made.stdout.splitlines()) == 5
     assert "'ward': 2 of 4 rows" in made.stderr and "'stage': 2 of 4 rows" in made.stderr and "3 of 4 rows" in made.stderr
     (tmp_path / "new.csv").write_text("ward,stage,age\nsouth,1,1.5\n")
-    assert "rows have" not in fnlkit("fnlkit predict run.pt new.csv", tmp_path).stderr
+    assert "rows have" not in succeed("fnlkit predict run.pt new.csv", tmp_path).stderr

@@ -1,7 +1,6 @@
 """Images whose channels come first, as PyTorch has them: moved last and stated, or asked about."""
 
 import base64
-import hashlib
 import io
 
 import numpy as np
@@ -10,13 +9,12 @@ from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.audits.page import view
-from fnlkit.datasets import decoding, layout, local, manifest
+from fnlkit.datasets import decoding, layout
 from fnlkit.errors import InputError
 
 SHAPES = [
-    ((3, 32, 32), True), ((1, 28, 20), True), ((4, 32, 32), True), ((2, 20, 24), True), ((13, 64, 64), True), ((3, 4, 4), True),
-    ((32, 32, 3), False), ((28, 20, 1), False), ((32, 32, 4), False), ((20, 24, 2), False), ((64, 64, 13), False),
-    ((4, 5, 3), False), ((7, 7, 512), False), ((1, 1, 1), False), ((3, 20, 5), True), ((5, 20, 3), False),
+    ((3, 32, 32), True), ((1, 28, 20), True), ((13, 64, 64), True), ((3, 4, 4), True), ((3, 20, 5), True),
+    ((32, 32, 3), False), ((64, 64, 13), False), ((7, 7, 512), False), ((1, 1, 1), False), ((5, 20, 3), False),
 ]  # fmt: skip
 
 
@@ -46,7 +44,7 @@ def test_channels_become_the_last_dimension(shape, first, tmp_path):
         assert any("channels first" in note for note in data.notes) == first
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 3), (1, 28, 1), (3, 3, 3), (16, 16, 16), (1, 64, 3)])
+@pytest.mark.parametrize("shape", [(3, 32, 3), (16, 16, 16), (1, 64, 3)])
 def test_a_shape_that_fits_both_layouts_is_asked_about(shape, tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (12, *shape), dtype=np.uint8)
     for source in sources(tmp_path, x):
@@ -87,8 +85,6 @@ BLOCK = np.kron(np.array(ORIENTED[1], np.uint8), np.ones((16, 16), np.uint8))  #
 
 def save_turned(path, orientation, **how):
     """Save a photo of 48 x 32 pixels with an EXIF orientation."""
-    from PIL import Image
-
     exif = Image.Exif()
     exif[0x0112] = orientation
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +97,9 @@ def means(image):
     return image.reshape(image.shape[0] // 16, 16, image.shape[1] // 16, 16).mean((1, 3))
 
 
-@pytest.mark.parametrize("orientation", ORIENTED)
-@pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize(
+    ("ending", "orientation"), [*(("jpg", number) for number in ORIENTED), ("png", 6), ("tif", 6), ("webp", 6)]
+)
 def test_photos_are_upright_in_each_format_and_on_each_route(tmp_path, ending, orientation):
     """In a folder, a table with paths, the new images of `predict`, and on the page of a review."""
     how = {"jpg": {"quality": 95}, "webp": {"lossless": True}}.get(ending, {})
@@ -121,21 +118,6 @@ def test_photos_are_upright_in_each_format_and_on_each_route(tmp_path, ending, o
     centers = [[(int((c + 0.5) * shown.width / columns), int((r + 0.5) * shown.height / rows)) for c in range(columns)]
                for r in range(rows)]  # fmt: skip
     np.testing.assert_allclose([[shown.getpixel(center) for center in row] for row in centers], upright, atol=3)
-
-
-def test_the_checksum_of_photos_that_were_decoded_as_stored_is_another_one(tmp_path, monkeypatch):
-    """Embeddings and results of pixels that were not upright must not be used for the upright ones."""
-    for name, orientation in (("plain", 1), ("turned", 6)):
-        for i, label in enumerate("ab" * 5):
-            save_turned(tmp_path / name / label / f"{i}.jpg", orientation)
-        rows = "".join(f"{name}/{label}/{i}.jpg,{label}\n" for i, label in enumerate("ab" * 5))
-        (tmp_path / f"{name}.csv").write_text("path,label\n" + rows)
-    sources = [str(tmp_path / name) for name in ("plain", "turned", "plain.csv", "turned.csv")]
-    now = [datasets.load(source).checksum for source in sources]
-    for module in (local, manifest):
-        monkeypatch.setattr(module, "digest_of", lambda path: hashlib.sha256(path.read_bytes()).digest())  # as in 0.2
-    before = [datasets.load(source).checksum for source in sources]
-    assert [a == b for a, b in zip(now, before, strict=True)] == [True, False, True, False]
 
 
 # ---- images of microscopes: 32 bits per pixel, and files with several pages

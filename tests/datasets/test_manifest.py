@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import wave
 
 import numpy as np
@@ -118,25 +119,10 @@ def test_a_label_called_nan_is_a_class_and_doubted(tmp_path):
     assert datasets.load(f'manifest(file="{path}", missing=nan)').unlabeled.ids == ["c0"]
 
 
-@pytest.mark.parametrize("labels", [["10", "9", "2"], ["10.0", "9.0", "2.0"]])
-def test_numbers_as_labels_keep_their_order(labels, tmp_path):
-    rows = [f"{i},{i * i},{labels[i % 3]}" for i in range(9)]
+def test_numbers_as_labels_keep_their_order(tmp_path):
+    rows = [f"{i},{i * i},{('10.0', '9.0', '2.0')[i % 3]}" for i in range(9)]
     data = datasets.load(write(tmp_path / "t.csv", "a,b,label", *rows))
     assert data.class_names == ["2", "9", "10"] and data.y_train.tolist() == [2, 1, 0] * 3
-
-
-UGLY = {
-    "mark": {"encoding": "utf-8-sig"},
-    "windows": {"end": "\r\n"},
-    "old mac": {"end": "\r"},
-}
-
-
-@pytest.mark.parametrize("how", UGLY)
-def test_marks_and_line_ends(how, tmp_path):
-    lines = ["größe,label", *(f"{i},{'ja' if i % 2 else 'nein'}" for i in range(6)), ""]
-    data = datasets.load(write(tmp_path / "t.csv", *lines, **UGLY[how]))
-    assert data.columns == ["größe"] and data.x_train[:, 0].tolist() == list(range(6)) and data.class_names == ["ja", "nein"]
 
 
 def test_semicolons_commas_in_numbers_and_quoted_lines(tmp_path):
@@ -156,9 +142,7 @@ def test_semicolons_commas_in_numbers_and_quoted_lines(tmp_path):
         (["x"], "no rows below the column names"),
         ([""], "is empty"),
         (["x,label", "1,a", "2,a"], "column 'label': 1 different labels \\('a'\\); expected 2"),
-        (["x,label", "1,a", "2,"], "column 'label': 1 different labels"),
         (["x,label", *["1,a", "2,b"] * 9, "3_0,a"], "row 20: column 'x' contains '3_0' among numbers; correct it"),
-        (["x,label", *["1,a", "2,b"] * 9, "inf,a"], "row 20: column 'x' contains 'inf' among numbers"),
         (["x,label", *(f"text {i},{i % 2}" for i in range(101))], r'101 different texts, more than 100; write drop=\["x"\]'),
         (["x,label", "1,a\x01", "2,b"], r"class name 'a\\x01' contains control characters"),
         (["x,true_label,label", "1,a,a", "2,,b"], "row 3: no true_label"),
@@ -169,7 +153,7 @@ def test_tables_that_cannot_be_used(lines, message, tmp_path):
         datasets.load(write(tmp_path / "t.csv", *lines))
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-be", "utf-8-sig"])
 def test_tables_in_the_encodings_of_spreadsheets(encoding, tmp_path):
     lines = ["größe,label", *(f"{i},{'müde' if i % 2 else 'wach'}" for i in range(6))]
     raw = "\r\n".join(lines).encode(encoding)
@@ -264,7 +248,7 @@ def test_sounds(tmp_path):
         np.asarray(datasets.load(path).x_train)
 
 
-@pytest.mark.parametrize(("shape", "kind"), [((5,), "vector"), ((4, 4), "image"), ((4, 4, 3), "image")])
+@pytest.mark.parametrize(("shape", "kind"), [((5,), "vector"), ((4, 4, 3), "image")])
 def test_arrays(shape, kind, tmp_path):
     for i in range(4):
         np.save(tmp_path / f"{i}.npy", np.full(shape, i, np.float64 if kind == "vector" else np.uint8))
@@ -321,50 +305,27 @@ def test_numbers_to_predict_are_no_classes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "samples", "doubted"),
+    ("classes", "doubt"),
     [
-        (["0", "1", "2"], 9, False),
-        (["0.5", "1", "1.5"], 900, True),  # a decimal number is an amount
-        ([str(i) for i in range(20, 90)], 300, True),  # ages
-        ([str(i) for i in range(100)], 5000, False),
-        (["1", "2", "other"], 30, False),
-    ],
-)
-def test_numbers_that_may_be_amounts_are_doubted(names, samples, doubted):
-    assert any("ranges" in text for text in doubts(names, np.arange(samples) % len(names))) == doubted
-
-
-@pytest.mark.parametrize(
-    ("names", "doubted"),
-    [
-        (["Edema", "Edema|Effusion"], True),
-        (["Edema", "Effusion", "Edema; effusion"], True),
-        (["a,b", "b,c", "a,c"], True),
-        (["T-shirt/top", "Trouser", "Bag"], False),  # Fashion-MNIST
-        (["Smith, Ann", "Smith, Bob"], False),
-        (["+", "-"], False),
-        (["|", "a"], False),
-    ],
-)
-def test_several_labels_in_one_are_doubted(names, doubted):
-    assert any("join" in text for text in doubts(names, np.arange(len(names)))) == doubted
-
-
-@pytest.mark.parametrize(
-    ("classes", "named"),
-    [
-        ({"benign": 40, "malignant": 30, "malignat": 1}, "malignat"),
-        ({"Pneumonia": 40, "clear": 30, "pnuemonia": 2}, "pnuemonia"),
+        ({"0.5": 300, "1": 300, "1.5": 300}, "ranges"),  # a decimal number is an amount
+        (dict.fromkeys(map(str, range(20, 90)), 4), "ranges"),  # ages
+        (dict.fromkeys(map(str, range(100)), 50), None),
+        ({"Edema": 40, "Edema|Effusion": 40}, "join"),
+        ({"Edema": 40, "Effusion": 40, "Edema; effusion": 40}, "join"),
+        ({"a,b": 40, "b,c": 40, "a,c": 40}, "join"),
+        ({"T-shirt/top": 40, "Trouser": 40, "|": 40}, None),
+        ({"Smith, Ann": 40, "Smith, Bob": 40}, None),
+        ({"benign": 40, "malignant": 30, "malignat": 1}, "'malignat'.*spelled"),
+        ({"Pneumonia": 40, "clear": 30, "pnuemonia": 2}, "'pnuemonia'.*spelled"),
         ({"benign": 40, "malignant": 30, "malignat": 9}, None),  # not rare
-        ({"grade 1": 40, "grade 2": 30, "grade 3": 1}, None),
-        ({"male": 40, "female": 1, "cat": 30, "cap": 1}, None),
+        ({"male": 40, "female": 1, "grade 1": 30, "grade 2": 1}, None),
         ({"sample a": 2, "sample b": 2}, None),  # all classes are rare
     ],
 )
-def test_a_rare_class_that_is_spelled_like_another_is_named(classes, named):
-    labels = np.repeat(np.arange(len(classes)), list(classes.values()))
-    found = [text for text in doubts(list(classes), labels) if "spelled" in text]
-    assert len(found) == (named is not None) and all(repr(named) in text for text in found)
+def test_odd_classes_are_doubted(classes, doubt):
+    """Amounts, several labels in one, and a rare class that is spelled like another one."""
+    found = doubts(list(classes), np.repeat(np.arange(len(classes)), list(classes.values())))
+    assert len(found) == (doubt is not None) and all(re.search(doubt, text) for text in found)
 
 
 def test_free_text_columns_are_not_categories(tmp_path):

@@ -11,7 +11,7 @@ from fnlkit.datasets.columns import learn
 from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
+from tests.commands import refuse, succeed
 
 NAN = float("nan")
 
@@ -23,7 +23,6 @@ NAN = float("nan")
         (["1,234.5", "12", "1,000,000"], False, [1234.5, 12, 1e6]),
         (["1,234", "567"], False, [1234, 567]),  # no cell has a decimal comma
         (["1,234", "5,6"], False, [1.234, 5.6]),
-        (["1,234", "567"], True, [1.234, 567]),
         (["1.234,5", "12"], True, [1234.5, 12]),
         (["5,31 mg", "7 mg"], True, [5.31, 7]),
         (["1\u202f234,5", "12"], False, [1234.5, 12]),
@@ -33,7 +32,6 @@ NAN = float("nan")
         (["1.5e3 10^9/L", "2 10^9/L"], False, None),  # a unit starts with a letter or a sign such as %
         (["$1,200", "$3.5"], False, [1200, 3.5]),
         (["36.6 °C", "37 °C"], False, [36.6, 37]),
-        (["5 mg/dL", "7 mg/dL"], False, [5, 7]),
     ],
 )
 def test_values(texts, comma, values):
@@ -52,9 +50,7 @@ def test_values(texts, comma, values):
         ["<50", ">=50"] * 10,  # two categories
         ["1a", "2b", "3c", "4d"],
         ["2024-01-05", "2024-01-06"],
-        ["14:30", "15:10"],
         ["10-20", "20-30"],
-        ["p17", "p18"],
         ["1.2.3", "1.2.4"],
         ["1", "2"],  # plain numbers
         ["", ""],
@@ -68,10 +64,16 @@ def test_texts_that_do_not_look_like_numbers(texts):
 CELLS = [f"{i + 0.5} %" for i in range(60)]
 
 
-def write(folder, cells, ending="csv", name="share"):
-    """Write a table of 60 rows with the columns `name`, age, label and site; return its path."""
+def train_on(dataset, folder):
+    """Write run.pt, a run on a table."""
+    succeed(f"fnlkit partition --dataset '{dataset}' --clients 2 -o fed.npz", folder)
+    succeed("fnlkit train fed.npz --rounds 2 --fraction 1 --model 'mlp(hidden=[4])' --engine sequential -o run.pt", folder)
+
+
+def write(folder, cells, ending="csv"):
+    """Write a table of 60 rows with the columns share, age, label and site; return its path."""
     columns = {
-        name: list(cells),
+        "share": list(cells),
         "age": [f"{20 + i % 7}.5" for i in range(60)],
         "label": ["ill" if i % 3 else "well" for i in range(60)],
         "site": ["Aix" if i % 2 else "Bonn" for i in range(60)],
@@ -88,14 +90,13 @@ def write(folder, cells, ending="csv", name="share"):
     return path
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize(
-    ("cells", "word", "values"),
+    ("cells", "word", "values", "ending"),
     [
-        (CELLS, "percentages", [0.5, 1.5]),
-        ([f"{i + 1},{100 + i}.5" for i in range(60)], "separators", [1100.5, 2101.5]),
-        ([f"{i + 50} mg" for i in range(60)], "units", [50, 51]),
-        ([f"<0.{i + 10}" if i % 2 else f"{i + 0.25}" for i in range(60)], "limits", [0.25, 0.11]),
+        (CELLS, "percentages", [0.5, 1.5], "parquet"),
+        ([f"{i + 1},{100 + i}.5" for i in range(60)], "separators", [1100.5, 2101.5], "csv"),
+        ([f"{i + 50} mg" for i in range(60)], "units", [50, 51], "csv"),
+        ([f"<0.{i + 10}" if i % 2 else f"{i + 0.25}" for i in range(60)], "limits", [0.25, 0.11], "csv"),
     ],
 )
 def test_a_table_is_refused_with_the_option_that_reads_it(cells, word, values, ending, tmp_path):
@@ -134,19 +135,15 @@ def test_several_units_and_other_texts_are_refused_with_rows(tmp_path):
 def test_predict_reads_new_rows_in_the_same_way(tmp_path):
     """A run stores the notation: 12 % and 12 are equal, and 12 mg is refused."""
     write(tmp_path, CELLS)
-    line = "fnlkit partition --dataset 'manifest(file=table.csv, numbers=[share])' --clients 2 -o fed.npz"
-    assert fnlkit(line, tmp_path).returncode == 0
-    assert fnlkit("fnlkit train fed.npz --rounds 2 --fraction 1 --model 'mlp(hidden=[4])' -o run.pt", tmp_path).returncode == 0
+    train_on("manifest(file=table.csv, numbers=[share])", tmp_path)
     made = []
     for name, cells in (("a", CELLS), ("b", [cell.strip(" %") for cell in CELLS])):
         (tmp_path / name).mkdir()
         write(tmp_path / name, cells)
-        made.append(fnlkit(f"fnlkit predict run.pt {name}/table.csv", tmp_path))
-    assert made[0].returncode == 0, made[0].stderr
-    assert made[0].stdout and made[0].stdout == made[1].stdout
+        made.append(succeed(f"fnlkit predict run.pt {name}/table.csv", tmp_path).stdout)
+    assert made[0] and made[0] == made[1]
     write(tmp_path / "b", [*CELLS[:59], "12 mg"])
-    refused = fnlkit("fnlkit predict run.pt b/table.csv", tmp_path)
-    assert refused.returncode == 2 and "row 61" in refused.stderr and "'12 mg'" in refused.stderr
+    refuse("fnlkit predict run.pt b/table.csv", tmp_path, "row 61", "'12 mg'")
 
 
 def test_a_real_site_reads_agreed_columns(tmp_path):

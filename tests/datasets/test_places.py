@@ -26,13 +26,12 @@ def test_half_a_data_set_is_none(name, tmp_path):
     assert datasets.present(name, cache=tmp_path)
 
 
-@pytest.mark.parametrize("error", [OSError("connection reset"), KeyboardInterrupt()])
 @pytest.mark.parametrize(
-    ("name", "torch_name", "left"),
+    ("name", "torch_name", "left", "error"),
     [
-        ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw/train-images-idx3-ubyte"),
-        ("cifar10", "CIFAR10", "cifar-10-batches-py/data_batch_1"),
-        ("eurosat", "EuroSAT", "eurosat/2750/AnnualCrop/AnnualCrop_1.jpg"),
+        ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw/train-images-idx3-ubyte", KeyboardInterrupt()),
+        ("cifar10", "CIFAR10", "cifar-10-batches-py/data_batch_1", OSError("connection reset")),
+        ("eurosat", "EuroSAT", "eurosat/2750/AnnualCrop/AnnualCrop_1.jpg", OSError("connection reset")),
     ],
 )
 def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error, tmp_path, monkeypatch):
@@ -59,17 +58,19 @@ def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error
     refuse(f"fnlkit partition --dataset {name} -o fed.npz", tmp_path, f"{name} is not on this machine")
 
 
-def test_an_interrupted_download_keeps_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_download_keeps_the_old_file_and_names_an_alternative(tmp_path, monkeypatch, capfd):
     mine = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"put here by hand")
 
     def download(root, **_):
-        raise OSError("no network")
+        print("trying ...")
+        raise OSError("no\nnetwork")
 
     monkeypatch.setattr(
         "fnlkit.datasets.public_sets._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
     )
-    with pytest.raises(InputError, match="the download failed"):
+    with pytest.raises(InputError, match=r"the download failed \(OSError: no network\).*MNIST/raw yourself"):
         datasets.load("mnist", cache=tmp_path, download=True)
+    assert capfd.readouterr().out == ""  # talk goes to stderr: stdout is data
     assert mine.read_bytes() == b"put here by hand"

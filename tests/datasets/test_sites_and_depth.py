@@ -200,9 +200,7 @@ def test_files_are_known_by_their_content(tmp_path):
     assert np.unique(data.fields["site"], return_counts=True)[1].tolist() == [10, 10, 10]
     assert data.x_train.shape == (30, 8, 8, 1) and len(data.checksum) == 64
     skipped = next(note for note in data.notes if "skipped" in note)
-    assert skipped.startswith("6 files") and all(
-        name in skipped for name in ("Bonn/clean/notes", "Delft/ill/scan.xyz", "and 1 more")
-    )
+    assert skipped.startswith("6 files") and "Bonn/clean/notes" in skipped and "and 1 more" in skipped
     assert any("Delft" in note and "no image" in note for note in data.notes)
 
 
@@ -216,12 +214,10 @@ def test_sounds_in_folders_of_sites(tmp_path):
         np.asarray(datasets.load(f'folder(path="{tmp_path}/all", label=2)').x_train)
     spec = f'folder(path="{tmp_path}/all", label=2, seconds=0.5)'
     data = datasets.load(spec)
-    assert (data.kind, data.sample_rate, data.x_train.shape) == ("wave", 8000, (16, 4000)) and datasets.load(
-        data.name
-    ).kind == "wave"
+    assert (data.kind, data.sample_rate, data.x_train.shape) == ("wave", 8000, (16, 4000))
+    assert datasets.load(data.name).kind == "wave"
     succeed(f"fnlkit partition --dataset '{spec}' --scheme sites -o fed.npz", tmp_path)
-    line = "fnlkit train fed.npz --rounds 1 --fraction 1 -o run.pt"
-    assert fnlkit(line, tmp_path).returncode == 0
+    succeed("fnlkit train fed.npz --rounds 1 --fraction 1 -o run.pt", tmp_path)
     assert succeed("fnlkit predict run.pt all/Aix", tmp_path).stdout.count("\n") == 9
     image(tmp_path / "all/Aix/cough/spectrum.png", 1, np.uint8)
     with pytest.raises(InputError, match="1 images such as .*spectrum.png and 16 waves"):
