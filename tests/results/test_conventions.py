@@ -13,7 +13,7 @@ def trained(noise_first=False, method="fedavg", **options):
     federation = "digits"
     for step in steps:
         federation = step(federation)
-    return fnlkit.train(federation, method, model="mlp", rounds=1, epochs=1, say=None, **options)
+    return fnlkit.train(federation, method, model="mlp", rounds=1, epochs=1, engine="sequential", say=None, **options)
 
 
 def line(run):
@@ -21,28 +21,20 @@ def line(run):
     return conventions_line(run.meta["provenance"], wrong_share=wrong, tested="test" in run.predicted)
 
 
-def test_runs_that_differ_in_a_convention_have_different_lines():
-    runs = [
-        trained(),
-        trained(noise_first=True),
-        trained(method="flr"),
-        trained(aggregator="median"),
-        trained(mixup=1.0),
-        trained(select="label-wave"),
-        trained(seed=1),
-    ]
-    lines = [line(run) for run in runs]
+def test_runs_that_differ_in_a_convention_have_different_lines_and_info_prints_them(tmp_path):
+    run = trained()
+    changes = (
+        {"noise_first": True},
+        {"method": "flr"},
+        {"aggregator": "median"},
+        {"mixup": 1.0},
+        {"select": "label-wave"},
+        {"seed": 1},
+    )
+    lines = [line(run), *(line(trained(**change)) for change in changes)]
     assert len(set(lines)) == len(lines)
     assert all("\n" not in text for text in lines)
-
-
-def test_the_achieved_share_is_that_of_the_labels():
-    run = trained()
     wrong = np.mean(run.labels["given"] != run.labels["true"])
-    assert f"{wrong:.3f} of the labels wrong" in line(run)
-
-
-def test_info_prints_the_line(tmp_path):
-    run = trained()
+    assert f"{wrong:.3f} of the labels wrong" in lines[0]
     fnlkit.save(run, tmp_path / "run.pt")
-    assert f"conventions: {line(run)}\n" in succeed("fnlkit info run.pt", tmp_path).stdout
+    assert f"conventions: {lines[0]}\n" in succeed("fnlkit info run.pt", tmp_path).stdout

@@ -85,3 +85,4 @@ def test_personal_scores_are_printed_and_refused_without_own_models(own_models):
     done = succeed("fnlkit evaluate ditto.pt local.pt --personal", own_models)
     assert re.search(r"^run +method +own model +common model$", done.stdout, re.MULTILINE)
     refuse("fnlkit evaluate fedavg.pt --personal", own_models, "--personal needs a run whose clients keep models")
+    refuse("fnlkit evaluate ditto.pt local.pt --cross-site", own_models, "--cross-site is of one run")

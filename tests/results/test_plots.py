@@ -1,6 +1,5 @@
 """Figures show the numbers of their input files, or an error names the missing data."""
 
-import copy
 import warnings
 from dataclasses import replace
 
@@ -9,9 +8,8 @@ import pytest
 
 import fnlkit
 from fnlkit.errors import InputError
-from fnlkit.kernels import scores
 from fnlkit.noise.injection import mean_requested_transition
-from fnlkit.results import evaluation, plots
+from fnlkit.results import plots
 from fnlkit.results.plots import KINDS, plot, style
 from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
@@ -92,11 +90,9 @@ def test_curves_are_the_histories_with_mean_band_and_stages(run):
     mean = line(axis, "fedcorr")
     assert np.allclose(mean[:, 1], [y + 1 for x, y in scored if x <= mean[-1, 0]]) and mean[-1, 0] < scored[-1][0]
     (band,) = axis.collections
-    edge = band.get_paths()[0].vertices
+    ends = band.get_paths()[0].vertices[:, 1]
     half = np.std([0, 2], ddof=1)
-    assert edge[:, 1].max() == pytest.approx(mean[:, 1].max() + half) and edge[:, 1].min() == pytest.approx(
-        mean[:, 1].min() - half
-    )
+    assert [ends.max(), ends.min()] == pytest.approx([mean[:, 1].max() + half, mean[:, 1].min() - half])
 
 
 def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
@@ -107,21 +103,18 @@ def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
     assert points == sum("accuracy" in row for row in [*first.history, *late]) and not axis.collections
 
 
-def test_a_facet_is_a_panel_with_common_colors_and_limits(run):
+def test_a_facet_is_a_panel_with_common_limits(run):
     many = [
         replace(run, settings=run.settings | {"lr": lr, "method": method})
         for lr, method in ((0.1, "fedavg"), (0.1, "flr"), (0.2, "flr"), (0.2, "elr"))
     ]
-    with plots.style.sheet():
-        figure = plots.draw([(str(i), one) for i, one in enumerate(many)], "accuracy", facet="lr")
+    figure = drawn(many, "accuracy", facet="lr")
     first, second = figure.axes
     assert [axis.get_title(loc="left") for axis in (first, second)] == ["0.1", "0.2"]
     assert first.get_ylim() == second.get_ylim()
-    curves = [{line.get_label(): line.get_color() for line in axis.get_lines()} for axis in figure.axes]
-    assert curves[0]["flr (1 run)"] == curves[1]["flr (1 run)"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg (1 run)", "flr (1 run)", "elr (1 run)"]
     with pytest.raises(InputError, match="`facet`"):
-        plots.draw([("a", run)], "accuracy", facet="nothing")
+        drawn(run, "accuracy", facet="nothing")
 
 
 def test_memorization_has_gaps_in_rounds_without_wrong_labels(run):
@@ -148,30 +141,12 @@ def test_the_prestopping_round_is_marked():
         drawn(finish(federation, dataset, settings(rounds=1)), "prestopping")
 
 
-def test_label_matrices_have_numbers_and_the_classes_names(run):
-    names, named = [f"kind {letter}" for letter in "abcdefghij"[: run.meta["classes"]]], copy.copy(run)
-    named.meta = run.meta | {"class_names": names}
-    figure = drawn(named, "labels")
-    stages = [counts for _, counts in evaluation.stage_confusions(run)]
-    assert len(figure.axes) == len(stages) + 1
-    for axis, counts in zip(figure.axes, stages, strict=False):
-        assert [tick.get_text() for tick in axis.get_xticklabels()] == names
-        (image,) = axis.get_images()
-        shares = image.get_array()
-        assert np.allclose(shares, scores.transition(counts))
-        written = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axis.texts}
-        assert len(written) == int((shares >= 0.005 + 1e-9).sum())
-        for (i, j), text in written.items():
-            assert text == f"{100 * shares[i, j]:.0f}"
-
-
 def test_known_transitions_are_drawn_side_by_side(judged, run):
     figure = drawn(judged, "transition")
     shown = {axis.get_title(loc="left"): np.asarray(axis.get_images()[0].get_array()) for axis in figure.axes}
     assert list(shown) == ["requested", "achieved", "estimated"]
-    assert np.allclose(shown["requested"], mean_requested_transition(judged)) and np.allclose(
-        shown["estimated"], judged.extra["estimate_transition"]
-    )
+    assert np.allclose(shown["requested"], mean_requested_transition(judged))
+    assert np.allclose(shown["estimated"], judged.extra["estimate_transition"])
     assert np.allclose(shown["achieved"], judged.achieved_transition())
     assert [axis.get_title(loc="left") for axis in drawn(replace(judged, true=None), "transition").axes] == ["estimated"]
     federation, dataset = problem()
@@ -179,18 +154,6 @@ def test_known_transitions_are_drawn_side_by_side(judged, run):
     figure = drawn(reported, "transition")
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["achieved", "estimated by fedefc, round 5"]
     assert np.allclose(figure.axes[1].get_images()[0].get_array(), reported.records["transition"][1][-1])
-
-
-def test_bubbles_have_the_area_of_their_count(judged):
-    (axis,) = drawn(judged, "partition").axes
-    bubbles, *legend = axis.collections
-    wanted = np.stack([np.bincount(judged.true[held], minlength=10) for held in judged.clients])
-    found = np.zeros_like(wanted, dtype=float)
-    for (client, label), area in zip(bubbles.get_offsets(), bubbles.get_sizes(), strict=True):
-        found[int(client), int(label)] = area
-    assert np.allclose(found / found.max(), wanted / wanted.max())
-    counts = [int(text.get_text()) for text in axis.get_legend().get_texts()]
-    assert np.allclose([part.get_sizes()[0] for part in legend], found.max() * np.array(counts) / wanted.max())
 
 
 def many(clients, classes, size=3):
@@ -209,7 +172,7 @@ def many(clients, classes, size=3):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OF_LABELS if kind != "noise"])
-@pytest.mark.parametrize("size", [(100, 100), (1, 2), (120, 3)])
+@pytest.mark.parametrize("size", [(1, 2), (120, 40)])
 def test_no_truth_many_clients_many_classes_and_names_that_look_like_formulas(kind, size, tmp_path):
     federation = many(*size, size=6)
     options = {"vectors": np.random.default_rng(1).normal(size=(len(federation.given), 5))} if kind == "embeddings" else {}
@@ -247,7 +210,7 @@ def test_issue_curves_are_evaluates_numbers(judged):
     assert "flagged" in " ".join(texts(drawn(replace(judged, true=None), "issues")))
 
 
-def test_figures_without_data_are_refused(tmp_path, run):
+def test_figures_without_data_are_refused(tmp_path, run, judged):
     federation, dataset = problem()
     plain = finish(federation, dataset, settings(rounds=3))
     for kind, thing, says in (
@@ -260,6 +223,11 @@ def test_figures_without_data_are_refused(tmp_path, run):
         ("noise", federation, "no estimated noise levels"),
         ("transition", replace(federation, true=None), "no transition"),
         ("accuracy", replace(plain, history=[]), "resume="),
+        (
+            "estimates",
+            replace(judged, extra={"estimate_client_level": judged.extra["estimate_client_level"]}),
+            "estimate-noise",
+        ),
     ):
         with pytest.raises(InputError, match=says):
             plot([("file", thing)], kind, str(tmp_path / "figure.svg"))
@@ -270,13 +238,6 @@ def test_figures_without_data_are_refused(tmp_path, run):
     with pytest.raises(InputError, match="the folder .* does not exist"):
         plot([("run", plain)], "accuracy", str(tmp_path / "no/figure.svg"))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_part_of_the_estimates_is_refused(judged):
-    for missing in ("client_level_low", "client_score", "transition"):  # a file from elsewhere may hold a part of them
-        part = {name: array for name, array in judged.extra.items() if name != f"estimate_{missing}"}
-        with pytest.raises(InputError, match="estimate-noise"):
-            drawn(replace(judged, extra=part), "estimates")
 
 
 def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
@@ -294,31 +255,21 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
         refuse(f"fnlkit plot {line_} -o figure.svg", tmp_path, says)
 
 
-def row_of(run, seed, regime, name, lr):
-    """A run of a recipe's row, whose learning rate a search chose."""
-    row = {"regime": regime, **({"name": name} if name else {})}
-    return replace(run, settings=run.settings | {"seed": seed, "lr": lr}, meta=run.meta | {"row": row})
-
-
-@pytest.mark.parametrize("size", [(3.3, 2.5), (3.3, 4.0), (6.5, 3.0), (7.0, 5.0)])
-def test_rows_of_a_searched_recipe_fit_a_papers_column(run, size, tmp_path):
-    """One panel per regime, a legend without options or folders inside the figure, and one color per row."""
+@pytest.mark.parametrize("size", [(3.3, 2.5), (7.0, 5.0)])
+def test_rows_of_a_searched_recipe_fit_a_papers_column(run, size):
+    """One panel per regime, and a legend without options or folders inside the figure."""
     regimes = ("symmetric 0.4", "pairflip 0.3")[: 1 if size == (3.3, 2.5) else 2]
-    rows = [None, '"/tmp/a b/idea.py:mine"(cap=2.0)', "fedavg, best on held-out labels", "fedcorr, long warm-up"]
+    rows = [{}, {"name": '"/tmp/a b/idea.py:mine"(cap=2.0)'}, {"name": "fedavg, best on held-out labels"}]
     many = [
-        row_of(run, 0, regime, name, 0.01 * (i + 1) + 0.1 * j)
-        for j, regime in enumerate(regimes)
-        for i, name in enumerate(rows)
+        replace(run, settings=run.settings | {"lr": 0.01 * (i + 1)}, meta=run.meta | {"row": {"regime": regime} | row})
+        for regime in regimes
+        for i, row in enumerate(rows)
     ]
-    with plots.style.sheet():
+    with style.sheet():
         figure = plots.draw([(str(i), one) for i, one in enumerate(many)], "accuracy", wide=size[0])
-        plots.style.fit(figure, size)
-        assert plots.style._fits(figure)
-        assert len(figure.axes) == len(regimes)
-        colors = [{line.get_label(): line.get_color() for line in axis.get_lines()} for axis in figure.axes]
+        style.fit(figure, size)
+        assert style._fits(figure) and len(figure.axes) == len(regimes)
         (legend,) = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
-        texts = [text.get_text().removesuffix(" (1 run)") for text in legend.get_texts()]
-        assert texts[0].startswith("fedcorr") and texts[1:] == ["idea.py:mine(cap=2.0)", *rows[2:]]
+        shown = [text.get_text().removesuffix(" (1 run)") for text in legend.get_texts()]
+        assert shown[0].startswith("fedcorr") and shown[1:] == ["idea.py:mine(cap=2.0)", rows[2]["name"]]
         assert all(text.get_fontsize() >= 6 for text in legend.get_texts())
-        for first in colors:
-            assert all(first[label] == colors[0][label] for label in colors[0] if label.endswith("run)"))

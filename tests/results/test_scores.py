@@ -157,16 +157,14 @@ def with_gold():
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"select": "best-holdout"},
-        {"engine": "stacked", "optimizer": "fedavg", "method": "fedcorr"},
         {"method": "auto(of=[fedavg, fedlsr], folds=2)"},
         {"measure": "holdout"},
     ],
 )
 def test_stored_predictions_equal_those_of_the_network(with_gold, options, tmp_path):
     """Also for the model of a chosen round and for a committee; with `measure` holdout, training reads no test sample."""
-    run = fnlkit.train(with_gold, **{"rounds": 4, "fraction": 1.0, "say": None} | options)
+    run = fnlkit.train(with_gold, **{"rounds": 2, "fraction": 1.0, "epochs": 1, "engine": "sequential", "say": None} | options)
     run.write(tmp_path / "run.pt")
     stored = Run.read(tmp_path / "run.pt", state=False)
     assert set(stored.predicted) == {"held_out", "gold"} | ({"test"} if options != {"measure": "holdout"} else set())
