@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -14,8 +13,9 @@ import pytest
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.run import Run
-from fnlkit.cli import COMMANDS
 from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, shell, succeed
+
+SMALL = "--model 'mlp(hidden=[8])' --engine sequential"
 
 
 def test_the_bare_pipe_runs(tmp_path):
@@ -28,8 +28,8 @@ def test_the_bare_pipe_runs(tmp_path):
 
 
 def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
-    method, short = "'fedefc(latest=4, patience=12, report_transition=true)'", "--rounds 12 --fraction 0.2 --epochs 1"
-    done = succeed(f"fnlkit train {noisy} {short} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
+    method, quick = "'fedefc(latest=4, patience=12, report_transition=true)'", f"--rounds 12 --fraction 0.2 --epochs 1 {SMALL}"
+    done = succeed(f"fnlkit train {noisy} {quick} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
     assert "estimated against true transition matrix" in done.stdout
     run = Run.read(str(tmp_path / "run.pt"))
     rounds, estimates = run.records["transition"]
@@ -48,35 +48,27 @@ def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
 
 def test_releases_of_the_same_labels_add_up_over_runs_and_partitions(noisy, tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))  # beside the embedded digits
-    train = "--rounds 5 --fraction 0.2 --epochs 1 --method feddpcont --privacy-key my.key"
-    done = succeed(" && ".join(f"fnlkit train {noisy} {train} --seed {s} -o {s}.pt" for s in range(3)), tmp_path)
+    train = f"--rounds 2 --fraction 0.2 --epochs 1 {SMALL} --method feddpcont --privacy-key my.key"
+    done = succeed(" && ".join(f"fnlkit train {noisy} {train} --seed {s} -o {s}.pt" for s in range(2)), tmp_path)
     said = " ".join(done.stderr.split())
-    assert "was released once" in said and "released 3 times by randomized response: (2.43, 0)-label-DP" in said
+    assert "was released once" in said and "released 2 times by randomized response: (1.62, 0)-label-DP" in said
     assert [path.name for path in (tmp_path / "cache").glob("*.ledger")] == ["digits.ledger"]
     shutil.copy(tmp_path / "1.pt", tmp_path / "again.pt")
-    done = fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json --ledger none", tmp_path)
+    done = fnlkit("fnlkit evaluate 0.pt 1.pt again.pt --json --ledger none", tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["label_epsilon"] for row in rows] == [0.81] * 3
-    assert [row["label_together_releases"] for row in rows] == [3] * 3  # a copy tells nothing new
-    assert rows[0]["label_together_epsilon"] == pytest.approx(3 * 0.81)
-    assert "released 3 times" in fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
+    assert [row["label_epsilon"] for row in rows] == [0.81] * 2
+    assert [row["label_together_releases"] for row in rows] == [2] * 2  # a copy tells nothing new
+    assert rows[0]["label_together_epsilon"] == pytest.approx(2 * 0.81)
+    assert "released 2 times" in fnlkit("fnlkit evaluate 0.pt 1.pt", tmp_path).stdout.replace("\n", " ")
     assert "label_together_releases" not in fnlkit("fnlkit evaluate 0.pt --json --ledger none", tmp_path).stdout
     # The ledger knows more than the run alone, and another partition of the same samples is another release.
     (row,) = map(json.loads, fnlkit("fnlkit evaluate 0.pt --json", tmp_path).stdout.splitlines())
-    assert row["label_epsilon"] == 0.81 and row["label_together_epsilon"] == pytest.approx(2.43)
-    done = fnlkit(
-        f"fnlkit partition --clients 10 --seed 5 | fnlkit train {train} --ledger cache/digits.ledger -o p.pt", tmp_path
-    )
-    assert "released 4 times" in " ".join(done.stderr.split()), done.stderr
+    assert row["label_epsilon"] == 0.81 and row["label_together_epsilon"] == pytest.approx(1.62)
+    split = "fnlkit partition --clients 10 --seed 5"
+    done = fnlkit(f"{split} | fnlkit train {train} --ledger cache/digits.ledger -o p.pt", tmp_path)
+    assert "released 3 times" in " ".join(done.stderr.split()), done.stderr
     refuse(f"fnlkit train {noisy} {train} --seed 7 --ledger {noisy} -o 7.pt", tmp_path, "--ledger")
     assert not (tmp_path / "7.pt").exists()
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example(name, tmp_path):
-    done = succeed(f"fnlkit {name} --help", tmp_path)
-    assert not done.stderr
-    assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.mark.parametrize("words", ["fnlkit", "fnlkit review", "fnlkit data", "fnlkit site", "fnlkit sites"])
@@ -109,9 +101,7 @@ def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
 
 
 def test_half_a_pipe_is_one_line_and_exit_2(noisy, tmp_path):
-    done = shell(f"head -c 100 {noisy} | fnlkit train", tmp_path)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("loading ")]  # printed after a second
-    assert done.returncode == 2 and len(lines) == 1 and "stdin" in lines[0], done.stderr
+    refuse("fnlkit train", tmp_path, "stdin", stdin=noisy.read_bytes()[:100])
 
 
 def test_divergence_is_not_reported_as_an_internal_error(noisy, tmp_path):
@@ -122,7 +112,7 @@ def test_divergence_is_not_reported_as_an_internal_error(noisy, tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
-    for command in ("fnlkit partition >", f"fnlkit info {noisy} >", "fnlkit partition -o"):
+    for command in (f"fnlkit info {noisy} >", "fnlkit partition -o"):
         done = shell(f"{command} /dev/full", tmp_path)
         assert done.returncode == 1 and "No space left" in done.stderr, (command, done.stderr)
         assert "Traceback" not in done.stderr
@@ -148,7 +138,8 @@ def test_files_may_have_names_in_any_bytes(tmp_path):
     refuse(f"fnlkit evaluate {name}", tmp_path, "\\udcff~nobody.npz")
 
 
-LONG = "--method fedcorr --rounds 20 --fraction 0.2 --epochs 2 --checkpoint-every 1 -o run.pt".split()
+LONG = "--method fedcorr(iterations=1) --rounds 9 --fraction 0.2 --epochs 1 --checkpoint-every 1 -o run.pt".split()
+LONG += ["--model", "mlp(hidden=[8])", "--engine", "sequential"]
 # A command that sends a signal to itself after a number of rounds, the first two arguments.
 STOPS = """
 import os, sys
@@ -173,7 +164,7 @@ def whole(noisy, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("sent", "code", "rows"), [(signal.SIGINT, 130, 2), (signal.SIGKILL, -signal.SIGKILL, 10)])
+@pytest.mark.parametrize(("sent", "code", "rows"), [(signal.SIGINT, 130, 2), (signal.SIGKILL, -signal.SIGKILL, 6)])
 def test_a_stopped_run_resumes_bit_for_bit(sent, code, rows, noisy, whole, tmp_path):
     line = ["train", str(noisy), *LONG, "--resume", "run.pt"]
     program = [sys.executable, "-c", STOPS, str(int(sent)), str(rows), *line]
@@ -190,8 +181,7 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, rows, noisy, whole, tmp_p
     same_run(tmp_path, whole)
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_names_that_look_like_markup(terminal, tmp_path):
+def test_names_that_look_like_markup(tmp_path):
     folder = tmp_path / "of [bold]mine[" / "b]"
     folder.mkdir(parents=True)
     arrays = {f"x_{part}": np.random.default_rng(0).normal(size=(40, 3)) for part in ("train", "test")}
@@ -201,10 +191,9 @@ def test_names_that_look_like_markup(terminal, tmp_path):
         "estimate-noise 'f[red].npz' --estimator knn --embeddings pixels -o 'e[i].npz'",
         "train 'f[red].npz' --rounds 1 --fraction 1 -o 'r[dim].pt'",
         "evaluate 'r[dim].pt' -v",
-        "evaluate 'r[dim].pt' 'r[dim].pt' -v",
         "info 'f[red].npz'",
     ):
-        done = succeed(f"fnlkit {command}", folder, terminal=terminal)
+        done = succeed(f"fnlkit {command}", folder, terminal=True)
         if command.startswith("evaluate"):
             assert "r[dim].pt" in done.stdout and f"{folder}/d.npz" in done.stdout
 

@@ -11,28 +11,18 @@ import pytest
 
 from fnlkit.engines import ENGINES
 from fnlkit.pipeline import agreement, doctor
-from tests.commands import fnlkit
+from tests.commands import fnlkit, succeed
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def test_engines_kernels_and_files_are_tried_and_agree(monkeypatch, tmp_path):
     """Real engines; libraries of extras are not imported (see the test of a library that cannot be)."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(doctor, "_not_imported", lambda names: {})
-        done = fnlkit("fnlkit doctor --json", tmp_path_factory.mktemp("doctor"))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_every_engine_is_tried_and_agrees(found):
+    monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
+    found = json.loads(succeed("fnlkit doctor --json", tmp_path).stdout)
     assert [one["engine"] for one in found["engines"] if one["device"] == "cpu"] == list(ENGINES)
     ran = {one["engine"]: one for one in found["engines"] if one["runs"]}
     assert {"sequential", "stacked", "workers", "fused"} <= set(ran) and found["fit"] and not found["broken"]
     assert ran["sequential"]["difference"] == 0 and ran["workers"]["difference"] == 0
     assert all(one["why"] for one in found["engines"] if not one["runs"])
-
-
-def test_kernels_and_files_agree(found):
     assert {row["kernel"] for row in found["kernels"]} >= {"lid", "count_matrix", "invert_transition", "knn_vote"}
     assert all(row["difference"] <= agreement.ROUNDING for row in found["kernels"])
     assert [(row["file"], row["equal"]) for row in found["files"]] == [(".npz", True), (".pt", True)]
@@ -72,9 +62,7 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_tiny", tiny)
     monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
     done = fnlkit("fnlkit doctor", tmp_path)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
-        "fnlkit: error: 3 broken, the first: engine stacked"
-    )
+    assert done.returncode == 1 and "fnlkit: error: 3 broken, the first: engine stacked" in done.stderr
     assert "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu" in done.stdout
 
 
@@ -127,11 +115,8 @@ def test_compile_prints_numbers_and_folder_and_names_a_folder_that_cannot_be_wri
     monkeypatch.setattr(compiling, "_call_numerical", lambda real: None)
     monkeypatch.setattr(compiling, "_call_fused", lambda: None)
     monkeypatch.setattr(compiling, "cache_folders", lambda: (tmp_path / "missing", tmp_path))
-    done = fnlkit("fnlkit doctor --compile --json", tmp_path)
-    facts = json.loads(done.stdout)
-    assert done.returncode == 0 and facts["folder"] == str(tmp_path) and facts.keys() == {
-        "compiled", "loaded", "seconds", "folder",
-    }  # fmt: skip
+    facts = json.loads(succeed("fnlkit doctor --compile --json", tmp_path).stdout)
+    assert facts["folder"] == str(tmp_path) and facts.keys() == {"compiled", "loaded", "seconds", "folder"}
     monkeypatch.setattr(compiling, "cache_folders", lambda: (tmp_path / "missing",))
     done = fnlkit("fnlkit doctor --compile", tmp_path)
     assert done.returncode == 1 and "missing" in done.stderr and "NUMBA_CACHE_DIR" in done.stderr

@@ -1,7 +1,7 @@
 """Training on frozen features, and what becomes of a trained model: predictions and files for other programs."""
 
 import json
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -36,11 +36,22 @@ def call(*arguments):
 BACKBONE = "torchvision(name=shufflenet_v2_x0_5, weights=random, size=32)"
 
 
+def few(place):
+    return datasets.load(place / "data.npz")
+
+
+@cache
+def encoded(place):
+    return embed(few(place), BACKBONE, device="cpu")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A noisy federation over digits, vectors of its samples, new samples, a run with a backbone and one on the images."""
-    place = tmp_path_factory.mktemp("features")
-    data = datasets.load("digits")
+    """A noisy federation over some digits, vectors of its samples, new samples, a run with a backbone and one on images."""
+    place, digits = tmp_path_factory.mktemp("features"), datasets.load("digits")
+    parts = {"x_train": digits.x_train[:240], "x_test": digits.x_test[:60]}
+    np.savez(place / "data.npz", **parts, y_train=digits.y_train[:240], y_test=digits.y_test[:60])
+    data = few(place)
     np.savez(place / "new.npz", x=data.x_test[:7])
     about = {"dataset": data.name, "checksum": data.checksum}
     files.write(files.Artifact("fnlkit.embeddings/1", {"embeddings": embed(data, "pca(dim=20)")}, about), place / "emb.npz")
@@ -49,7 +60,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FNLKIT_CACHE", str(place / "cache"))
         for arguments in (
-            ["partition", "--dataset", "digits", "--clients", "8", "-o", place / "fed.npz"],
+            ["partition", "--dataset", data.name, "--labels", "true", "--clients", "8", "-o", place / "fed.npz"],
             ["inject-noise", place / "fed.npz", "-o", place / "noisy.npz"],
             ["train", place / "noisy.npz", *frozen, *short, "-o", place / "head.pt"],
             ["train", place / "noisy.npz", *short, "-o", place / "run.pt"],
@@ -63,8 +74,7 @@ def test_a_run_with_a_backbone_trains_on_every_engine_and_is_evaluated(made, cap
     assert run.meta["machine"]["engine"] == "fused" and run.meta["input_shape"] == [1024]
     assert run.meta["features"]["backbone"] == BACKBONE and run.meta["features"]["weights"] == weights_of(BACKBONE)
     assert len(run.weights) == 1024 * 12 + 12 + 12 * 10 + 10
-    x = embed(datasets.load("digits"), BACKBONE, device="cpu")
-    np.testing.assert_allclose(run.meta["samples"]["mean"], x.mean(0), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(run.meta["samples"]["mean"], encoded(made).mean(0), rtol=1e-4, atol=1e-7)
     assert run.traffic.sent["moments"] == 8 * (8 + 16 * 1024)
     other = made / "other.pt"
     again = ["train", made / "noisy.npz", "--backbone", BACKBONE, "--model", "mlp(hidden=12)", "--rounds", "4"]
@@ -75,11 +85,10 @@ def test_a_run_with_a_backbone_trains_on_every_engine_and_is_evaluated(made, cap
     assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"]
 
 
-def test_features_are_computed_once_and_resume_after_an_interruption(tmp_path, monkeypatch):
+def test_features_are_computed_once_and_resume_after_an_interruption(made, tmp_path, monkeypatch):
     """A second call reads the cache; an interrupted one continues; another process that computes the same waits."""
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path))
-    data = datasets.load("digits")
-    counted = []
+    data, counted = few(made), []
 
     def stop(done, total):
         counted.append((done, total))
@@ -90,13 +99,13 @@ def test_features_are_computed_once_and_resume_after_an_interruption(tmp_path, m
         with_backbone(data, BACKBONE, device="cpu", progress=stop)
     assert [path.suffix for path in (tmp_path / "features").iterdir() if path.is_dir()] == [".part"]
     seen = []
-    encoded = with_backbone(data, BACKBONE, device="cpu", progress=lambda done, total: seen.append(done))
-    assert seen[0] > 3 * 16 - 1 and seen[-1] == 1797 and encoded.checksum == data.checksum
+    found = with_backbone(data, BACKBONE, device="cpu", progress=lambda done, total: seen.append(done))
+    assert seen[0] > 3 * 16 - 1 and seen[-1] == 300 and found.checksum == data.checksum
     assert [path.suffix for path in (tmp_path / "features").iterdir() if path.is_dir()] == [""]
     again = with_backbone(data, BACKBONE, device="cpu", progress=lambda *_: pytest.fail("computed twice"))
-    np.testing.assert_array_equal(again.x_train, encoded.x_train)
-    np.testing.assert_array_equal(encoded.x_train, embed(data, BACKBONE, device="cpu"))
-    assert with_backbone(encoded, BACKBONE) is encoded
+    np.testing.assert_array_equal(again.x_train, found.x_train)
+    np.testing.assert_array_equal(found.x_train, encoded(made))
+    assert with_backbone(found, BACKBONE) is found
 
 
 @pytest.mark.parametrize("method", ["nnc(k=5)", "akd(k=5)"])
@@ -104,8 +113,7 @@ def test_methods_that_need_an_embedding_take_the_features(made, method):
     target = made / "method.pt"
     options = ["--model", "mlp(hidden=20)", "--rounds", "2", "--method", method]
     assert call("train", made / "noisy.npz", "--backbone", BACKBONE, *options, "-o", target) == 0
-    x = embed(datasets.load("digits"), BACKBONE, device="cpu")
-    assert Run.read(target).meta["embedding"] == digest_of_rows(x)
+    assert Run.read(target).meta["embedding"] == digest_of_rows(encoded(made))
 
 
 def test_a_linear_head_resumes_bit_for_bit_and_only_on_its_features(made, capfd):
@@ -146,8 +154,7 @@ def test_changed_weights_are_refused(made, tmp_path, capfd):
     torch.save(torchvision().models.shufflenet_v2_x0_5(weights=None).state_dict(), tmp_path / "net.pth")
     capfd.readouterr()
     for command in (["predict", run, made / "new.npz"], ["export", run, "-o", tmp_path / "m.pt2"]):
-        assert call(*command) == 2
-        assert "are not those of the run" in capfd.readouterr().err
+        assert call(*command) == 2 and "are not those of the run" in capfd.readouterr().err
 
 
 def texts_file(place, rows=60):
@@ -189,11 +196,11 @@ def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkey
     """Estimators and methods see the same numbers by rows; an artifact of such rows is written with the same bytes."""
     federation = Federation.read(str(made / "noisy.npz"))
     at_once, found = files.read(made / "emb.npz"), {}
-    for limit in (large.SMALL, 100_000):
+    for limit in (large.SMALL, 10_000):
         monkeypatch.setattr(large, "open_arrays", partial(OPEN, small=limit))
         monkeypatch.setattr(large, "SMALL", limit)
         rows = read_rows(str(made / "emb.npz"), "embeddings", federation)
-        assert isinstance(rows, Stored) == (limit == 100_000)
+        assert isinstance(rows, Stored) == (limit == 10_000)
         np.testing.assert_array_equal(rows[:], at_once.arrays["embeddings"])
         for name, arguments in {
             "judged.npz": ["estimate-noise", made / "noisy.npz", "--estimator", "knn"],
@@ -217,7 +224,7 @@ def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkey
 def test_predictions_are_those_of_the_evaluation(made, which, tmp_path, capsys):
     assert call("predict", made / f"{which}.pt", made / "new.npz", "--all", "-o", tmp_path / "p.csv") == 0
     rows = parse_csv(tmp_path / "p.csv")
-    expected = test_predictions(Run.read(made / f"{which}.pt"), datasets.load("digits"))[:7]
+    expected = test_predictions(Run.read(made / f"{which}.pt"), few(made))[:7]
     assert [int(row["class"]) for row in rows] == expected.tolist() and rows[3]["name"] == str(expected[3])
     assert all(abs(sum(float(row[str(c)]) for c in range(10)) - 1) < 1e-4 for row in rows)
     capsys.readouterr()
@@ -248,7 +255,7 @@ def test_exports_equal_the_network(made, which, tmp_path):
     assert export(run, str(tmp_path / "m.pt2")) < 1e-4
     program = torch.export.load(tmp_path / "m.pt2").module()
     _, found = probabilities(run, str(made / "new.npz"))
-    x = torch.from_numpy(datasets.load("digits").x_test[:7]).movedim(-1, 1).float() / 255
+    x = torch.from_numpy(few(made).x_test[:7]).movedim(-1, 1).float() / 255
     np.testing.assert_allclose(program(x).double().softmax(-1).numpy(), found, atol=1e-4)
 
 

@@ -42,15 +42,6 @@ def test_a_submodule_loads_its_package_first(slow):
     assert importlib.import_module(f"{slow}.part").twice == 6 and sys.slow_executions == 1
 
 
-def test_a_missing_package_is_an_import_error():
-    lazy_torch.postpone("no_such_package_at_all")
-    try:
-        with pytest.raises(ModuleNotFoundError):
-            importlib.import_module("no_such_package_at_all")
-    finally:
-        sys.meta_path.pop(0)
-
-
 def test_a_dataclass_whose_annotations_name_the_package_does_not_load_it(slow):
     """Python 3.15 looks up the text of annotations."""
     code = f"from __future__ import annotations\nimport {slow}\n@dataclass\nclass Part:\n    x: {slow}.number\n"

@@ -25,7 +25,7 @@ def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
         assert not inner & {row[0] for row in rows}, name
         for parameter, _, may_be, meaning in rows:
             assert may_be and meaning, f"{kind} {name}: nothing says what {parameter} means"
-    for name in ("fedprox", "symmetric", "dirichlet", "knn", "mlp", "power-of-choice", "trimmed-mean", "gce", "pca", "akd"):
+    for name in ("fedprox", "symmetric", "power-of-choice", "gce"):
         done = fnlkit(f"fnlkit methods {name}", tmp_path)
         ((kind, function),) = find_all(name)
         head, _, rest = done.stdout.partition("\n")
@@ -99,7 +99,6 @@ def test_json_has_a_line_per_component(tmp_path):
     assert [(row["kind"], row["name"]) for row in rows] == PARTS, done.stderr
     (one,) = [json.loads(line) for line in fnlkit("fnlkit methods gce --json", tmp_path).stdout.splitlines()]
     assert one in rows and [p["name"] for p in one["parameters"]][0] == "q" and one["purpose"]
-    assert {json.loads(line)["kind"] for line in fnlkit("fnlkit methods losses --json", tmp_path).stdout.splitlines()} == {
-        "loss"
-    }
+    losses = fnlkit("fnlkit methods losses --json", tmp_path).stdout.splitlines()
+    assert {json.loads(line)["kind"] for line in losses} == {"loss"}
     assert fnlkit("fnlkit methods gec --json", tmp_path).returncode == 2

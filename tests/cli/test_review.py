@@ -26,16 +26,13 @@ def test_audit_review_and_correct(tmp_path):
     succeed("fnlkit review export judged.npz --client 1 --budget 20 -o review", tmp_path)
     assert "Review of client 1" in (tmp_path / "review/review.html").read_text()
     refuse("fnlkit review export judged.npz --client 1 -o review", tmp_path, "may hold decisions")
-    refuse(
-        "fnlkit review import judged.npz review/decisions.csv -o reviewed.npz",
-        tmp_path,
-        "no row is decided yet; decide in review.html",
-    )
+    decide = "fnlkit review import judged.npz review/decisions.csv -o reviewed.npz"
+    refuse(decide, tmp_path, "no row is decided yet; decide in review.html")
     assert not (tmp_path / "reviewed.npz").exists()
     said = iter([lambda row: {"decision": "7" if row["given"] != "7" else "3"}])
     rows = edit_csv(tmp_path / "review/decisions.csv", lambda row: next(said, lambda row: {"decision": "keep"})(row))
     assert len(rows) == 20
-    done = succeed("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
+    done = succeed(decide, tmp_path)
     assert "20 decided: 1 changed" in done.stderr
     out = Federation.read(str(tmp_path / "reviewed.npz"))
     mask = out.extra["reviewed"]
