@@ -1,7 +1,5 @@
 """`fnlkit.Datalab`: cleanlab's results for labels, tables of sites, refused input."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -134,9 +132,7 @@ def test_kinds_of_issues_from_features():
     lab = Datalab({"y": labels}, "y")
     lab.find_issues(features=features)
     issues, rest = lab.issues, np.delete(np.arange(300), [8, 10, 11])
-    assert sorted(lab.issue_summary.issue_type) == sorted(
-        ["null", "label", "outlier", "near_duplicate", "non_iid", "class_imbalance"]
-    )
+    assert {*lab.issue_summary.issue_type} == {"null", "label", "outlier", "near_duplicate", "non_iid", "class_imbalance"}
     assert np.isin(wrong, np.flatnonzero(issues.is_label_issue)).mean() > 0.6
     assert issues.is_label_issue.sum() < 2 * len(wrong)
     assert np.flatnonzero(issues.is_outlier_issue).tolist() == [8] and issues.outlier_score.idxmin() == 8
@@ -164,7 +160,7 @@ def test_samples_that_depend_on_their_order():
     lab.find_issues(features=features[order], issue_types={"non_iid": {}})
     assert lab.issue_summary.score[0] < 1e-6 and lab.issues.is_non_iid_issue.sum() == 1
     p = []
-    for seed in range(60):  # random order: small p-values are rare
+    for seed in range(30):  # random order: small p-values are rare
         lab = Datalab({"y": labels}, "y")
         lab.find_issues(features=groups(seed=seed)[0], issue_types={"non_iid": {}})
         p.append(lab.issue_summary.score[0])
@@ -276,26 +272,3 @@ def test_sites_are_required_for_their_table():
     lab.find_issues(pred_probs=np.eye(2)[[0, 1] * 11])
     with pytest.raises(InputError, match="`sites` was not given"):
         lab.get_site_summary()
-
-
-@pytest.mark.peers
-@pytest.mark.filterwarnings("ignore")
-def test_results_are_those_of_cleanlabs_datalab():
-    theirs = pytest.importorskip("cleanlab", reason="needs cleanlab: pip install fnlkit[bench]")
-    hub = pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets: pip install 'datasets<4' 'pyarrow<21'")
-    try:
-        hub.Dataset.from_dict({"tree": ["ash"]})
-    except pickle.PicklingError as error:  # datasets 5.2 with pyarrow 23 and 26
-        pytest.skip(f"datasets cannot make a table here: {error}")
-    data, _, probs = tree_data()
-    lab = theirs.Datalab(data={"tree": data["tree"].tolist()}, label_name="tree", verbosity=0)
-    lab.find_issues(pred_probs=probs, issue_types={"label": {}})
-    own = Datalab({"tree": data["tree"]}, label_name="tree")
-    own.find_issues(pred_probs=probs)
-    expected, found = lab.get_issues("label"), own.get_issues("label")
-    for name in ("is_label_issue", "given_label", "predicted_label"):
-        assert found[name].tolist() == expected[name].tolist()
-    np.testing.assert_allclose(found.label_score, expected.label_score, rtol=0, atol=1e-9)
-    summary, expected = own.get_issue_summary(), lab.get_issue_summary("label")
-    assert summary.num_issues[0] == expected.num_issues[0]
-    assert summary.score[0] == pytest.approx(expected.score[0], abs=1e-9)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fnlkit import count_matrix
 from fnlkit.cleanlab.filter import _FILTERS, PRUNING
 from fnlkit.cleanlab.rank import METHODS
 from fnlkit.errors import InputError
@@ -80,13 +79,8 @@ def test_ranking_by_adjusted_scores_uses_thresholds_of_the_sites():
     labels, probs, sites = made(300, 3, 1)
     mask = find_label_issues(labels, probs, sites=sites)
     scores = get_label_quality_scores(labels, probs, adjust_pred_probs=True, sites=sites)
-    ranked = find_label_issues(
-        labels,
-        probs,
-        sites=sites,
-        return_indices_ranked_by="self_confidence",
-        rank_by_kwargs={"adjust_pred_probs": True},
-    )
+    how = {"return_indices_ranked_by": "self_confidence", "rank_by_kwargs": {"adjust_pred_probs": True}}
+    ranked = find_label_issues(labels, probs, sites=sites, **how)
     assert set(ranked) == set(np.flatnonzero(mask)) and (np.diff(scores[ranked]) >= 0).all()
 
 
@@ -132,10 +126,7 @@ def test_a_given_joint_replaces_the_counts():
     [
         ({"filter_by": "prune_by_classes"}, "did you mean 'prune_by_class'"),
         ({"frac_noise": 2}, "`frac_noise` must lie in 0..1"),
-        (
-            {"num_to_remove_per_class": 1, "filter_by": "confident_learning"},
-            "is not supported for `filter_by` 'confident_learning'",
-        ),
+        ({"num_to_remove_per_class": 1, "filter_by": "confident_learning"}, "is not supported for `filter_by` 'confident_"),
         ({"num_to_remove_per_class": [1], "filter_by": "prune_by_class"}, "must be a number or have shape"),
         ({"num_to_remove_per_class": -1}, "of at least 0"),
         ({"num_to_remove_per_class": 1.5}, "with whole numbers"),
@@ -291,30 +282,6 @@ def test_input_that_does_not_fit_is_refused():
         get_label_quality_scores([0], [[1.0]], method="normalized_margin")
     with pytest.raises(InputError, match="`adjust_pred_probs` cannot"):
         get_label_quality_scores(labels, probs, method="confidence_weighted_entropy", adjust_pred_probs=True)
-
-
-@pytest.mark.peers
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed, n, classes", [(0, 500, 3), (1, 800, 10), (2, 60, 20)])
-def test_results_are_cleanlabs(seed, n, classes):
-    theirs = pytest.importorskip("cleanlab.filter", reason="needs cleanlab: pip install fnlkit[bench]")
-    from cleanlab import count, rank
-
-    labels, probs, _ = made(n, classes, seed)
-    joint = count.compute_confident_joint(labels, probs)
-    # Equal remainders of the calibration: cleanlab rounds up by an unstable sort, and each count can change one sample.
-    different = np.abs(joint - count_matrix(probs, labels, calibrate=True).T).sum()
-    for filter_by in _FILTERS:
-        expected = theirs.find_label_issues(labels, probs, filter_by=filter_by, n_jobs=1)
-        found = find_label_issues(labels, probs, filter_by=filter_by)
-        assert (found != expected).sum() <= (different if filter_by in PRUNING else 0)
-        if filter_by in PRUNING:
-            np.testing.assert_array_equal(
-                find_label_issues(labels, probs, filter_by=filter_by, confident_joint=joint), expected
-            )
-    for method in METHODS:
-        expected = rank.get_label_quality_scores(labels, probs, method=method)
-        np.testing.assert_allclose(get_label_quality_scores(labels, probs, method=method), expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.peers

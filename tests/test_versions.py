@@ -74,18 +74,3 @@ def test_a_newer_torch_is_noted_once_per_version(tmp_path):
 def test_all_files_name_the_same_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"(?m)^version: (.*)$", citation)[1] == fnlkit.__version__ == version("fnlkit")
-
-
-INTERNAL = re.compile(r"\b(?:numba\.core\b|flwr\.(?:compat|supercore|client\.mod|server\.workflow))")
-
-
-def test_files_with_internals_of_other_libraries_are_listed_with_the_tested_version():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Internals of other libraries")[1]
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    listed = {name for row in rows for name in re.findall(r"`(\S+)`", row[0])}
-    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in (ROOT / "fnlkit").rglob("*.py")}
-    assert {name for name, source in sources.items() if INTERNAL.search(source)} <= listed <= set(sources)
-    for _, _, versions, tests in rows:
-        for library, tested in re.findall(r"(\w+) ([\d.]+)", versions):
-            assert PINNED[library] == tested, f"CONTRIBUTING.md: the tests run with {library} {PINNED[library]}"
-        assert all((ROOT / name).is_file() for name in re.findall(r"`(\S+)`", tests))

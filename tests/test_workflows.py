@@ -61,11 +61,3 @@ def test_pre_commit_uses_the_tested_linter():
     (repository,) = load(ROOT / ".pre-commit-config.yaml")["repos"]
     for hook in repository["hooks"]:
         assert hook["additional_dependencies"] == [f"ruff=={PINNED['ruff']}"]
-
-
-def test_the_lines_that_a_release_changes_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Release")[1]
-    rows = re.findall(r"^ *\| (\S+\.md) \| `([^`]+)` \| `", text, re.MULTILINE)
-    assert {name for name, _ in rows} == {"README.md", "docs/index.md", "docs/python.md"}
-    for name, line in rows:
-        assert line in (ROOT / name).read_text(encoding="utf-8"), f"{name}: {line}"
