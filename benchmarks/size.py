@@ -17,7 +17,7 @@ LIMITS = {
     "cli": 4_040,
     "pipeline": 1_825,
     "results": 1_885,
-    "estimators": 1_770,
+    "estimators": 1_772,
     "experiment": 2_210,
     "engines": 2_685,
     "methods": 3_400,

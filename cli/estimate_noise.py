@@ -74,7 +74,7 @@ def command(
     and issue score, flag and suggested label of each sample. A summary is printed on stderr, with the quality of the estimates
     if true labels are known. With --json all results are printed on stdout as one object, and -o writes the federation. If
     the estimator needs a model and --run is not given, the command trains one; the options from --model to --momentum control
-    this training. At least 10 clients take part per round unless --fraction is given.
+    this training (`lid` and `energy`: 25 rounds). At least 10 clients take part per round unless --fraction is given.
 
     \b
     Example:

@@ -132,7 +132,7 @@ def run_estimator(
             f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
             "(fnlkit.components), or write `form='pooled'`"
         )
-    evidence.sends = sends
+    evidence.sends, evidence.name = sends, spec.name
     judgment = bind(spec, part, "estimator")(evidence)
     if not hasattr(judgment, "arrays"):
         raise InputError(f"estimator {spec.name!r} returned {type(judgment).__name__}; expected a Judgment")

@@ -2,16 +2,20 @@
 
 from typing import Any
 
-# Differences from the defaults of fnlkit.experiment.Settings.
-WARM_UP: dict[str, Any] = {"rounds": 25, "fraction": 0.2, "augment": "none"}
+# Differences from the defaults of fnlkit.experiment.Settings.  With 25 rounds, models have learned a part of the wrong labels:
+# on spoken digits, photographs and mriqc, AUC of `confident` 0.976, 0.921, 0.811 instead of 0.989, 0.945, 0.865.
+WARM_UP: dict[str, Any] = {"rounds": 10, "fraction": 0.2, "augment": "none"}
+# Rounds of estimators that judge clients by models that have learned; levels of `energy` are worse with 10.
+ROUNDS = {"lid": 25, "energy": 25}
 # Smallest cohort of a round, or all clients if there are fewer: a model trained by one or two clients memorizes their labels.
 LEAST_COHORT = 10
 
 
-def warm_up_of(clients: int, given: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the warm-up settings for this number of clients; `given` settings take precedence.
+def warm_up_of(clients: int, given: dict[str, Any] | None = None, estimator: str = "") -> dict[str, Any]:
+    """Return the warm-up settings of an estimator for this number of clients; `given` settings take precedence.
 
     The result contains fields of fnlkit.experiment.Settings.
     """
     fraction = max(WARM_UP["fraction"], min(1.0, LEAST_COHORT / clients))
-    return WARM_UP | {"fraction": fraction} | (given or {})
+    rounds = ROUNDS.get(estimator, WARM_UP["rounds"])
+    return WARM_UP | {"fraction": fraction, "rounds": rounds} | (given or {})

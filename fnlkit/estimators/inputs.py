@@ -52,6 +52,8 @@ class EstimatorInputs:
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
     traffic : fnlkit.artifacts.exchange.Traffic
         Data exchanged between clients and server so far.
+    name : str
+        Of the estimator.
     sends : dict of str to fnlkit.components.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
     sites : fnlkit.sites.remote.Remote or None
@@ -78,6 +80,7 @@ class EstimatorInputs:
         self._dataset, self._embeddings, self._probabilities = dataset, options.embeddings, options.probabilities
         self._checked, self._scale = False, None
         self.federated, self.traffic, self.replies, self.sends = options.form == "federated", Traffic(), [], None
+        self.name = ""
 
     @property
     def dataset(self) -> Dataset:

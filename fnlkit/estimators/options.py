@@ -28,7 +28,7 @@ class EstimateOptions:
     seed : int >= 0
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the
-        changes in `fnlkit.estimators.WARM_UP`; at least 10 clients train in each round.
+        changes in `fnlkit.estimators.WARM_UP`; 25 rounds for ``lid`` and ``energy``; at least 10 clients train in each round.
     engine, device : str
         As in fnlkit.experiment.Experiment.
     say : callable(str), optional

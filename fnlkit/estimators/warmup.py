@@ -57,7 +57,7 @@ class Trained:
 
 def settings_of(evidence: Any) -> Settings:
     """Return the warm-up's Settings; a given run determines the model and its number type."""
-    chosen = warm_up_of(len(evidence.federation), evidence.warm_up)
+    chosen = warm_up_of(len(evidence.federation), evidence.warm_up, evidence.name)
     settings = Settings(**chosen | {"seed": evidence.seed, "eval_every": _NEVER})
     if evidence.run is not None:
         settings = replace(settings, model=evidence.run.settings["model"], precision=evidence.run.settings["precision"])

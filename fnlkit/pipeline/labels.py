@@ -393,6 +393,6 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         form=chosen.form,
         dataset=dataset_name(dataset),
         apply="relabel" if chosen.relabel else "none",
-        **warm_up_of(len(federation) or 1, warm_up),
+        **warm_up_of(len(federation) or 1, warm_up, parse(str(estimator)).name),
     )
     return add_judgment(federation, arrays, relabel=chosen.relabel, provenance=record, facts=facts)

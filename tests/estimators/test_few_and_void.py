@@ -29,13 +29,13 @@ def federation(digits, clients, model="clients(rho=0.6, tau=0.2)"):
 def test_a_warm_up_takes_every_client_when_they_are_few(clients, fraction):
     assert warm_up_of(clients)["fraction"] == fraction
     assert warm_up_of(clients, {"fraction": 0.3})["fraction"] == 0.3
-    evidence = SimpleNamespace(federation=range(clients), warm_up=None, seed=0, run=None)
+    evidence = SimpleNamespace(federation=range(clients), warm_up=None, seed=0, run=None, name="loss")
     assert settings_of(evidence).fraction == fraction
 
 
 def test_five_sites_are_ranked_by_the_noise_that_they_have(digits):
     noisy = federation(digits, 5)
-    few = compare(add_judgment(noisy, estimate(noisy, digits, "loss", warm_up={"fraction": 0.2})))
+    few = compare(add_judgment(noisy, estimate(noisy, digits, "loss", warm_up={"fraction": 0.2, "rounds": 25})))
     now = compare(add_judgment(noisy, estimate(noisy, digits, "loss")))
     assert now["client_auc"] == 1 and now["sample_auc"] > 0.9
     assert few["client_auc"] < 0.8 and few["sample_auc"] < 0.7  # what one client a round knows
