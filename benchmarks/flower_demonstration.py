@@ -1,38 +1,34 @@
-"""Run the demonstration of docs/deployment.md with five sites on loopback and print seconds and bytes of each step.
+"""Run every task over five sites with tables, on loopback with TLS and keys, and compare the results with the simulation.
 
-    python -m benchmarks.flower_demonstration
-    python -m benchmarks.flower_demonstration --tables
+    python -m benchmarks.flower_demonstration --tables [STEP ...]
 
-Follows the two guides: write the project, start server and sites with TLS and keys, audit, review at the two noisiest sites,
-train with the reviewed labels, and evaluate.  The reviewer of a site decides by the true labels of the digits.  The audit is
-compared with the same audit as a simulation.
-
-With `--tables`, each site has a part of the table `heart` (numbers, categories, missing cells) and the scale comes from the
-sites.  Each task is compared with its simulation: scale, audit, estimate, training, evaluation, FedCorr and secure aggregation.
-Then one site is killed and started again, one is stopped for a minute, and one sends NaN, in each task.  At the end all sites
-refuse.  A line is printed for each step: seconds, the outcome, and the lines of `fnlkit sites run` that name a site.
+Each site has a part of the table `heart` (numbers, categories, missing cells) and the scale comes from the sites.  The tasks
+are scale, audit, estimate, training, evaluation, FedCorr and secure aggregation.  Then one site is killed and started again,
+one is stopped for a minute, and one sends NaN, in each task.  The two noisiest sites review by the true labels.  At the end
+all sites refuse.  A line is printed for each step: seconds, the outcome, and the lines of `fnlkit sites run` that name a site.
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import json
 import os
 import re
-import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.flower_failures import Followed, Sites
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
@@ -50,86 +46,95 @@ from fnlkit.sites.audit import scale_of
 from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.site import network_of
 
-ROOT = Path(__file__).parents[1]
 REVIEWING = 2
 
 
-class Guide:
-    """Commands of the guides in a folder, each with the seconds that it took."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        bin = Path(sys.executable).parent
-        self.environment = os.environ | {"PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-
-    def run(self, line, check=True):
-        began = time.monotonic()
-        words = shlex.split(line)
-        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
-        if check and done.returncode:
-            raise SystemExit(f"{line}: {done.stderr}")
-        told(line, time.monotonic() - began)
-        return done
-
-    def start(self, line, words, seconds=600):
-        """Start a command and return its process when it has printed a text."""
-        began, log = time.monotonic(), self.folder / "demo.log"
-        how = {"stdout": log.open("wb"), "stderr": subprocess.STDOUT, "start_new_session": True}
-        process = subprocess.Popen(shlex.split(line), cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, **how)
-        while words not in log.read_text():
-            if process.poll() is not None or time.monotonic() > began + seconds:
-                raise SystemExit(f"{line}: {log.read_text()}")
-            time.sleep(0.5)
-        told(line, time.monotonic() - began)
-        return process
-
-
-def told(name, seconds=None, up=None, down=None):
-    cells = [f"{seconds:7.1f} s" if seconds is not None else "", *("" if n is None else f"{n:11,d}" for n in (up, down))]
-    print(f"{name[:90]:90} {cells[0]:>9} {cells[1]:>11} {cells[2]:>11}".rstrip(), flush=True)
-
-
-def decide(review, folder, name, true_label):
-    """Review the suspicious samples of a site as a person who sees the true labels; return the last line.
+class Sites:
+    """The server and the sites of a demonstration of `fnlkit flower-app`; a context manager that stops them.
 
     Parameters
     ----------
-    review : callable (*options) -> subprocess.CompletedProcess
-        Runs `fnlkit site review` for the site.
     folder : Path
-        Working folder of the command.
-    name : str
-        Name of the site.
-    true_label : callable (row of decisions.csv) -> str
+    options : sequence of str
+        Options of `fnlkit flower-app`.
+    count : int
+        Number of sites.
     """
-    output = f"review-{name}"
-    review("-o", output)
-    path = folder / output / "decisions.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        right = true_label(row)
-        row |= {"decision": "relabel", "label": right} if right != row["given"] else {"decision": "keep"}
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    return review("-o", output).stderr.strip()
+
+    def __init__(self, folder, options, count):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.project, self.processes = folder, folder / "project", {}
+        self.names = [f"site-{k}" for k in range(count)]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        about = ["--sites", str(count), "--address", f"localhost:{port}", "--demo"]
+        if (done := self.command("flower-app", "project", *about, *options)).returncode:
+            raise RuntimeError(done.stderr)
+
+    def command(self, *words):
+        """Return the finished process of a command of fnlkit in the folder."""
+        return subprocess.run(["fnlkit", *words], cwd=self.folder, env=self.environment, capture_output=True, text=True)
+
+    def __enter__(self):
+        self.start("coordinator")
+        keys = [f"project/sites/{name}/{name}.key.pub" for name in self.names]
+        if (done := self.command("sites", "admit", "project", *keys)).returncode:
+            raise RuntimeError(done.stderr)
+        for name in self.names:
+            self.start(f"sites/{name}")
+        return self
+
+    def start(self, part):
+        with open(self.folder / f"{part.replace('/', '-')}.log", "ab") as log:
+            how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+            command = [self.project / part / "start.sh"]
+            self.processes[part] = subprocess.Popen(command, env=self.environment, **how)
+
+    def wait_for(self, name, since):
+        """Wait until the server lists a site as connected after a time (epoch).
+
+        The server drops the entry of a killed process when its heartbeats stop, and refuses the new process until then.
+        """
+        while time.time() < since + 300:
+            (row,) = [row for row in json.loads(self.command("sites", "status", "project", "--json").stdout)["sites"]
+                      if row["site"] == name]  # fmt: skip
+            if row["state"] == "online" and datetime.fromisoformat(row["contact"]).timestamp() > since:
+                return
+            time.sleep(1)
+        raise RuntimeError(f"{name} did not connect again")
+
+    def kill(self, part):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[part].pid, signal.SIGKILL)
+        self.processes[part].wait()
+
+    def __exit__(self, *error):
+        for part in self.processes:
+            self.kill(part)
 
 
-def review(guide, name):
-    """Review the suspicious digits of a site by their true labels."""
-    digits, data = datasets.load("digits"), np.load(guide.folder / "project/sites" / name / "data.npz")
-    true = {x.tobytes(): int(y) for x, y in zip(digits.x_train, digits.y_train, strict=True)}
-    command = f"fnlkit site review --project project/sites/{name}"
-    print(decide(lambda *words: guide.run(shlex.join([*shlex.split(command), *words])), guide.folder, name,
-                 lambda row: str(true[data["x"][int(row["position"])].tobytes()])), flush=True)  # fmt: skip
+class Followed:
+    """`fnlkit sites run` of a task, and the lines that it prints."""
 
+    def __init__(self, sites, name, task, *options):
+        self.path = sites.folder / f"{name}.log"
+        self.output = self.path.with_suffix(".pt" if task == "train" else ".json")
+        words = ["fnlkit", "sites", "run", "project", "--task", task, *options, "-o", self.output.name]
+        with open(self.path, "wb") as log:
+            self.process = subprocess.Popen(words, cwd=sites.folder, env=sites.environment, stdout=log, stderr=log)
 
-def first_block():
-    """Return the commands of the first block of the coordinator's guide, without the installation."""
-    text = (ROOT / "docs/deployment.md").read_text(encoding="utf-8").split("```sh")[1].split("```")[0]
-    return [line for line in text.strip().splitlines() if not line.startswith("pip ")]
+    def lines(self):
+        """Return the printed lines."""
+        return self.path.read_text().splitlines()
+
+    def wait_for_a_step(self, seconds=120):
+        """Wait until the command has printed the number of a step or round, or has ended."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < end and not any("of" in line for line in self.lines()):
+            time.sleep(0.2)
 
 
 HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", "--rounds", "4", "--fraction", "1",
@@ -191,7 +196,7 @@ def equals_simulation(found, folder, scale=""):
     return left == right
 
 
-# Steps of `--tables` in their order; `scale` is needed by all others, `train` by `disturbed`, `audit` by `review`.
+# Steps in their order; `scale` is needed by all others, `train` by `disturbed`, `audit` by `review`.
 STEPS = ("scale", "audit", "estimate", "train", "fedcorr", "masked", "disturbed", "review", "refusing")
 
 
@@ -200,7 +205,7 @@ class Tables:
 
     Parameters
     ----------
-    sites : benchmarks.flower_failures.Sites
+    sites : Sites
     """
 
     def __init__(self, sites):
@@ -219,7 +224,7 @@ class Tables:
             equal = check(followed)
             self.differing += not equal
             outcome += f", {relation if equal else 'DIFFERS FROM'} the simulation"
-        told_outcome(f"{name}: {task}", seconds, outcome)
+        print_outcome(f"{name}: {task}", seconds, outcome)
         for line in itertools.takewhile(lambda line: " into " not in line, followed.lines()):
             if re.match(r"site-\d|fnlkit: error|round \d+ without|waiting|\d of \d", line):
                 print(f"    {line[:300]}", flush=True)
@@ -318,7 +323,7 @@ class Tables:
         """Review at the noisiest sites, then train and evaluate again."""
         for name in json.loads((self.sites.folder / "audit.json").read_text())["order"][:REVIEWING]:
             began, outcome = time.monotonic(), self.review(name)
-            told_outcome(f"review at {name}", time.monotonic() - began, outcome)
+            print_outcome(f"review at {name}", time.monotonic() - began, outcome)
         self.task("after", "train")
         self.task("evaluation after", "evaluate", "--run", "after.pt")
 
@@ -346,11 +351,11 @@ class Tables:
         self.sites.kill(f"sites/{name}")
         began = time.time()
         self.sites.start(f"sites/{name}")
-        self.sites.connected(name, began)
+        self.sites.wait_for(name, began)
 
     def disturb(self, followed):
         """Kill a site and start it again, and stop the processes of another one for a minute, after the first step."""
-        followed.line("of", seconds=120)
+        followed.wait_for_a_step()
         self.sites.kill("sites/site-1")
         self.sites.start("sites/site-1")
         late = self.sites.processes["sites/site-2"].pid
@@ -359,76 +364,51 @@ class Tables:
         os.killpg(late, signal.SIGCONT)
 
     def review(self, name):
-        """Review the suspicious rows of a site by the true labels, as `make_demo` dealt them out."""
+        """Review the suspicious rows of a site by the true labels, as `make_demo` dealt them out; return the last line."""
         data, number, count = datasets.load("heart"), self.sites.names.index(name), len(self.sites.names)
         held = np.sort(stream(0, "demonstration").permutation(len(data.y_train))[number::count])
-        return decide(lambda *words: self.sites.command("site", "review", "--project", f"project/sites/{name}", *words),
-                      self.sites.folder, name,
-                      lambda row: str(data.class_names[data.y_train[held[int(row["position"])]]]))  # fmt: skip
+        command = "site", "review", "--project", f"project/sites/{name}", "-o", f"review-{name}"
+        self.sites.command(*command)
+        path = self.sites.folder / f"review-{name}/decisions.csv"
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            right = str(data.class_names[data.y_train[held[int(row["position"])]]])
+            row |= {"decision": "relabel", "label": right} if right != row["given"] else {"decision": "keep"}
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0])
+            table.writeheader()
+            table.writerows(rows)
+        return self.sites.command(*command).stderr.strip()
 
 
-def told_outcome(name, seconds, outcome):
+def print_outcome(name, seconds, outcome):
     print(f"{name:34} {seconds:7.1f} s  {outcome}", flush=True)
 
 
-def tables(steps):
+def run_tables(steps):
     """Run steps over five sites with tables; return the number of results that differ from the simulation."""
     with Sites(Path(tempfile.mkdtemp(prefix="fnlkit-tables-")), HEART, count=5) as sites:
-        here = Tables(sites)
+        tables = Tables(sites)
         for step in STEPS:
             if step in steps:
-                getattr(here, f"run_{step}")()
-    return here.differing
-
-
-def digits():
-    """Run the path of the guide over sites with digits; return 1 if the audit differs from the simulation, else 0."""
-    guide = Guide(Path(tempfile.mkdtemp(prefix="fnlkit-demonstration-")))
-    write, start = first_block()
-    told("", None)
-    guide.run(write)
-    process = guide.start(start, "server and sites are running")
-    try:
-        guide.run("fnlkit sites run project --task audit -o audit.json")
-        found = json.loads((guide.folder / "audit.json").read_text())
-        for step in found["steps"]:
-            told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
-        equal = equals_simulation(found, guide.folder / "project")
-        print(f"audit {'equals' if equal else 'DIFFERS FROM'} the simulation", flush=True)
-        guide.run("fnlkit sites run project --task train -o before.pt")
-        guide.run("fnlkit sites run project --task evaluate --run before.pt -o before.json")
-        for name in found["order"][:REVIEWING]:
-            review(guide, name)
-        guide.run("fnlkit sites run project --task train -o run.pt")
-        traffic = Run.read(str(guide.folder / "run.pt")).traffic
-        told("  training", None, traffic.bytes_up, traffic.bytes_down)
-        guide.run("fnlkit sites run project --task evaluate --run run.pt -o evaluation.json")
-        for name in ("before", "evaluation"):
-            result = json.loads((guide.folder / f"{name}.json").read_text())
-            for step in result["steps"]:
-                told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
-            print(f"{name}: {100 * result['agreement']:.1f} % agree with the labels at the sites", flush=True)
-        for name in found["order"][:1]:
-            guide.run(f"fnlkit site log --project project/sites/{name}")
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-    return int(not equal)
+                getattr(tables, f"run_{step}")()
+    return tables.differing
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", action="store_true", help="five sites with tables, each task against its simulation")
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="steps of --tables")
-    given = parser.parse_args()
+    parser.add_argument("--tables", nargs="*", choices=STEPS, default=[], metavar="STEP",
+                        help=f"only these of the steps {', '.join(STEPS)}")  # fmt: skip
+    steps = parser.parse_args().tables or STEPS
     print("cores", len(os.sched_getaffinity(0)), "load", *(f"{load:.1f}" for load in os.getloadavg()), flush=True)
     began = time.monotonic()
-    differing = tables(given.steps) if given.tables else digits()
+    differing = run_tables(steps)
     minutes, load = (time.monotonic() - began) / 60, " ".join(f"{load:.1f}" for load in os.getloadavg())
     print(f"{minutes:.1f} minutes in total, load {load}")
     sys.exit(1 if differing else 0)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit through `finally`, which stops the processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit through `__exit__`, which stops the processes
     main()

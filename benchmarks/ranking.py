@@ -7,9 +7,6 @@ sums and by cleanlab (label quality of cross-validated logistic regression on al
 JIRA (nine projects as sites, 500 files of each) and of LabelMe (one answer per image, five random sites) are wrong in reality.
 In the other sets, 20 % random labels are wrong at every second site.  FOLDER contains jira/jira.npz (Yatish et al. 2019) and
 labelme/ (Rodrigues and Pereira 2018), which are not part of this repository.
-
-`--generated` ranks the suspects of generated tables with curved class borders, steps, products, and other scales at a site
-(`make`).  The models of a site and their weights were chosen on them.
 """
 
 import argparse
@@ -23,7 +20,6 @@ from fnlkit.kernels.streams import stream
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 FIRST = 50
-GENERATED = "blobs", "curved", "steps", "products", "sparse", "weak"
 
 
 def federation_of(name, seed, real=None):
@@ -52,12 +48,9 @@ def federation_of(name, seed, real=None):
         x, true, given = x[given >= 0], true[given >= 0], given[given >= 0]
         group, embeddings = rng.permutation(len(x)) % 5, x
     else:
-        if name in GENERATED:
-            x, true, group = make(name, seed)
-        else:
-            data = datasets.load(name)
-            x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
-            group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
+        data = datasets.load(name)
+        x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
+        group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
         names = sorted(one for one in np.unique(group) if (group == one).sum() >= 30)
         held = np.isin(group, names)
         x, true, group, given = x[held], true[held], group[held], true[held].copy()
@@ -65,31 +58,6 @@ def federation_of(name, seed, real=None):
         wrong = np.isin(group, names[1::2]) & (rng.random(len(x)) < 0.2)
         given[wrong] = (given[wrong] + rng.integers(1, classes, wrong.sum())) % classes
     return federation(x, true, given, group), dataset(x, true), embeddings
-
-
-def make(name, seed):
-    """Return (x (n, d), y, site (n,)) of a generated table with six sites of 60 to 400 samples."""
-    rng = stream(seed, f"generated {name}")
-    sizes = rng.integers(60, 400, 6)
-    group, n = np.repeat(np.arange(6), sizes), int(sizes.sum())
-    d, classes = int(rng.integers(6, 30)), int(rng.integers(2, 5))
-    x, w = rng.normal(size=(n, d)), rng.normal(size=(d, classes)) / np.sqrt(d)
-    scores = 3 * x @ w
-    if name == "curved":
-        centers = 1.5 * rng.normal(size=(classes, 3))
-        scores = -((x[:, None, :3] - centers) ** 2).sum(2) * 2
-    elif name == "steps":
-        scores = sum(rng.normal(size=classes) * (x[:, [j]] > rng.normal() / 2) for j in range(min(d, 8))) * 1.5
-    elif name == "products":
-        scores = sum(rng.normal(size=classes) * x[:, [j]] * x[:, [(j + 1) % d]] for j in range(min(d, 5))) * 1.5
-    elif name == "sparse":
-        x = np.where(rng.random(x.shape) < 0.7, 0, np.exp(x))
-        scores = 2 * (np.log1p(x)) @ w * np.sqrt(d) / 2
-    elif name == "weak":
-        scores = 1.2 * x @ w + x[:, [0]] ** 2 * w[:1] * 2
-    y = (scores + rng.gumbel(size=scores.shape) * 0.5).argmax(1)
-    x = x + 0.4 * rng.normal(size=(6, d))[group]
-    return x.astype(np.float32), y, group
 
 
 def dataset(x, true):
@@ -107,16 +75,17 @@ def federation(x, true, given, group):
     return Federation("simulated", int(true.max()) + 1, offsets, np.concatenate(parts), np.asarray(given, np.int64))
 
 
-def rank(name, seed, real=None, peer=True):
+def rank(name, seed, real=None):
     """Return {audit: (AUC, share of wrong labels among the first)} of the suspects of a data set."""
     from sklearn.metrics import roc_auc_score
 
     made, data, embeddings = federation_of(name, seed, real)
     held, given = made.client_indices, made.given[made.client_indices]
     wrong = given != data.y_train[held]
-    scores = {"from sums": audit(made, data, embeddings=embeddings, seed=seed).judgment.issue}
-    if peer:
-        scores["cleanlab"] = -label_quality(np.asarray(data.x_train)[held].reshape(len(held), -1), given)
+    scores = {
+        "from sums": audit(made, data, embeddings=embeddings, seed=seed).judgment.issue,
+        "cleanlab": -label_quality(np.asarray(data.x_train)[held].reshape(len(held), -1), given),
+    }
     hits = {key: wrong[np.argsort(-score, kind="stable")[:FIRST]].mean() for key, score in scores.items()}
     return {key: (roc_auc_score(wrong, score), hits[key]) for key, score in scores.items()}
 
@@ -136,17 +105,15 @@ def label_quality(points, given):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--real", metavar="FOLDER", help="folder of jira and labelme; without it they are left out")
-    parser.add_argument("--generated", action="store_true", help="generated tables instead")
     parser.add_argument("--only", help="data sets, separated by commas")
     parser.add_argument("--first", type=int, default=700, help="first seed")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--alone", action="store_true", help="without cleanlab")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
-    names = GENERATED if options.generated else (("jira", "labelme") if options.real else ()) + INCLUDED
+    names = (("jira", "labelme") if options.real else ()) + INCLUDED
     print(f"AUC / share of wrong labels among the first {FIRST}, mean of seeds {seeds[0]} to {seeds[-1]}")
     for name in options.only.split(",") if options.only else names:
-        found = [rank(name, seed, options.real, not options.alone) for seed in seeds]
+        found = [rank(name, seed, options.real) for seed in seeds]
         means = {key: np.mean([one[key] for one in found], 0) for key in found[0]}
         print(f"{name:14}" + "  ".join(f"{key} {a:.3f} / {100 * b:3.0f} %" for key, (a, b) in means.items()), flush=True)
 

@@ -1,22 +1,17 @@
-"""``python -m benchmarks.training``: local training on the CPU with fnlkit, eager PyTorch and two simulators.
+"""``python -m benchmarks.training``: local training on the CPU with fnlkit and eager PyTorch.
 
 A measurement is one round of FedAvg over a cohort of equal clients: one local epoch, momentum SGD.  Eager PyTorch trains the
 same clients on normalized float tensors in memory, in this process on one thread, and in two processes with one thread each.
-pfl-research and Flower run their own simulation loops with the same network, in a Python that has them installed
-(``--peers``).  All variants are interleaved.  The output shows medians with quartiles, and ratios of medians.  The second
-group of columns is the work per CPU second of all processes of a variant.  On a machine with other load this is the more
-reliable figure, but it does not show how well the cores are used.
+All variants are interleaved.  The output shows medians with quartiles, and ratios of medians.  The second group of columns is
+the work per CPU second of all processes of a variant.  On a machine with other load this is the more reliable figure, but it
+does not show how well the cores are used.
 """
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import platform
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -53,6 +48,8 @@ def data(shape, count, clients):
 class Eager:
     """The plain loop over clients, also used by each of two processes."""
 
+    pids = ()
+
     def __init__(self, name, shape, count, clients, batch, channels_last):
         torch.set_num_threads(1)
         x, self.y = data(shape, count, clients)
@@ -70,6 +67,9 @@ class Eager:
                 x = self.x[k, index].contiguous(memory_format=self.layout)
                 F.cross_entropy(self.network(x), self.y[k, index]).backward()
                 optimizer.step()
+
+    def close(self):
+        pass
 
 
 def _serve(pipe, arguments):
@@ -142,14 +142,14 @@ def interleaved(jobs, clients, samples, repeats):
 def processor_seconds(job):
     """Return the CPU seconds of this process and of the processes of a job."""
     total = time.process_time()
-    for pid in getattr(job, "pids", ()):
+    for pid in job.pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
 
 
-def local(name, repeats, say):
-    """Measure one network; return samples/s and samples per CPU second, (repeats,) each, of each variant."""
+def local(name, repeats):
+    """Print samples/s and samples per CPU second of each variant for one network."""
     shape, count, clients, batch, ours = SETTINGS[name]
     layouts = (False,) if name == "lenet5" else (False, True)
     peak = sgemm()  # before other threads exist
@@ -161,24 +161,22 @@ def local(name, repeats, say):
     jobs |= {engine: Ours(engine, name, shape, count, clients, batch) for engine in ours}
     rates = interleaved(jobs, list(range(clients)), clients * count, repeats)
     for job in jobs.values():
-        with contextlib.suppress(AttributeError):
-            job.close()
+        job.close()
     middles = {job: [np.median(v) for v in both] for job, both in rates.items()}
     first = middles["eager, 1 thread"]
     best = [max(m[i] for job, m in middles.items() if job.startswith("eager")) for i in (0, 1)]
-    say(f"\n{name}, batch {batch}, {clients} clients of {count} samples")
-    say(f"{'':34}{'samples/s':>9}{'quartiles':>17}{'x eager':>9}{'x best':>8}", end="")
-    say(f"{'samples/cpu-s':>15}{'x eager':>9}{'x best':>8}")
+    print(f"\n{name}, batch {batch}, {clients} clients of {count} samples")
+    print(f"{'':34}{'samples/s':>9}{'quartiles':>17}{'x eager':>9}{'x best':>8}", end="")
+    print(f"{'samples/cpu-s':>15}{'x eager':>9}{'x best':>8}", flush=True)
     for job, (wall, _) in rates.items():
         low, high = np.quantile(wall, [0.25, 0.75])
         (middle, busy), quartiles = middles[job], f"{low:,.0f} - {high:,.0f}"
-        say(f"{job:34}{middle:9,.0f}{quartiles:>17}{middle / first[0]:9.2f}{middle / best[0]:8.2f}", end="")
-        say(f"{busy:15,.0f}{busy / first[1]:9.2f}{busy / best[1]:8.2f}")
+        print(f"{job:34}{middle:9,.0f}{quartiles:>17}{middle / first[0]:9.2f}{middle / best[0]:8.2f}", end="")
+        print(f"{busy:15,.0f}{busy / first[1]:9.2f}{busy / best[1]:8.2f}")
     if "fused" in middles:
         flop = flops(name, shape, batch)
         share = middles["fused"][0] * flop / peak
-        say(f"sgemm of all cores {peak / 1e9:.0f} GFLOP/s; a sample needs {flop / 1e6:.2f} MFLOP; fused: {100 * share:.0f} %")
-    return rates
+        print(f"sgemm of all cores {peak / 1e9:.0f} GFLOP/s; a sample needs {flop / 1e6:.2f} MFLOP; fused: {100 * share:.0f} %")
 
 
 def flops(name, shape, batch):
@@ -201,49 +199,6 @@ def sgemm(side=1024, times=100):
     return 2 * side**3 / min(seconds)
 
 
-def end_to_end(python, repeats, rounds, say):
-    """Print rounds/s of fnlkit and the simulators: 100 clients, 10 per round, LeNet-5, 1 epoch."""
-    clients, cohort, count = 100, 10, 500
-    rates = {"fnlkit, fused": [], "pfl-research": [], "Flower, simulation": []}  # (seconds, CPU seconds) of each round
-    federation = Ours("fused", "lenet5", (3, 32, 32), count, clients, 10)
-    rng = np.random.default_rng(0)
-    federation.train(range(cohort))
-    for _ in range(repeats):
-        for name, which in (("pfl-research", "pfl"), ("Flower, simulation", "flower")):
-            rates[name] += peer(python, which, rounds, clients, cohort, count)
-        for _ in range(3 * rounds):
-            wall, busy = time.perf_counter(), time.process_time()
-            federation.train(rng.choice(clients, cohort, replace=False))
-            rates["fnlkit, fused"].append((time.perf_counter() - wall, time.process_time() - busy))
-    federation.close()
-    say(f"\nEnd to end: {clients} clients of {count} samples, {cohort} per round, LeNet-5, 1 epoch, batch 10")
-    say(f"{'':28}{'rounds/s':>9}{'quartiles':>17}{'speedup':>9}{'rounds/cpu-s':>15}{'speedup':>9}")
-    ours = np.median(rates["fnlkit, fused"], 0)
-    for name, values in rates.items():
-        if not values:
-            say(f"{name:28}  not installed in {python}")
-            continue
-        (wall, busy), (high, low) = np.median(values, 0), 1 / np.quantile(values, [0.25, 0.75], 0)[:, 0]
-        say(f"{name:28}{1 / wall:9.2f}{f'{low:.2f} - {high:.2f}':>17}{wall / ours[0]:9.2f}", end="")
-        say(f"{1 / busy:15.2f}{busy / ours[1]:9.2f}")
-    return rates
-
-
-def peer(python, which, *numbers):
-    """Return (seconds, CPU seconds) of each round of a simulator; empty if this Python does not have it."""
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    script = Path(__file__).with_name("training_peers.py")
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [python, script, which, *map(str, numbers)],
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env={**os.environ, **quiet, "FLWR_HOME": folder},
-        )
-    return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else []
-
-
 def machine():
     """Return a line that describes the machine."""
     name = platform.processor() or platform.machine()
@@ -256,21 +211,14 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[*SETTINGS, "end-to-end"], help="run only this part")
+    parser.add_argument("--only", choices=SETTINGS, help="measure only this network")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each simulator per repeat")
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="Python with pfl and flwr[simulation]")
     options = parser.parse_args()
     print(machine(), flush=True)
 
-    def say(text, end="\n"):
-        print(text, flush=True, end=end)
-
     for name in SETTINGS:
         if options.only in (None, name):
-            local(name, options.repeats, say)
-    if options.only in (None, "end-to-end"):
-        end_to_end(options.peers, max(1, options.repeats // 2), options.rounds, say)
+            local(name, options.repeats)
     print(f"\nload at the end: {os.getloadavg()[0]:.1f}")
 
 

@@ -15,7 +15,7 @@ from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
-# projects of benchmarks/guarantee.py.
+# projects of JIRA (benchmarks/guarantee.py of commit a3bcb566).
 MULTIPLE, MOST = 10, 0.5
 SURE = 1e-3  # probabilities of wrong labels are kept this far from 0 and 1
 _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")

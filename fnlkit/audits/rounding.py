@@ -15,7 +15,7 @@ from fnlkit.kernels.scores import allot
 
 STEP, AWAY = LEAST, LEAST // 2
 # Single confusions are tested with counts that are smaller by this number: half of AWAY, near the standard deviation of
-# rounding (1.4). Development seeds 100 to 255 of benchmarks.shifts: with 0, 1 and 2, 4, 1 and 1 of 625 clean sites are accused,
+# rounding (1.4). Development seeds 100 to 255 of benchmarks.audit: with 0, 1 and 2, 4, 1 and 1 of 625 clean sites are accused,
 # and 145, 145 and 141 of 155 noisy sites are named.
 ALLOWANCE = 1
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.audit import world
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import report
@@ -165,23 +164,6 @@ def test_confusions_are_ordered_and_small_ones_left_out():
     rows = find_confusions(counts, ["a", "b", "c"])
     assert [(r.true, r.given) for r in rows] == [("c", "a"), ("a", "b")]
     assert rows[0].share == 0.3 and rows[0].low < 0.3 < rows[0].high
-
-
-@pytest.mark.parametrize("of", ["pair", "site"])
-def test_the_simulation_swaps_exact_shares(of):
-    """A quarter of each of two classes, or of all labels of the site; a tenth at another site; nothing elsewhere."""
-    federation, data = world(7, 0.25, 0.1, of)
-    given, true, pair = federation.given, data.y_train, [data.class_names.index(name) for name in "49"]
-    wrong = [held[given[held] != true[held]] for held in federation.clients]
-    assert [len(part) > 0 for part in wrong] == [False, True, False, True, False]
-    assert len(wrong[3]) == round(0.1 * len(federation.clients[3]))
-    assert sorted(set(zip(true[wrong[1]].tolist(), given[wrong[1]].tolist(), strict=True))) == [tuple(pair), tuple(pair[::-1])]
-    sizes = [(true[federation.clients[1]] == c).sum() for c in pair]
-    swapped = [(true[wrong[1]] == c).sum() for c in pair]
-    if of == "pair":
-        assert swapped == [round(0.25 * size) for size in sizes]
-    else:
-        assert abs(len(wrong[1]) - 0.25 * len(federation.clients[1])) <= 1 and data.classes == 3
 
 
 def simulated(seed, n=1500, classes=4, sharpness=3.0):

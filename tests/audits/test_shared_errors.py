@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import shifts as simulations
+from benchmarks import audit as simulations
 from fnlkit import datasets
 from fnlkit.audits import report, statistics, verdict, wording
 from fnlkit.audits.audit import audit

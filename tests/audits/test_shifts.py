@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import shifts as simulated
+from benchmarks import audit as simulated
 from fnlkit.audits import differing, own_model, shifts, statistics, summaries, verdict
 from fnlkit.audits.records import ColumnDifference
 from fnlkit.audits.samples import Samples

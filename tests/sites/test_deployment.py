@@ -5,6 +5,7 @@ Minutes, since Flower starts a process for every message.
 
 import importlib.util
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import flower_canaries, flower_failures
+from benchmarks import flower_canaries
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.experiment import Experiment
 from fnlkit.sites import project
+from tests.commands import wait_until
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 pytestmark = pytest.mark.slow
@@ -137,10 +139,27 @@ def test_none_of_a_thousand_canaries_leaves_a_deployment(tmp_path):
     assert found["raised_in_exceptions"] >= 3 and found["control"] == 1
 
 
-@pytest.mark.parametrize("place", [flower_failures.SETTINGS], indirect=True)
+TWO = ["--rounds", "2", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "300"]
+
+
+@pytest.mark.parametrize("place", [TWO], indirect=True)
 def test_a_killed_supernode_is_named_and_a_killed_server_resumes(place):
     """SIGKILL in mid-round: of a site, whose loss is named; of the ServerApp, whose run the next submission continues."""
     module, folder = place
     with module.Federation(folder) as federation:
-        found = flower_failures.once(federation, folder)
-    assert found["good"], found
+        run = federation.submit()
+        assert wait_until(lambda: b"Receiving: train message" in (folder / "site-2.log").read_bytes())
+        os.killpg(federation.processes["site-2"].pid, signal.SIGKILL)
+        assert wait_until((folder / "run.pt").exists)
+        first = Run.read(str(folder / "run.pt"))
+        for process in processes_in(folder):
+            if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes():
+                os.kill(process, signal.SIGKILL)
+        assert federation.wait(run) != "finished:completed"
+        assert federation.wait(federation.submit(), each=federation.revive) == "finished:completed"
+    whole = Run.read(str(folder / "run.pt"))
+    assert whole.finished and len(whole.history) == 2
+    named = [(entry["round"], entry["client"], entry["reason"]) for entry in first.rejected]
+    clients = first.history[0]["clients"]
+    replied_before = not named and clients == [0, 1, 2]
+    assert replied_before or (named == [(0, 2, "its node did not reply")] and clients == [0, 1])
