@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.flower_mutations import EVIL, changed_records, pick
+from benchmarks.mutations import EVIL, changed_records, pick
 
 SITES, HOSTILE = 3, 101
 CANARY, NUMBER = "CanaryQ7x", 0.7236067977499789
