@@ -56,10 +56,25 @@ def federation(kind, shift, noise, both, seed):
     classes, given = int(y.max()) + 1, y.copy()
     for k in (NOISY, SHIFTED)[: 1 + both]:
         given[parts[k]] = noised(y[parts[k]], noise, classes, rng)
-    data = datasets.Dataset("simulated", "image" if kind == "image" else "vector", y, y[:0], [str(c) for c in range(classes)],
-                            lambda: (x, x[:0]), observed=True)  # fmt: skip
+    return simulated(x, y, given, parts)
+
+
+def simulated(x, y, given, parts):
+    """Return (Federation, Dataset with the true labels) of samples in memory.
+
+    Parameters
+    ----------
+    x : array (n, ...)
+    y, given : int array (n,)
+        True and given labels.
+    parts : list of int array
+        Positions of each site.
+    """
+    names = [str(c) for c in range(int(max(y.max(), given.max())) + 1)]
+    kind = "image" if x.ndim > 2 else "vector"
+    data = datasets.Dataset("simulated", kind, y, y[:0], names, lambda: (x, x[:0]), observed=True)
     offsets = np.cumsum([0, *map(len, parts)])
-    return Federation("simulated", classes, offsets, np.concatenate(parts), given), data
+    return Federation("simulated", len(names), offsets, np.concatenate(parts), given), data
 
 
 def images(shift, noise, rng):

@@ -30,10 +30,10 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
+from benchmarks.audit import simulated
 from benchmarks.reconstruction import Data, recovered, span
 from fnlkit import datasets
 from fnlkit.artifacts import files
-from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import rounding, shifts, summaries
 from fnlkit.audits.audit import audit
 from fnlkit.audits.private import DELTA
@@ -279,8 +279,7 @@ def protected_federation(size, seed):
     wrong = noisy[rng.permutation(len(noisy))[: int(np.ceil(level * len(noisy)))]]
     turn = classes // 2 if seed % 4 < 2 else rng.integers(1, classes, len(wrong))
     given[wrong] = (given[wrong] + turn) % classes
-    data = datasets.Dataset("simulated", kind, y, y[:0], [str(c) for c in range(classes)], lambda: (x, x[:0]), observed=True)
-    return Federation("simulated", classes, np.arange(6) * size, np.arange(5 * size), given), data, shift
+    return *simulated(x, y, given, parts), shift
 
 
 def protected(size, epsilon, seed):

@@ -60,6 +60,11 @@ def flower(labels, seed, *, name, **options):
     return [np.array(split.load_partition(k)["row"], np.int64) for k in range(CLIENTS)]
 
 
+def flower_partitioner(name, **options):
+    arguments = ", ".join(f"{key}={value}" for key, value in options.items())
+    return Partitioner("flwr-datasets", f"{name}({arguments})" if options else name, partial(flower, name=name, **options))
+
+
 def fedlab(labels, seed, *, name):
     from fedlab.utils.dataset import functional
 
@@ -126,23 +131,11 @@ SCHEMES = (
 )
 PARTITIONERS = (
     *(Partitioner("fnlkit", scheme, partial(fnlkit_scheme, scheme=scheme)) for scheme in SCHEMES),
-    Partitioner("flwr-datasets", "IidPartitioner", partial(flower, name="IidPartitioner")),
-    Partitioner(
-        "flwr-datasets",
-        "ShardPartitioner(num_shards_per_partition=2)",
-        partial(flower, name="ShardPartitioner", num_shards_per_partition=2),
-    ),  # fmt: skip
-    Partitioner(
-        "flwr-datasets",
-        "DirichletPartitioner(self_balancing=False)",
-        partial(flower, name="DirichletPartitioner", self_balancing=False),
-    ),  # fmt: skip
-    Partitioner(
-        "flwr-datasets",
-        "DirichletPartitioner(self_balancing=True)",
-        partial(flower, name="DirichletPartitioner", self_balancing=True),
-    ),  # fmt: skip
-    Partitioner("flwr-datasets", "InnerDirichletPartitioner", partial(flower, name="InnerDirichletPartitioner")),
+    flower_partitioner("IidPartitioner"),
+    flower_partitioner("ShardPartitioner", num_shards_per_partition=2),
+    flower_partitioner("DirichletPartitioner", self_balancing=False),
+    flower_partitioner("DirichletPartitioner", self_balancing=True),
+    flower_partitioner("InnerDirichletPartitioner"),
     Partitioner("fedlab", "shards_partition", partial(fedlab, name="shards")),
     Partitioner("fedlab", "hetero_dir_partition", partial(fedlab, name="hetero_dir")),
     Partitioner("fedlab", "client_inner_dirichlet_partition", partial(fedlab, name="inner")),
@@ -203,7 +196,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="print the values of each seed, one line per partition")
-    parser.add_argument("--only", default="", metavar="PACKAGE")
     args = parser.parse_args()
     if not args.json:
         print(f"{len(LABELS):,} rows, 10 classes, {CLIENTS} clients, alpha {ALPHA}, {args.seeds} seeds; means over the seeds")
@@ -211,8 +203,6 @@ def main() -> None:
         print("  ".join([f"{'package':<22}", f"{'partition':<46}", *(f"{name:>9}" for name in COLUMNS)]))
     missing = []
     for each in PARTITIONERS:
-        if args.only not in ("", each.package):
-            continue
         number = "" if each.package == "fnlkit" else find_version(each.package)
         if number is None:
             missing.append(each.package)

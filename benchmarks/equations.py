@@ -1,6 +1,6 @@
 """Change each equation of the five papers in the code, and run the test that must notice the change.
 
-    python -m benchmarks.equations [--only TEXT] [--output FILE]
+    python -m benchmarks.equations [--only TEXT] > benchmarks/results/equations.txt
 
 benchmarks/equations.toml has a row per change: paper, equation or line of an algorithm, the code that computes it, the changed
 code, and the narrowest test.  Each change is made in a copy of the repository.  A change is killed if the test fails by an
@@ -10,6 +10,7 @@ Kernels are compiled again after a change.  The exit code is 1 unless all change
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -102,6 +103,8 @@ def copy_repository(folder):
     (folder / cache).mkdir(parents=True, exist_ok=True)
     for path in (ROOT / cache).glob("*.kernel"):
         shutil.copy(path, folder / cache)
+    for name in ("cli", "data"):  # packages of fnlkit that lie beside it: an editable installation would find its own
+        (folder / "fnlkit" / name).symlink_to(f"../{name}")
 
 
 class Recorder:
@@ -122,10 +125,10 @@ class Recorder:
             file.write(call.excinfo.typename + "\n")
 
 
-def run_tests(copy, tests, log):
+def run_tests(copy, tests, log, limit=LIMIT):
     """Run tests in a copy of the repository, in a fork of this process; return (exit code of pytest, first exception).
 
-    The exit code is None if the tests did not end within `LIMIT` seconds.
+    The exit code is None if the tests did not end within `limit` seconds.
     """
     seen = log.with_suffix(".exception")
     seen.unlink(missing_ok=True)
@@ -155,7 +158,7 @@ def run_tests(copy, tests, log):
             print(repr(error), flush=True)
         finally:
             os._exit(int(code))
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + limit
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -176,19 +179,28 @@ def verdict(code, exception):
     return "INVALID"
 
 
+@contextlib.contextmanager
+def replaced(path, text, number):
+    """Context in which a file of a copy has another text.
+
+    Compiled Python files are recognized by the second of the change and the size: each `number` has another second.
+    """
+    before, stamp = path.read_text(encoding="utf-8"), path.stat().st_mtime_ns
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, ns=(stamp, stamp - (number + 1) * 10**9))
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+        os.utime(path, ns=(stamp, stamp))
+
+
 def judge(copy, mutation, number, log):
     """Return the verdict and the first exception of a mutation; the copy is unchanged afterwards."""
     path = copy / mutation.file
-    text, stamp = path.read_text(encoding="utf-8"), path.stat().st_mtime_ns
-    path.write_text(changed(mutation, text), encoding="utf-8")
-    # Compiled Python files are recognized by the second of the change and the size: each change needs another second.
-    os.utime(path, ns=(stamp, stamp - (number + 1) * 10**9))
-    try:
+    with replaced(path, changed(mutation, path.read_text(encoding="utf-8")), number):
         code, exception = run_tests(copy, [mutation.test], log)
-        return verdict(code, exception), exception
-    finally:
-        path.write_text(text, encoding="utf-8")
-        os.utime(path, ns=(stamp, stamp))
+    return verdict(code, exception), exception
 
 
 def report(rows, results):
@@ -212,7 +224,6 @@ def report(rows, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutations with this text in one of their fields")
-    parser.add_argument("--output", metavar="FILE", help="also write the output to a file")
     options = parser.parse_args()
     rows = [each for each in mutations() if any(options.only in getattr(each, field.name) for field in fields(each))]
     if not rows:
@@ -237,10 +248,7 @@ def main():
             results.append(found)
             seconds = f"{time.monotonic() - begin:.1f} s"
             print(f"{number + 1}/{len(rows)} {found} in {seconds} by {exception}: {row.paper} {row.equation}", file=sys.stderr)
-    lines = list(report(rows, results))
-    print("\n".join(lines))
-    if options.output:
-        Path(options.output).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(*report(rows, results), sep="\n")
     sys.exit(any(found != "killed" for found in results))
 
 

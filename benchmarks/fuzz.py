@@ -398,8 +398,8 @@ class Child:
         os.waitpid(self.process, 0)
 
 
-def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, began=None, say=lambda *a: None):
-    """Return ({kind: mutants}, [(kind, index, failure)], peak bytes of a child).
+def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, began=None):
+    """Return ({kind: mutants}, [(kind, index, failure)], peak bytes of a child), and print each failure to stderr at once.
 
     Parameters
     ----------
@@ -410,9 +410,12 @@ def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, began=Non
         Time after which running mutants are ended and not counted; 0 has no limit.
     began : float, optional
         Time (`time.monotonic`) from which `minutes` counts. Default: now.
-    say : callable(kind, index, failure)
-        Called for each failure at once.
     """
+
+    def fail(kind, index, failure):
+        failures.append((kind, index, failure))
+        print(f"{kind} {index}: {failure}", file=sys.stderr, flush=True)
+
     whole = sum(SHARES[kind] for kind in kinds)
     todo, counts, failures, peak, running = [], {}, [], 0, []
     for kind in kinds:
@@ -440,20 +443,13 @@ def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, began=Non
                     continue
                 child.done += 1
                 if found:
-                    failures.append((child.kind, index, found))
-                    say(child.kind, index, found)
+                    fail(child.kind, index, found)
             late = child.late()
             if gone or late:
                 if child.done < child.count:
                     at = child.first + child.done
-                    failures.append(
-                        (
-                            child.kind,
-                            at,
-                            f"no end after {WAITING} s of waiting, or in compiled code" if late else "the process died",
-                        )
-                    )
-                    say(*failures[-1])
+                    slow = f"no end after {WAITING} s of waiting, or in compiled code"
+                    fail(child.kind, at, slow if late else "the process died")
                     if child.done + 1 < child.count:
                         todo.append((child.kind, at + 1, child.count - child.done - 1))
                 child.end()
@@ -469,7 +465,6 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=0, help="End after so many, whatever is running; 0 goes on.")
     parser.add_argument("--at", type=int, nargs="+", help="Only these mutants of the kind --only names, with tracebacks.")
-    parser.add_argument("--show", type=int, default=3, help="Examples of each failure.")
     chosen = parser.parse_args()
     kinds = [kind for kind in KINDS if chosen.only in kind]
     began = time.monotonic()
@@ -490,14 +485,13 @@ def main():
             jobs=chosen.jobs,
             minutes=chosen.minutes,
             began=began,
-            say=lambda kind, index, text: print(f"{kind} {index}: {text}", file=sys.stderr, flush=True),
         )
     for kind, count in counts.items():
         found = [f for f in failures if f[0] == kind]
         print(f"{kind:24} {count:7,} mutants {len(found):6,} failures")
         alike = Counter(text[:80] for _, _, text in found)
         for text, times in alike.most_common():
-            examples = [(i, t) for _, i, t in found if t[:80] == text][: chosen.show]
+            examples = [(i, t) for _, i, t in found if t[:80] == text][:3]
             print(f"    {times:5} x {examples[0][1]}   at {', '.join(str(i) for i, _ in examples)}")
     seconds = time.monotonic() - began
     print(

@@ -63,10 +63,10 @@ class Federation:
     folder : path
     seed : int
     **settings
-        Of the project: method, protect, per_sample, open_tasks, scaling.
+        Of the project: method, protect, scaling.
     """
 
-    def __init__(self, folder, seed, *, method="fedavg", per_sample=False, open_tasks=False, scaling="project", **settings):
+    def __init__(self, folder, seed, *, method="fedavg", scaling="project", **settings):
         from fnlkit import datasets
         from fnlkit.experiment.settings import Settings
         from fnlkit.sites import flower_app, project
@@ -93,7 +93,7 @@ class Federation:
             "precision": "fp64",
         }
         fields = {"names": [f"site-{k}" for k in range(len(SIZES))], "keys": [], "wait": 0.0, "max_samples": 500}
-        fields |= {"tasks": list(project.TASKS), "per_sample": per_sample, "open_tasks": open_tasks, "warm_up_rounds": 2}
+        fields |= {"tasks": list(project.TASKS), "warm_up_rounds": 2}
         data = datasets.load(str(self.folder / "server.npz"))
         self.project = flower_app.describe(data, Settings(method=method, **common | settings), scaling=scaling, **fields)
         flower_app.write_project(self.folder / "project", self.project)
@@ -112,13 +112,13 @@ class Federation:
         """Return samples from the inputs of the sites' models."""
         return x * self.std + self.mean if len(self.mean) else x
 
-    def ask(self, k, task, *steps, received=None, scattered=None, weights=None, round=0, base=-1, run="0" * 16):
+    def ask(self, k, task, *steps, received=None, weights=None, round=0, base=-1, run="0" * 16):
         """Return the arrays that site k replies to steps, or None if it refuses or fails."""
         empty = task in ("audit", "scale")
         weights = torch.zeros(0) if empty else self.network.flat.clone() if weights is None else weights
         packed = [travel.pack(step) for step in steps]
         value = visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast=received or {},
-                               visits=[(k, base, -1, scattered or {})])  # fmt: skip
+                               visits=[(k, base, -1, {})])  # fmt: skip
         about = {"agreement": self.project.digest, "task": task, "scale": ""}
         with contextlib.redirect_stderr(io.StringIO()):
             reply = self.doors[k].answer(message.encode(value, about))

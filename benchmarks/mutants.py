@@ -12,17 +12,14 @@ import ast
 import os
 import random
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-import pytest
 import torch  # noqa: F401 - with pytest, most of the time until the first test
 
-ROOT = Path(__file__).parent.parent
+from benchmarks.equations import ROOT, copy_repository, replaced, run_tests
+
 LIMIT = 1800  # seconds until a mutant counts as killed because it does not end
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
@@ -62,56 +59,15 @@ def draw(folder, count, seed):
     return out
 
 
-def killed(copy, tests, write=False):
-    """Return whether pytest fails in a copy of the repository; in a fork, which has the libraries imported.
-
-    With `write`, the compiled modules are kept for later calls.
-    """
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            _enter(copy)
-            sys.dont_write_bytecode = not write  # a mutant as large as another one and of the same second would be taken for it
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
-        finally:
-            os._exit(code)
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        number, status = os.waitpid(child, os.WNOHANG)
-        if number:
-            return status != 0
-        time.sleep(0.1)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
-
-
-def _enter(copy):
-    """Make the present process one that runs in a copy: nothing of this repository stays imported."""
-    os.setsid()
-    os.chdir(copy)
-    os.environ |= {"PYTHONPATH": str(copy), "CI": "1"}
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("fnlkit", "benchmarks", "tests")]:
-        del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(ROOT)))]
-    sys.argv = ["pytest"]
+def killed(copy, tests):
+    """Return whether pytest fails in a copy of the repository."""
+    return run_tests(copy, tests, copy.with_name(f"{copy.name}.log"), LIMIT)[0] != 0
 
 
 def prepare(folder, commit):
     """Write the repository and its compiled kernels to a folder, with the tests of a commit."""
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     folder.mkdir()
-    subprocess.run(["tar", "x"], cwd=folder, input=archive, check=True)
-    cache = Path("fnlkit/_kernels/__pycache__")
-    (folder / cache).mkdir()
-    for path in (ROOT / cache).glob("*.kernel"):
-        shutil.copy(path, folder / cache)
-    for name in ("cli", "data"):  # packages of fnlkit that lie beside it: an editable installation would find its own
-        (folder / "fnlkit" / name).symlink_to(f"../{name}")
+    copy_repository(folder)
     if commit:
         shutil.rmtree(folder / "tests")
         tests = subprocess.run(["git", "archive", commit, "tests"], cwd=ROOT, capture_output=True, check=True).stdout
@@ -133,16 +89,14 @@ def main():
         copies = {version: Path(name, version) for version in versions}
         for version, commit in versions.items():
             prepare(copies[version], commit)
-            if killed(copies[version], options.tests, write=True):
+            if killed(copies[version], options.tests):
                 raise SystemExit(f"the tests ({version}) fail without a change; nothing can be measured")
         mutants = draw(options.folder, options.count, options.seed)
-        for path, line, change, text in mutants:
+        for number, (path, line, change, text) in enumerate(mutants):
             verdicts = {}
             for version, copy in copies.items():
-                whole = (copy / path).read_text(encoding="utf-8")
-                (copy / path).write_text(text, encoding="utf-8")
-                verdicts[version] = killed(copy, options.tests)
-                (copy / path).write_text(whole, encoding="utf-8")
+                with replaced(copy / path, text, number):
+                    verdicts[version] = killed(copy, options.tests)
                 totals[version] += verdicts[version]
             words = ", ".join(f"{version}: {'killed' if verdict else 'SURVIVES'}" for version, verdict in verdicts.items())
             print(f"{path}:{line}: {change}: {words}", flush=True)

@@ -130,25 +130,14 @@ def main():
     print(
         f"{'samples x classes':<19}{'call':<36}{'seconds':>9}{'cleanlab':>10}{'ratio':>7}{'MB':>6}{'cleanlab':>10}{'input':>7}"
     )
+    command = [sys.executable, "-m", "benchmarks.peers", "--dtype", args.dtype, "--one"]
     for n, classes in SIZES:
         for call in CALLS:
             if (args.only and args.only not in call) or (call.startswith("Datalab") and n > 100_000):
                 continue
             rows = []
             for package in ("fnlkit", "cleanlab"):
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.peers",
-                    "--dtype",
-                    args.dtype,
-                    "--one",
-                    package,
-                    call,
-                    str(n),
-                    str(classes),
-                ]
-                rows.append(run_alone(command, args.limit))
+                rows.append(run_alone([*command, package, call, str(n), str(classes)], args.limit))
             (ours, mine), (theirs, yours) = rows
             size = n * classes * (4 if call.startswith("Datalab") else np.dtype(args.dtype).itemsize) / 1e6
             times = f"{ours:>9.4f}{theirs:>10.4f}{theirs / ours:>7.1f}"

@@ -13,8 +13,8 @@ import argparse
 
 import numpy as np
 
+from benchmarks.audit import simulated
 from fnlkit import datasets
-from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.audit import audit
 from fnlkit.kernels.streams import stream
 
@@ -57,22 +57,8 @@ def federation_of(name, seed, real=None):
         classes = int(true.max()) + 1
         wrong = np.isin(group, names[1::2]) & (rng.random(len(x)) < 0.2)
         given[wrong] = (given[wrong] + rng.integers(1, classes, wrong.sum())) % classes
-    return federation(x, true, given, group), dataset(x, true), embeddings
-
-
-def dataset(x, true):
-    """Return the Dataset of samples (n, ...) with true labels."""
-    names = [str(c) for c in range(int(true.max()) + 1)]
-    kind = "image" if x.ndim > 2 else "vector"
-    return datasets.Dataset("simulated", kind, np.asarray(true, np.int64), np.zeros(0, np.int64), names,
-                            lambda: (x, x[:0]), observed=True)  # fmt: skip
-
-
-def federation(x, true, given, group):
-    """Return the Federation with a client for each value of `group` (n,)."""
     parts = [np.flatnonzero(group == one) for one in np.unique(group)]
-    offsets = np.cumsum([0, *map(len, parts)])
-    return Federation("simulated", int(true.max()) + 1, offsets, np.concatenate(parts), np.asarray(given, np.int64))
+    return *simulated(x, np.asarray(true, np.int64), np.asarray(given, np.int64), parts), embeddings
 
 
 def rank(name, seed, real=None):

@@ -39,9 +39,9 @@ LIMITS = {
     "recipes": 1_430,
     # around the library
     "tests": 28_175,
-    "benchmarks": 5_082,
+    "benchmarks": 4_980,
 }
-OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150}
+OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150, "benchmark programs": 28}
 
 
 def count_code_lines(source):
@@ -110,6 +110,7 @@ def main():
         "words of pages": sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages),
         "tracked files": len(files),
         "imports between packages": count_imports(files),
+        "benchmark programs": sum(path.startswith("benchmarks/") and path.endswith(".py") for path in files) - 1,
     }
     print(f"{'code lines':<26} {'now':>7} {'limit':>7}")
     failures = []

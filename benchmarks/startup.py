@@ -98,34 +98,6 @@ print("seconds:", time.process_time() - cpu, time.perf_counter() - wall, file=sy
 print("imports:", *({"torch", "numba"} & set(sys.modules)), file=sys.stderr)
 """
 FIRST = [f"train fed.npz --method {name} --rounds 5 -o first.pt" for name in ("fedavg", "fedcorr", "flr")]
-SHORT = "--rounds 5 --seed"
-LOOPS = {
-    "20 runs, one command each": f"""
-import subprocess, sys
-for seed in range(20):
-    line = f"train fed.npz {SHORT} {{seed}} -o run-{{seed}}.pt"
-    subprocess.run([sys.executable, "-c", "from fnlkit.cli import main; main()", *line.split()], check=True,
-                   stderr=subprocess.DEVNULL)
-print("imports: torch numba", file=sys.stderr)
-""",
-    "20 runs in one Python process": """
-import sys, fnlkit
-fed = fnlkit.load("fed.npz")
-for seed in range(20):
-    fnlkit.train(fed, rounds=5, seed=seed, say=None)
-print("imports: torch numba", file=sys.stderr)
-""",
-    "20 runs of a recipe": RUN,
-}
-RECIPE = """dataset = "digits"
-seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
-methods = ["fedavg"]
-[train]
-rounds = 5
-[[regime]]
-name = "clean"
-steps = ["partition --clients 4"]
-"""
 # Both messages of a site with 100,000 samples of 256 columns; the sums of two other sites come before.
 LARGE = f"""
 import sys, time
@@ -163,7 +135,6 @@ def prepare(folder):
     fnlkit.save(fnlkit.estimate_noise(noisy, "knn", embeddings=vectors, say=None), folder / "judged.npz")
     fnlkit.export_review(fnlkit.load(folder / "judged.npz"), 1, folder / "page", budget=5, say=None)
     (folder / "decisions.csv").write_text((folder / "page/decisions.csv").read_text().replace(",,,,", ",keep,,,"))
-    (folder / "short.toml").write_text(RECIPE)
     (folder / "people.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
     np.save(folder / "samples.npy", np.zeros((3, 8, 8, 1), np.uint8))
@@ -175,7 +146,7 @@ def once(root, code, arguments, folder):
     """Return (CPU seconds, wall seconds, imported libraries) of a process with the fnlkit of a folder, or the installed one."""
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | ({"PYTHONPATH": root} if root else {})
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for name in ("review", "demo", "runs", "no-kernels"):
+    for name in ("review", "demo", "no-kernels"):
         shutil.rmtree(folder / name, ignore_errors=True)  # commands that write a folder require a new one
     if arguments[-1:] == ["first.pt"]:
         environment["NUMBA_CACHE_DIR"] = str(folder / "no-kernels")
@@ -257,7 +228,6 @@ def listed(everything):
     ]
     rows += [(f"first use: fnlkit {line}", RUN, line.split()) for line in FIRST]
     rows += [(f"fnlkit {line}", RUN, line.split()) for line in WORK]
-    rows += [(label, code, ["reproduce", "short.toml", "-o", "runs"] if code is RUN else []) for label, code in LOOPS.items()]
     return rows + [(f"fnlkit {' '.join(words)} --help", RUN, [*words, "--help"]) for words in commands_with_help()]
 
 
