@@ -17,7 +17,8 @@ from scipy.special import expit, ndtri
 
 from fnlkit.errors import InputError
 
-# Precision of the prior on the weights of `update_scores`, chosen on four of the nine projects of JIRA (benchmarks/guarantee.py of commit a3bcb566).
+# Precision of the prior on the weights of `update_scores`, chosen on four of the nine projects of JIRA (benchmarks/guarantee.py
+# of commit a3bcb566).
 PRIOR, STEPS = 5.0, 8
 
 
