@@ -11,8 +11,6 @@ from fnlkit.client.training import Fit
 from fnlkit.components import Sent, registry
 from fnlkit.components.declarations import parse_replies
 from fnlkit.errors import InputError
-from fnlkit.experiment.plan import Plan
-from fnlkit.experiment.settings import Settings
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.protection import Protection
 from tests.commands import fnlkit, succeed
@@ -106,11 +104,9 @@ def leaks(clients, model, opt, select, *, rounds):
 """
 
 
-@pytest.mark.parametrize(
-    "sends", ['{"mean": "of all its values"}', '["mean"]', '{"mean": Sent("of all its values", "each round", (), low=-1e9)}']
-)
+@pytest.mark.parametrize("sends", ['["mean"]', '{"mean": Sent("of all its values", "each round", (), low=-1e9)}'])
 def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
-    """By name alone in a dict or a list, or with a shape; the commands that show declarations read all three."""
+    """By name alone, or with a shape; the commands that show declarations read both."""
     (tmp_path / "own.py").write_text(OWN.format(sends=sends))
     line = f"fnlkit train {noisy} --method own.py:leaks --rounds 1 --epochs 1 -o run.pt"
     succeed(line, tmp_path)
@@ -119,17 +115,6 @@ def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
     done = fnlkit(f"{line} --protect dp", tmp_path)
     assert done.returncode == 2 and "--protect dp" in done.stderr.splitlines()[-1]
     assert fnlkit("fnlkit report run.pt --trust -o run.html", tmp_path).returncode == 0
-
-
-def test_a_selector_declares_the_replies_of_candidates():
-    """FedAvg declares nothing; its candidates' losses are the selector's."""
-    assert set(Plan.of(Settings(selector="power-of-choice(d=4)")).sends) == {"local_loss"}
-    assert set(Plan.of(Settings(method="nnc(usual=feddpcont())")).sends) == {
-        "noise_level",
-        "private_counts",
-        "epsilon",
-        "exact_counts",
-    }
 
 
 def test_a_single_reply_is_checked_against_the_declaration():

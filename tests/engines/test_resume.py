@@ -12,12 +12,9 @@ from tests.toy import toy
 
 CASES = [
     ("stacked", "fedcorr", "feddyn(alpha=0.1)"),
-    ("stacked", "flr", "fedprox(mu=0.1)"),
-    ("fused", "fedcorr", "feddyn(alpha=0.1)"),
     ("fused", "flr", "fedprox(mu=0.1)"),
     ("fused", "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_decay=0.9)", "fedavg"),
     ("stacked", "fedem", "fedprox(mu=0.1)"),
-    ("fused", "fedem", "fedavg"),
 ]
 
 

@@ -99,7 +99,7 @@ def test_a_stopped_worker_is_replaced_and_a_client_that_stops_them_all_is_lost(s
 @pytest.mark.parametrize("engine", ["sequential", "workers", "fused"])
 def test_kernels_compute_with_one_thread_while_clients_run(engine, staffed, monkeypatch):
     monkeypatch.setenv("FNLKIT_THREADS", "3")
-    options = {"workers": 2, "network": mlp} if engine == "fused" else {}
+    options = {"workers": 2, "network": mlp, "dtype": torch.float32} if engine == "fused" else {}
     fed, model = staffed if engine == "workers" else toy(engine, **options)
     assert fed.round(range(4), model, FIT, counts_threads)["threads"].tolist() == [1, 1, 1, 1]
     assert get_threads() == 3

@@ -13,8 +13,6 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, outvotes_nobody, too_few
-from fnlkit.server.distance import distance_aware_weights
-from fnlkit.server.residuals import repeated_median, reweight
 from tests.toy import train
 
 pytestmark = pytest.mark.smoke
@@ -84,35 +82,6 @@ def test_rfa_minimizes_the_weighted_sum_of_distances():
     torch.testing.assert_close(aggregated("rfa", stacked, weights), middle)
 
 
-def test_the_repeated_median_line_passes_through_points_on_a_line_whatever_a_third_of_the_others():
-    y = torch.arange(9.0, dtype=torch.float64)[None] * 0.5 + 2
-    spoilt = y.clone()
-    spoilt[:, 6:] = torch.tensor([100.0, 300.0, 1000.0])
-    for values in (y, spoilt[:, torch.randperm(9, generator=torch.Generator().manual_seed(0))]):
-        slope, _ = repeated_median(values)
-        assert slope.item() == pytest.approx(0.5)
-    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 7)))
-    slope, intercept = repeated_median(rows)
-    for r, row in enumerate(rows.sort(1).values.tolist()):
-        of = [np.median([(row[j] - row[i]) / (j - i) for j in range(7) if j != i]) for i in range(7)]
-        assert slope[r].item() == pytest.approx(np.median(of)) and intercept[r].item() == pytest.approx(
-            row[3] - 3 * np.median(of)
-        )
-
-
-def test_arfl_trusts_an_outlier_least_and_puts_it_on_the_line():
-    stacked, weights = cohort(3, bad=1)
-    confidence, held = reweight(stacked, 2.0, 0.1)
-    assert confidence.argmin() == K - 1 and (held[:-1] == stacked[:-1]).all()
-    assert (held[-1] - 1).abs().max() < 1 < (stacked[-1] - 1).abs().min() * 10
-    shares = (confidence / confidence.max()) ** 2
-    expected = (shares[:, None] * held).sum(0) / shares.sum()
-    torch.testing.assert_close(aggregated("arfl", stacked, weights), expected)
-    alike = torch.ones(4, 3, dtype=torch.float64)
-    assert torch.equal(aggregated("arfl", alike, torch.ones(4)), alike[0])
-    assert torch.equal(aggregated("arfl", stacked[:2], weights[:2]), mean(stacked[:2], torch.ones(2)))
-
-
 def test_clipped_updates_are_no_longer_than_the_bound():
     stacked, weights = cohort(4, bad=2)
     start = torch.zeros(P, dtype=torch.float64)
@@ -121,29 +90,6 @@ def test_clipped_updates_are_no_longer_than_the_bound():
         expected = (weights[:, None] * cut).sum(0) / weights.sum()
         torch.testing.assert_close(aggregated(spec, stacked, weights, start), expected)
     torch.testing.assert_close(aggregated("norm-clipping(bound=1e6)", stacked, weights, start), mean(stacked, weights))
-
-
-def test_distance_aware_weights_fall_with_the_distance_from_the_nearest_clean_client():
-    stacked, weights = cohort(5, bad=2)
-    clean = np.array([True] * 4 + [False] * 5)
-    found = distance_aware_weights(stacked, weights, clean, SLOTS)
-    away = np.zeros(K)
-    for k in range(4, K):
-        away[k] = min(sum((stacked[k, a:b] - stacked[j, a:b]).norm().item() for _, a, b, _ in SLOTS) for j in range(4))
-    expected = weights.numpy() * np.exp(-away / away.max())
-    assert found.numpy() == pytest.approx(expected / expected.sum(), rel=1e-12)
-    for nobody in (np.zeros(K, bool), np.ones(K, bool)):
-        assert torch.equal(distance_aware_weights(stacked, weights, nobody, SLOTS), weights / weights.sum())
-    torch.testing.assert_close(aggregated("daagg(clean=[0, 1, 2, 3])", stacked, weights), mean(stacked, found))
-
-
-@pytest.mark.parametrize("spec", WITHSTAND)
-def test_two_bad_clients_of_nine_hardly_change_the_result(spec):
-    stacked, weights = cohort(6, bad=2)
-    plain = (mean(stacked, weights) - 1).norm()
-    # Clipped or down-weighted ones still count: what is left of them is bounded, not nothing.
-    part = 0.8 if spec.startswith("daagg") else 0.1
-    assert (aggregated(spec, stacked, weights) - 1).norm() < part * plain
 
 
 @pytest.mark.parametrize("spec", WITHSTAND)
