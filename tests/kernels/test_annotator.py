@@ -31,16 +31,6 @@ def test_equals_the_reference(n, classes, steps):
     assert np.array_equal(counts, settings["counts"])
 
 
-def test_finds_the_matrix_of_an_annotator():
-    """With certain probabilities T is the share of given labels in each class."""
-    rng, matrix = np.random.default_rng(0), np.array([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4]])
-    true = np.repeat(np.arange(3), 4000)
-    labels = np.array([rng.choice(3, p=matrix[c]) for c in true])
-    found = fit_annotator(np.eye(3)[true], labels, np.full((3, 3), 1 / 3), strength=1.0, steps=1)
-    assert np.abs(found.transition - matrix).max() < 0.03 and (found.inferred.argmax(1) == true).all()
-    assert found.counts.sum() == pytest.approx(len(true))
-
-
 def test_impossible_labels_give_no_nan():
     found = fit_annotator(np.array([[1.0, 0.0]]), [1], np.eye(2), strength=1.0, steps=2)
     assert np.isfinite(found.inferred).all() and found.counts.sum() == 0
