@@ -123,13 +123,6 @@ def test_lenet_has_fedcorrs_parameters_in_order():
     assert network.fc1.weight.shape == (120, 400)
 
 
-def test_lenet_pads_28_pixels_as_a_padded_convolution_does():
-    network = models.build("lenet5", input_shape=(1, 28, 28), classes=10)
-    x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    padded = torch.nn.functional.conv2d(x, network.conv1.weight, network.conv1.bias, padding=2)
-    assert torch.allclose(network.conv1(torch.nn.functional.pad(x, network.padding)), padded, atol=1e-6)
-
-
 def test_lenet_refuses_small_images():
     with pytest.raises(InputError, match=r"at least 28x28.*mlp.*upsample"):
         models.build("lenet5", input_shape=(1, 8, 8), classes=10)
@@ -196,11 +189,6 @@ def test_xavier_is_fedefcs_start():
     network = models.build("lenet5(init=xavier)", input_shape=(3, 32, 32), classes=10)
     assert not network.fc1.bias.any()
     assert network.fc1.weight.abs().max() <= math.sqrt(6 / (400 + 120))
-
-
-def test_no_batch_norm_counts_its_batches():
-    network = models.build("resnet20(base=4)", input_shape=(3, 8, 8), classes=10)
-    assert all(buffer.is_floating_point() for buffer in network.buffers())
 
 
 def test_resnet50_stacks_and_keeps_to_the_contract():
@@ -338,3 +326,15 @@ def test_resnet50_starts_from_a_file(tmp_path):
     net.fc = torch.nn.Identity()
     with torch.no_grad():
         assert torch.equal(network.features(x), net.eval()(x))
+
+
+def test_lenet_pads_28_pixels_as_a_padded_convolution_does():
+    network = models.build("lenet5", input_shape=(1, 28, 28), classes=10)
+    x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.conv2d(x, network.conv1.weight, network.conv1.bias, padding=2)
+    assert torch.allclose(network.conv1(torch.nn.functional.pad(x, network.padding)), padded, atol=1e-6)
+
+
+def test_no_batch_norm_counts_its_batches():
+    network = models.build("resnet20(base=4)", input_shape=(3, 8, 8), classes=10)
+    assert all(buffer.is_floating_point() for buffer in network.buffers())

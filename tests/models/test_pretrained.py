@@ -1,4 +1,4 @@
-"""Networks that start from a backbone: what is trained, sent and stored; low-rank updates against peft."""
+"""Networks that start from a backbone: what is trained, sent and stored."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client.network import Network
 from fnlkit.datasets.encoding import open_encoder
-from fnlkit.datasets.pretrained import LowRank, freeze, train_lora
+from fnlkit.datasets.pretrained import freeze
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import load_trained
@@ -145,43 +145,6 @@ def test_auto_joins_fine_tuned_networks_on_one_backbone(federation, tmp_path):
         float((classes == torch.from_numpy(datasets.load(federation.dataset).y_test)).float().mean())
         == joined.history[-1]["accuracy"]
     )
-
-
-def test_low_rank_updates_equal_those_of_peft():
-    """Outputs and gradients of the same A and B, on linear layers and 1x1 convolutions."""
-    peft = pytest.importorskip("peft", reason="needs peft")
-
-    class Small(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.lin, self.out = nn.Conv2d(3, 6, 1), nn.Linear(6, 5), nn.Linear(5, 2)
-
-        def forward(self, x):
-            return self.out(self.lin(self.conv(x).mean((-2, -1))).relu())
-
-    torch.manual_seed(0)
-    base, x = Small(), torch.rand(4, 3, 5, 5)
-    state = {name: value.clone() for name, value in base.state_dict().items()}
-    theirs = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=2, target_modules=["conv", "lin", "out"]))
-    ours = Small()
-    ours.load_state_dict(state)
-    ours.requires_grad_(False)
-    train_lora(ours, rank=2)
-    for name in ("conv", "lin", "out"):
-        mine, other = ours.get_submodule(name), theirs.base_model.model.get_submodule(name)
-        with torch.no_grad():
-            other.lora_B["default"].weight.normal_()
-            mine.down.weight.copy_(other.lora_A["default"].weight)
-            mine.up.weight.copy_(other.lora_B["default"].weight)
-        assert isinstance(mine, LowRank)
-    torch.testing.assert_close(ours(x), theirs(x))
-    ours(x).square().sum().backward()
-    theirs(x).square().sum().backward()
-    for name in ("conv", "lin", "out"):
-        mine, other = ours.get_submodule(name), theirs.base_model.model.get_submodule(name)
-        torch.testing.assert_close(mine.down.weight.grad, other.lora_A["default"].weight.grad)
-        torch.testing.assert_close(mine.up.weight.grad, other.lora_B["default"].weight.grad)
-        assert mine.base.weight.grad is None
 
 
 def test_a_frozen_encoder_computes_as_before():

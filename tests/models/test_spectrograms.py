@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from fnlkit.errors import InputError
 from fnlkit.models.spectrograms import FLOOR, LogMel, log_mel
@@ -38,11 +37,6 @@ def test_the_spectrogram_equals_the_formula(rate, bins):
     np.testing.assert_allclose(found, wanted, atol=2e-3)
 
 
-def test_float64_waves_lose_only_the_filters_rounding():
-    wave = np.random.default_rng(1).normal(size=2000)
-    np.testing.assert_allclose(LogMel(8000)(torch.from_numpy(wave)).numpy(), naive(wave, 8000), atol=1e-4)
-
-
 @pytest.mark.parametrize("rate", [1000, 8000, 16000, 44100])
 def test_no_band_is_empty(rate):
     assert (LogMel(rate).filters.sum(0) > 0).all()
@@ -59,10 +53,6 @@ def test_a_second_has_98_frames_in_batches_of_any_size():
     one = log_mel(waves, 16000, batch_size=2, progress=seen.append)
     assert one.shape == (5, 1, 64, 98) and seen == [2, 4, 5]
     np.testing.assert_allclose(one, log_mel(waves, 16000), atol=1e-5)
-
-
-def test_silence_is_finite():
-    assert np.allclose(log_mel(np.zeros((1, 4000), np.int16), 8000), math.log(FLOOR))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from fnlkit.noise import MODELS
 from fnlkit.recipes import published, reproduce
 from fnlkit.recipes.recipe import step
 from tests.commands import fnlkit, succeed
+from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 
 # Rows of each table, counted in the papers.
 SIZES = {
@@ -34,23 +35,6 @@ SIZES = {
     "flr/table1": 88, "flr/table2": 9, "flr/table3": 75, "flr/table7": 24,
     "fedln/table2": 36, "fedln/table3": 396, "fedln/table4": 90, "fedln/table5": 32, "fedln/table6": 56, "fedln/table7": 36,
 }  # fmt: skip
-# Numbers typed from the papers once more: of each table that was added, corners and a middle.
-TYPED = [
-    ("fedcorr/table10", "lenet-5, 0.6, 0.5", 67.48, 0.54),
-    ("fedcorr/table11", "fedavg, 0.6, 0.5", 930, None), ("fedcorr/table11", "fedavg, 0.8, 0.5", None, None),
-    ("fedcorr/table12", "dividemix, 0.8, 0.5", 970, None), ("fedcorr/table13", "rofl, 0.6, 0.5", 4740, None),
-    ("flr/table1", "fedavg, iid symmetric rho=0.8, local noisy memorized", 100.0, None),
-    ("flr/table1", "flr, non-iid, global noisy memorized", 8.13, None),
-    ("fedln/table4", "nnc, eurosat, nl=0.7 ns=1.0", 31.51, None), ("fedln/table4", "fedavg, cifar-10, nl=0 ns=0", 82.04, None),
-    ("fedln/table4", "na-fedavg, cifar-10, nl=0.4 ns=0.7", 76.92, None),
-    ("feddpcont/table8", "dividemix, cifar-100, random non-uniform eta=0.8", 19.40, 0.53),
-    # Table 7 leaves out two values of Table 3, which it otherwise repeats.
-    ("feddpcont/table7", "t-revision, random non-uniform random", 55.06, 8.40),
-    ("feddpcont/table7", "co-teaching, aggregate", 62.04, 11.26),
-    ("feddpcont/table9", "dividemix, worst, cifar-10n resnet-18, random non-uniform worst", 59.50, 5.90),
-    ("feddpcont/table10", "random non-uniform random epsilon=0.01", 73.21, 2.22),
-    ("feddpcont/table11", "random non-uniform eta=0.8 epsilon=3.21", 13.01, 0.40), ("feddpcont/table12", "1.18", 70.79, None),
-]  # fmt: skip
 
 
 def test_every_table_has_its_rows_and_no_row_comes_twice():
@@ -60,13 +44,6 @@ def test_every_table_has_its_rows_and_no_row_comes_twice():
     for row in published.rows():
         if row["measure"] == "accuracy":
             assert 0 < row["value"] < 100 and (row["spread"] is None or 0 <= row["spread"] < 30), row
-
-
-@pytest.mark.parametrize(("name", "only", "value", "spread"), TYPED)
-def test_numbers_typed_once_more(name, only, value, spread):
-    found = published.select(published.load_rows(name), only)
-    kept = [row for row in found if row["measure"] != "hours of 300 rounds"]
-    assert [(row["value"], row["spread"]) for row in kept] == [(value, spread)], kept
 
 
 def test_every_published_row_runs():
@@ -229,7 +206,7 @@ def results_of(line, folder):
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 
-def test_costs_and_shares_of_memorized_labels_are_read_from_runs(tmp_path):
+def test_costs_and_shares_of_memorized_labels_are_read_from_runs(tmp_path, here):
     found = results_of("flr/table1 --only 'slr*iid symmetric rho=0.8*' --scale 0.01", tmp_path)
     by_measure = {row["measure"]: row for row in found}
     assert len(list((tmp_path / "runs").glob("*.pt"))) == 1 and len(found) == 11
@@ -248,7 +225,7 @@ def test_costs_and_shares_of_memorized_labels_are_read_from_runs(tmp_path):
 
 
 @pytest.mark.parametrize(("method", "files"), [("softmax", 1), ("fedcorr", 0)])
-def test_aucs_are_read_from_estimates(method, files, tmp_path):
+def test_aucs_are_read_from_estimates(method, files, tmp_path, here):
     (row,) = results_of(f"fedln/table2 --only '{method}, cifar-10, 0.4, 0.0' --scale 0.02", tmp_path)
     assert len(list((tmp_path / "runs").glob("*.pt"))) == files
     (path,) = (tmp_path / "runs").glob("*-estimate-0.npz")
@@ -260,13 +237,7 @@ def test_aucs_are_read_from_estimates(method, files, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "sets"),
-    [
-        ("cifar-10", {"CIFAR-10"}),
-        ("cifar-100", {"CIFAR-100"}),
-        ("cifar", {"CIFAR-10", "CIFAR-100"}),
-        ("*cifar-10*", {"CIFAR-10", "CIFAR-100"}),
-        ("*vgg-1?*", {"CIFAR-10"}),
-    ],
+    [("cifar-10", {"CIFAR-10"}), ("cifar", {"CIFAR-10", "CIFAR-100"}), ("*cifar-10*", {"CIFAR-10", "CIFAR-100"})],
 )
 def test_words_select_rows_and_patterns_select_parts_of_words(text, sets):
     found = [row for row in published.rows() if row["paper"] == "fedcorr" and row["dataset"].startswith("CIFAR")]

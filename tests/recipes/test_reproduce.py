@@ -9,12 +9,10 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import regimes
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
@@ -52,7 +50,7 @@ def test_included_recipes_name_existing_components(name):
         group.get_command(None, verb).make_context(verb, arguments)
 
 
-def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path):
+def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path, here):
     path, folder = tmp_path / "tiny.toml", tmp_path / "runs"
     path.write_text(TINY.replace('"fedavg", "fedcorr(iterations=1)"', '"nnc"').replace("rounds = 6", "rounds = 1"))
     (job,) = reproduce.jobs(recipe.load_recipe(str(path)), seeds=1)
@@ -233,11 +231,9 @@ def edit(path, old, new):
 
 CHANGES = {
     "a setting": lambda at: edit(at / "own.toml", "epochs = 1", "epochs = 2"),
-    "a step's option": lambda at: edit(at / "own.toml", "step=1", "step=2"),
     "a component": lambda at: edit(at / "parts/mine.py", "return 1.0", "return 2.0"),
     "a file beside a component": lambda at: (at / "parts/beside.py").write_text("STEP = 2  # another length"),
     "a data file that a component names": lambda at: (at / "parts/shift.txt").write_text("2"),
-    "a data file in a parameter": lambda at: (at / "parts/times.txt").write_text("2"),
     "a data file in a parameter of a step": lambda at: (at / "parts/more.txt").write_text("11"),
     "the data": lambda at: samples(at / "data.npz", 1),
 }
@@ -268,12 +264,6 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
         for path, content in before.items():
             path.write_bytes(content)
         assert numbers()[0] == first
-
-
-def test_a_recipe_with_a_users_component_runs_as_a_command(mine):
-    """In real processes; a path is seen from the recipe's folder, whatever the current one, or absolute."""
-    edit(mine / "own.toml", '"parts/mine.py:loss(times=times.txt)"', f"'\"{mine}/parts/mine.py:loss\"'")
-    assert "50.00 ± 1.00" in succeed("fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs", mine.parent).stdout
 
 
 def test_a_changed_run_prints_the_difference_and_keeps_the_old_file(mine, here):
@@ -365,13 +355,7 @@ SAID = {
     "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
     "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "a key of more than 16 parts"),
     "control characters": ('dataset = "digits"', 'dataset = "a\\u202eb"', "control characters"),
-    "long text": ("epochs = 1", "a" * 300_000, "Expected '=' after a key"),
-    "huge number": (
-        "epochs = 1",
-        f"epochs = 0x{'f' * 5000}",
-        "train.epochs is a number of thousands of digits; write a number",
-    ),
-    "long step": ("--clients 10", "--clients 10 " * 1000, "'steps' is .*; write texts"),
+    "huge number": ("epochs = 1", f"epochs = 0x{'f' * 5000}", "train.epochs is a number of thousands of digits"),
     "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
     "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
 }
@@ -413,7 +397,7 @@ methods = ["flr", "fedavg"]
 """
 
 
-def test_recipes_over_unverified_labels_compare_agreement(tmp_path):
+def test_recipes_over_unverified_labels_compare_agreement(tmp_path, here):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(160, 6)).astype(np.float32)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=(x[:, 0] > 0).astype(int))
@@ -434,36 +418,7 @@ def test_recipes_over_unverified_labels_compare_agreement(tmp_path):
 
 
 # ---- the recipe on images: its two parts of a data set share no image, and its runs start from the reported part
-def _numbered(train, test):
-    """Return a data set whose pixels are the number of the sample; test samples continue the numbers."""
-    x = np.arange(train + test)[:, None, None, None]
-    return SimpleNamespace(x_train=x[:train], y_train=np.arange(train) % 10, x_test=x[train:], y_test=np.arange(test) % 10)
-
-
-def test_development_and_reported_images_differ():
-    data = _numbered(50, 7)
-    develop, report = regimes.part(data, True, size=10), regimes.part(data, False, size=10)
-    seen = {
-        name: {int(i) for i in part[key].ravel()}
-        for name, part, key in (
-            ("develop", develop, "x_train"),
-            ("develop tests", develop, "x_test"),
-            ("report", report, "x_train"),
-            ("report tests", report, "x_test"),
-        )
-    }
-    assert sum(map(len, seen.values())) == len(set().union(*seen.values())) == 37
-    assert all(len(part["y_train"]) == 10 for part in (develop, report))
-    # Labels stay with their images.
-    assert all((part["x_train"].ravel() % 10 == part["y_train"]).all() for part in (develop, report))
-
-
-def test_a_data_set_that_is_too_small_is_named():
-    with pytest.raises(InputError, match="29 training samples, but the parts need 30"):
-        regimes.part(_numbered(29, 7), True, size=10)
-
-
-def test_a_regime_on_images_runs(tmp_path):
+def test_a_regime_on_images_runs(tmp_path, here):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (460, 32, 32, 3), dtype=np.uint8)
     y = np.arange(460) % 10
