@@ -8,9 +8,7 @@ import torch
 
 from fnlkit import noise, pipeline
 from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.failure import Failure
 from fnlkit.client.losses import crowd_cross_entropy, soft_cross_entropy
-from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
@@ -23,7 +21,7 @@ from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matr
 from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, match_level, symmetric
 from fnlkit.sites.allowed import may_be_named
 from fnlkit.sites.project import Project, deployable
-from tests.toy import CLASSES, FEATURES, toy, train
+from tests.toy import CLASSES, toy, train
 
 ABOUT = Project(
     names=list("abc"), kind="vector", shape=[4], classes=["a", "b"], mean=[], std=[], settings={}, tasks=["train"], keys=[]
@@ -152,12 +150,6 @@ def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
     assert len(computed) == 2 and not {"features", "features_of"} & {*client.rows, *client.state}
 
 
-def test_keeping_the_features_changes_no_result(monkeypatch):
-    kept = train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights
-    monkeypatch.setattr(label_inference, "MOST", 0)
-    assert torch.equal(kept, train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights)
-
-
 def test_the_classifier_is_that_of_scikit_learn():
     """Without a ridge and with hard labels, it is linear discriminant analysis."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -179,11 +171,6 @@ def test_absent_classes_and_constant_features_give_finite_weights():
     assert torch.isfinite(gaussian_head(*sums, 0.1)).all()
 
 
-def test_strong_shrinkage_gives_the_common_matrix():
-    client, _, _ = visit(_infer_labels, told(1e9, head=head_of()), steps=2)
-    torch.testing.assert_close(client.state["transition"], told()["common"], rtol=0, atol=1e-6)
-
-
 def test_a_client_without_a_pass_keeps_the_given_labels():
     client, model, reply = visit(keep_given)
     assert torch.equal(client.rows["inferred"].argmax(-1), client.y) and reply is None
@@ -202,22 +189,6 @@ def test_losses_by_hand():
     swap = {"crowd_layer": torch.tensor([[0.0, 1.0], [1.0, 0.0]])}  # W p exchanges the classes
     value = crowd_cross_entropy(logits, Batch(y=torch.tensor([1, 0]), state=swap))[0]
     assert value.item() == pytest.approx(-np.log(np.exp(p) / (np.exp(p) + np.exp(1 - p))))
-
-
-@pytest.mark.parametrize(
-    ("start", "learn", "more"), [(start_layer, learn_layer, {}), (start_matrix, learn_matrix, {"strength": 0.0})]
-)
-def test_learning_the_layer_explains_the_labels_better(start, learn, more):
-    client, model, _ = visit(start, {})
-    logits = model(client.x)
-
-    def cost():
-        if "crowd_layer" in client.state:
-            return crowd_cross_entropy(logits, Batch(y=client.y, state=client.state)).mean()
-        return -(logits.softmax(-1) @ client.state["transition"])[torch.arange(len(client)), client.y].log().mean()
-
-    before = cost()
-    assert learn(client, model, {}, rate=0.05, **more) is None and cost() < before
 
 
 @pytest.mark.parametrize("name", ["crowd-layer", "trace-regularization"])
@@ -254,58 +225,6 @@ def test_matrices_equal_those_of_the_papers_sample_code():
     learned = kernels_learning.learn_matrix("softplus", *given, rate=0.05, strength=0.01, steps=6)
     expected = [[0.99093399, 0.00584369, 0.00322231], [0.0044651, 0.98740762, 0.00812728], [0.00604911, 0.00333645, 0.99061444]]
     np.testing.assert_allclose(annotator_matrix(torch.from_numpy(learned)), expected, rtol=0, atol=1e-8)
-
-
-def test_the_penalty_lowers_the_trace():
-    traces = []
-    for strength in (0.0, 1.0):
-        client, model, _ = visit(start_matrix, {})
-        learn_matrix(client, model, {}, rate=0.05, strength=strength)
-        traces.append(client.state["transition"].trace().item())
-    assert traces[1] < traces[0]
-
-
-def test_the_matrices_tell_noisy_clients_and_the_inferred_labels_are_better():
-    """Every other client of the toy is 60 % noisy."""
-    fed, model, steps = train(method="fedem(warmup=3)", rounds=10, fraction=1.0)
-    assert [step.stage for step in steps[:4]] == ["warm-up"] * 3 + ["inferred labels"]
-    common = steps[3].report["common_transition"]
-    assert common.shape == (CLASSES, CLASSES) and np.allclose(common.sum(1), 1) and (common >= 0).all()
-    traces = [client.state["transition"].trace().item() for client in fed.members]
-    assert np.mean(traces[0::2]) < np.mean(traces[1::2])
-
-
-def losing_passes(method, lost):
-    """Return the accuracy of a method on the toy's distribution; `lost` (pass, client) -> whether the reply is lost."""
-    clients, model = toy(count=5, seed=1)
-    run, passes = clients.engine.run, []
-
-    def lossy(request):
-        replies = run(request)
-        if any(getattr(step, "func", None) is label_inference._infer_labels for step in request.steps):
-            ids = request.ids
-            replies = [Failure("failed", "Lost") if lost(len(passes), i) else r for i, r in zip(ids, replies, strict=True)]
-            passes.append(ids)
-        return replies
-
-    clients.engine.run = lossy
-    opt = registry.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
-    for step in registry.method(method)(clients, model, opt, registry.selector("uniform", 0.8), rounds=16):
-        model = step.model
-    assert len(passes) == 5
-    rng = np.random.default_rng(1)
-    centers, true = rng.normal(size=(CLASSES, FEATURES)) * 1.4, np.repeat(np.arange(CLASSES), 200)
-    x = torch.from_numpy(centers[true] + rng.normal(size=(len(true), FEATURES)))
-    return float((clients.predict(model.weights, x).argmax(-1).numpy() == true).mean())
-
-
-@pytest.mark.parametrize("method", ["fedem(warmup=3)"])
-def test_a_client_that_misses_a_pass_costs_no_more_than_this_client(method):
-    without = losing_passes(method, lambda at, client: client == 3)
-    assert without > 0.75
-    for missed in range(5):
-        assert losing_passes(method, lambda at, client, missed=missed: client == 3 and at == missed) > without - 0.05
-    assert losing_passes(method, lambda at, client: client == 3 - at) > without - 0.1  # another client in each pass
 
 
 @pytest.mark.parametrize(("spread", "stage"), [(0.3, "given labels"), (1.5, "inferred labels")])
@@ -348,11 +267,6 @@ def test_real_sites_refuse_sums_that_reveal_samples():
     with pytest.raises(InputError, match="auto needs folds.*runs in simulation only"):
         deployable(Settings(method="auto"), ABOUT)
     assert not may_be_named("fnlkit.methods.label_inference", "_infer_labels")
-
-
-def test_without_rounds_after_the_warm_up_it_is_fedavg():
-    plain, em = (train(method=name, rounds=4)[1].weights for name in ("fedavg", "fedem(warmup=4)"))
-    assert torch.equal(plain, em)
 
 
 def test_on_simulated_annotators_it_closes_most_of_the_gap():

@@ -18,7 +18,7 @@ from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import Scale
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
-from fnlkit.results.evaluation import late_score, summary
+from fnlkit.results.evaluation import summary
 from fnlkit.results.scores import predictions
 from tests.experiment.test_experiment import problem, reread, same, settings
 
@@ -53,13 +53,6 @@ def test_weights_are_those_of_a_bootstrap_of_the_samples():
     naive = np.bincount([means.argmax() for means in best], minlength=3) / 4000
     assert naive.min() > 0.05  # no method is left out
     assert find_weights(sum_products(hits), np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
-
-
-def test_equal_methods_share_a_weight_and_no_samples_are_refused():
-    assert find_weights(sum_products([[1, 0, 1]] * 2), np.random.default_rng(0)) == pytest.approx([0.5, 0.5], abs=0.03)
-    assert find_weights(sum_products([[1.0], [0.0]]), np.random.default_rng(0)).tolist() == [1, 0]
-    with pytest.raises(InputError, match="no samples"):
-        find_weights(sum_products(np.zeros((2, 0))), np.random.default_rng(0))
 
 
 def noisy_labels(matrix, n=20_000, seed=0):
@@ -243,14 +236,6 @@ def test_a_client_that_misses_a_step_costs_no_more_than_this_client(missing):
     assert sum(value for name, value in run.history[-1].items() if name.startswith("weight_")) == pytest.approx(1)
 
 
-@pytest.mark.gpu
-def test_on_a_gpu_a_stopped_run_ends_like_one_never_stopped(tmp_path):
-    given, chosen = problem(), settings(TWO, rounds=6)
-    left = reread(finish(given, chosen, stop_after=40, device="cuda"), tmp_path)
-    run, whole = finish(given, chosen, resume=left, device="cuda"), finish(given, chosen, device="cuda")
-    assert torch.allclose(run.weights, whole.weights, atol=1e-5) and run.meta["committee"] == whole.meta["committee"]
-
-
 def test_auto_as_a_stage_of_another_method_is_refused():
     for method in ("fedcorr(usual=auto)", "nnc(usual=fedcorr(usual=auto))", "auto(of=[auto, fedavg])"):
         with pytest.raises(InputError, match="use it as `method`|requires folds"):
@@ -262,12 +247,6 @@ def table(spec, model_noise, method, seed, **more):
     federation = noise.inject(pipeline.partition(f"small-table({spec})", "sites", seed=seed, say=None), model_noise, seed=seed)
     options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
     return pipeline.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
-
-
-def test_on_curved_borders_a_regularizer_that_fails_has_no_weight():
-    """`slr` stays at the first, linear border of `hastie`; pipeline.train cross-fits `auto`."""
-    run = table("source=hastie, sites=6, rows=200", "symmetric(eta=0.3)", "auto(of=[fedavg, slr], folds=3)", 0)
-    assert run.history[-1]["weight_slr"] == 0 and late_score(run.history) > 0.7
 
 
 def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):

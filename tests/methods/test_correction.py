@@ -9,10 +9,8 @@ import torch.nn.functional as F
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import joint, mixmatch, refurbished
-from fnlkit.client.losses.mixmatch import sharpen
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
-from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.corrected_training import confident_transition
 from tests.toy import toy, train
 
@@ -71,15 +69,6 @@ def test_dividemix_is_the_papers_loss(share, threshold):
     (found,) = torch.autograd.grad(values.mean(), features)
     (wanted,) = torch.autograd.grad(by_hand, features)
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
-
-
-def test_sharpening_and_the_mixture_by_hand():
-    # p^2 of (0.6, 0.3, 0.1) is (0.36, 0.09, 0.01) of 0.46
-    assert sharpen(torch.tensor([0.6, 0.3, 0.1]), 0.5).tolist() == pytest.approx([36 / 46, 9 / 46, 1 / 46])
-    losses = np.r_[np.full(30, 0.1), np.full(10, 3.0)] + np.random.default_rng(0).normal(0, 0.05, 40)
-    clean = lower_probability(losses)
-    assert (clean[:30] > 0.99).all() and (clean[30:] < 0.01).all()
-    assert lower_probability(np.full(5, 2.0)).tolist() == [1] * 5 and len(lower_probability([])) == 0
 
 
 def test_jointopt_by_hand():
@@ -171,11 +160,6 @@ def test_confident_predictions_count_as_true_labels():
     p = np.array([[0.95, 0.03, 0.02], [0.92, 0.04, 0.04], [0.5, 0.5, 0.0], [0.0, 0.05, 0.95], [0.1, 0.9, 0.0]])
     found = confident_transition(p, np.array([0, 1, 1, 2, 0]), 0.9)
     np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]])
-
-
-def test_forward_correction_runs_with_confident_predictions():
-    _, _, steps = train(method="forward(start=2, latest=2, anchor=confident, confidence=0.6)", rounds=4)
-    assert [step.stage for step in steps] == ["prestopping"] * 3 + ["correction"]
 
 
 def test_confident_learning_prunes_by_a_local_model_and_restarts():

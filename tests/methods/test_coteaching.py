@@ -23,20 +23,6 @@ def batch_of(losses_a, losses_b):
     return torch.cat([first, second], -1).requires_grad_(), Batch(y=torch.zeros(len(losses_a), dtype=torch.int64))
 
 
-def test_each_model_learns_the_samples_with_the_others_smallest_losses():
-    """Four samples, half forgotten: A chooses 0 and 1, B chooses 2 and 3; so A learns 2 and 3 and B 0 and 1.
-
-    A's losses of 2, 3 are 3, 4 and B's of 0, 1 are 4, 3: the mean over the batch is (3 + 4) / 2 + (4 + 3) / 2 = 7.
-    """
-    features, batch = batch_of([1, 2, 3, 4], [4, 3, 2, 1])
-    batch.features = features
-    values = exchanged(None, batch, forget=0.5)
-    assert values.mean().item() == pytest.approx(7, rel=1e-12)
-    values.mean().backward()
-    moved = features.grad.reshape(4, 2, 2).abs().sum(-1) > 0
-    assert moved.tolist() == [[False, True], [False, True], [True, False], [True, False]]
-
-
 def test_only_disagreements_count_when_asked():
     """A loss below log 2 predicts class 0, above it class 1: the models disagree on samples 0 and 3."""
     features, batch = batch_of([0.1, 0.2, 2.0, 3.0], [1.0, 0.3, 1.5, 0.4])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses.reliable import prior_adjusted, reliable
+from fnlkit.client.losses.reliable import reliable
 from fnlkit.client.network import Model
 from fnlkit.methods.fedreda import FEWEST, find_small_losses, judge_samples, predict_as_teacher, teachers_of
 from tests.methods.test_golden import golden
@@ -28,20 +28,6 @@ def test_loss_gradient_and_average_losses_equal_the_public_codes():
     np.testing.assert_allclose(gradient.numpy(), found["gradient"], rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(rows["reda_loss"].numpy(), found["average"], rtol=1e-12)
     assert np.array_equal(rows["reda_uses"].numpy() > 0, found["used"]) and 0 < found["used"].sum() < 16
-
-
-@pytest.mark.parametrize("chance", [0.0, 1.0])
-def test_a_batch_of_one_kind_has_its_term_alone(chance):
-    """At an agreement of 1 no sample agrees, so that the probabilities alone decide."""
-    found = golden("fedreda")
-    batch = batch_of(found, reda_clean=torch.full((16,), chance, dtype=torch.float64))
-    logits = torch.from_numpy(found["logits"])
-    values, rows = reliable(logits, batch, agreement=1.0, smoothing=0.0)
-    assert (rows["reda_uses"] == chance).all()
-    if chance:
-        torch.testing.assert_close(values, prior_adjusted(logits, batch))
-    else:
-        assert torch.equal(values, reliable(logits, batch, agreement=1.0, smoothing=0.9)[0]) and (values >= 0).all()
 
 
 def test_small_losses_by_class_equal_the_public_codes():

@@ -8,7 +8,7 @@ from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.losses.absorbing import absorbing
 from fnlkit.components import registry
 from fnlkit.methods.fedrg import find_noisy, judge_by_geometry, learn_absorption, posteriors, start_mixture, update_mixture
-from tests.methods.test_golden import golden
+from tests.methods.test_golden import Scored, golden
 from tests.methods.test_methods import run
 from tests.toy import toy
 
@@ -47,24 +47,6 @@ def test_loss_and_gradient_equal_the_public_codes():
     np.testing.assert_allclose(torch.autograd.grad(value, logits)[0].numpy(), found["gradient"], rtol=1e-6, atol=1e-9)
 
 
-def test_without_noisy_samples_only_the_robust_term_is_left():
-    found = golden("fedrg")
-    batch = first_batch(found)
-    batch.rows["rg_noisy"] = torch.zeros(30, dtype=torch.float64)
-    logits = torch.from_numpy(found["logits"][:30])
-    torch.testing.assert_close(absorbing(logits, batch, robust=0.8), 2 * absorbing(logits, batch, absorb=7.0))
-
-
-class Scored:
-    """A model whose logits are given."""
-
-    def __init__(self, logits):
-        self.logits = logits
-
-    def __call__(self, x):
-        return self.logits
-
-
 def test_a_step_of_the_matrix_is_the_public_codes_gradient_then_rows_sum_to_one():
     found, (fed, _) = golden("fedrg"), toy(count=1)
     client, batch = fed.members[0], first_batch(found)
@@ -97,25 +79,6 @@ def test_a_client_of_few_samples_or_without_a_direction_is_judged(size):
         judge_by_geometry(client, local, {}, **CHOSEN)
         assert torch.isfinite(client.rows["rg_noisy"]).all() and client.state["rg_directions"].shape == (4, 3)
         assert all(torch.isfinite(value).all() for value in client.state.values())
-
-
-def test_wrong_labels_are_flagged_after_some_visits_and_many_right_ones():
-    """Classes are ten directions; a third of the labels is wrong.  Classes that were never judged clean stay flagged."""
-    rng, (fed, model) = np.random.default_rng(0), toy(count=1)
-    client, n = fed.members[0], 2000
-    true = rng.integers(0, 10, n)
-    given = np.where(rng.random(n) < 0.37, rng.integers(0, 10, n), true)
-    client.y, client.classes = torch.from_numpy(given), 10
-    client.given, client.samples = client.y.clone(), torch.zeros(n, 8, dtype=torch.float64)
-    embedding = rng.normal(size=(10, 128))[true] + 0.5 * rng.normal(size=(n, 128))
-    client.rows["input/embedding"] = torch.from_numpy(embedding)
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
-    for visit in range(15):
-        client.begin_round(0, visit)
-        judge_by_geometry(client, local, {}, **CHOSEN | {"batch_size": 64})
-    noisy, wrong = client.rows["rg_noisy"].numpy() > 0, given != true
-    assert noisy[wrong].mean() > 0.9 and wrong.mean() + 0.05 < wrong[noisy].mean() < 0.7
-    assert client.state["rg_map"].max() > 0.3
 
 
 def test_the_default_path_needs_an_embedding_and_sends_only_weights():

@@ -138,12 +138,6 @@ def test_fedcorr_losses_of_the_public_code():
     assert losses["cross-entropy"] == pytest.approx(g["ds_ce"], rel=1e-5)
 
 
-def test_fedcorr_a_mixture_splits_clean_clients_too():
-    g = golden("fedcorr")
-    noisy = two_components(g["s1_allclean_lid"], seed=1).upper
-    assert np.flatnonzero(noisy).tolist() == g["s1_allclean_noisy_set"].tolist()
-
-
 @pytest.mark.parametrize(("case", "batch", "beta"), [
     ("prox", 2, 5.0), ("noprox", 2, 0.0), ("prox_onebatch", 8, 5.0), ("noprox_onebatch", 8, 0.0)
 ])  # fmt: skip

@@ -175,16 +175,12 @@ def test_feddiv_sample_by_sample(agree):
 
 
 def test_feddivs_visits_on_clean_samples_are_the_share_of_the_public_codes_visits():
-    """Its clients have 95 visits with the filter (950 rounds, fraction 0.1); five of nine would be most of a short run."""
+    """Its clients have 95 visits with the filter (950 rounds, fraction 0.1); five of nine would be most of a short run.
+
+    A single client is visited in every round, whatever the fraction: 19 visits with the filter, one of them first.
+    """
     assert [first_visits(-1, visits) for visits in (95, 1000, 57, 9, 0)] == [5, 5, 3, 0, 0] and first_visits(2, 0) == 2
-    runs = [f"feddiv(warmup=2{more})" for more in ("", ", clean_visits=0", ", clean_visits=5")]
-    default, none, all_visits = (train(method=method, rounds=8, fraction=0.5)[1].weights for method in runs)
-    assert torch.equal(default, none) and not torch.equal(default, all_visits)
     assert registry.of_budget("feddiv(warmup=2)", 8) != registry.of_budget("feddiv(warmup=2)", 9)
-
-
-def test_feddivs_expected_visits_follow_the_cohort_that_is_selected():
-    """A single client is visited in every round, whatever the fraction: 19 visits with the filter, one of them first."""
     runs = [f"feddiv(warmup=2{more})" for more in ("", ", clean_visits=1", ", clean_visits=0")]
     default, one, none = (train(method=method, rounds=21, fraction=0.1, count=1)[1].weights for method in runs)
     assert torch.equal(default, one) and not torch.equal(default, none)

@@ -63,8 +63,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
         assert report["noise_level"][2] == report["noise_level"].max() > 0
 
 
-@pytest.mark.parametrize("error", [ValueError, InputError])
-@pytest.mark.parametrize("back", [(), (13, 20)])
+@pytest.mark.parametrize(("error", "back"), [(ValueError, (13, 20)), (InputError, ())])
 def test_clients_that_are_still_away_do_not_stop_the_run(back, error):
     """Twelve of 24 clients miss a round; they are asked once more, and all but `back` miss this round too."""
     fed, model = toy(count=24, min_replies=0.5)
@@ -104,11 +103,7 @@ def run(method, *, before=(), rounds=12, fraction=0.5, min_replies=0.5, count=6,
     return fed, list(program), visits
 
 
-METHODS = ["fedcorr(iterations=2)", "flr-plus(iterations=2)"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("min_replies", [0.0, 0.5])
+@pytest.mark.parametrize(("method", "min_replies"), [("fedcorr(iterations=2)", 0.0), ("flr-plus(iterations=2)", 0.5)])
 def test_a_failed_visit_is_skipped_named_and_repeated(method, min_replies):
     fed, steps, visits = run(method, min_replies=min_replies, lost=lambda client, visit: client == 2 and visit == 1)
     assert [(r["client"], r["reason"]) for r in fed.rejected] == [(2, "failed: ValueError")]
@@ -160,7 +155,6 @@ def test_every_method_continues_after_a_lost_cohort(method):
     assert len(fed.rejected) == 3 and len(steps) >= 8
 
 
-@pytest.mark.parametrize(("rounds", "fraction", "count"), [(16, 0.3, 8), (12, 0.4, 5)])
-def test_fedcorr_spends_no_more_client_rounds_than_its_budget(rounds, fraction, count):
-    fed, _, _ = run("fedcorr", rounds=rounds, fraction=fraction, count=count)
-    assert fed.traffic.client_rounds <= rounds * round(fraction * count)
+def test_fedcorr_spends_no_more_client_rounds_than_its_budget():
+    fed, _, _ = run("fedcorr", rounds=16, fraction=0.3, count=8)
+    assert fed.traffic.client_rounds <= 16 * 2

@@ -98,10 +98,9 @@ def test_noisy_clients_are_found_by_losses_per_class():
     assert said[2].item() == pytest.approx(F.cross_entropy(logits, fed.members[0].y).item())
 
 
-@pytest.mark.parametrize("method", ["fednoro", "fedelc"])
-def test_noisy_clients_of_the_toy_are_found(method):
-    """Every other client has 60 % noise: most of those and few others are called noisy."""
-    _, _, steps = train(method=f"{method}(warmup=10)", rounds=14, fraction=0.5)
+def test_noisy_clients_of_the_toy_are_found():
+    """Every other client has 60 % noise: most of those and few others are called noisy.  FedELC finds them by the same code."""
+    _, _, steps = train(method="fednoro(warmup=10)", rounds=14, fraction=0.5)
     noisy = next(step.report["noisy_clients"] for step in steps if "noisy_clients" in step.report)
     assert noisy[::2].mean() > noisy[1::2].mean() + 0.3
     assert [step.stage for step in steps].count("warm-up") == 10

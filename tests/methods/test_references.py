@@ -1,21 +1,17 @@
 """References: all data in one place, nobody together with anybody, labels without a fault."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.methods.centralized import visits
-from tests.commands import succeed
 from tests.experiment.test_experiment import finish, problem, settings
-from tests.toy import toy
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +51,6 @@ def test_centralized_runs_another_method_on_the_whole_set(data):
     assert registry.of_budget("centralized", 8) == registry.of_budget("centralized", 9)
 
 
-def test_a_centralized_run_can_be_read(tmp_path):
-    noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator knn"
-    succeed(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
-    assert json.loads(succeed("fnlkit evaluate run.pt --json", tmp_path).stdout)["accuracy_last"] > 0
-
-
 def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):
     federation, dataset = data
     experiment = Experiment(federation, dataset, settings("local", rounds=4, fraction=0.5), engine="sequential")
@@ -77,22 +67,6 @@ def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):
     assert run.history[-1]["accuracy"] == pytest.approx(np.mean(found), abs=1e-12)
     with pytest.raises(InputError, match="no global model"):
         network_of(run)
-
-
-def test_a_local_model_depends_only_on_its_client():
-    from tests.toy import train
-
-    fed, model, steps = train(method="local", rounds=5, fraction=0.25)
-    fit, alone = Fit(epochs=2, lr=0.1, batch_size=8), {}
-    other, first = toy()
-    for r, step in enumerate(steps):  # the same visits, each from the client's own last weights
-        for i in step.replies.ids.tolist():
-            own = alone.get(i, first.weights)
-            other.rounds = r
-            alone[i] = other.round([i], first.with_weights(own), fit)["weights"][0]
-    for i, weights in alone.items():
-        assert torch.equal(fed.members[i].state["own"], weights)
-    assert torch.equal(model.weights, first.weights)
 
 
 def test_oracle_requires_true_labels_and_trains_on_them(data):

@@ -88,26 +88,6 @@ def test_fedavg():
     assert worked("fedavg", plain_clients())[0] == antisymmetric(-0.25)
 
 
-def test_flr():
-    # alpha = gamma = 1/2, beta = 0, lambda = 1, two epochs of one step.
-    # First step: p = p_srv = (1/2, 1/2) = t, the regularizer's gradient -p_j (t_j - <p,t>) / (1 - <p,t>) is 0:
-    # FedAvg's step. Second step, client A at W = (1/2, -1/2): p0 = sigma(1); m = (1/2 + p) / 2; s = 1/2; t = (s + m)
-    # / 2.
-    p0 = sigma(1.0)
-    t0 = (0.5 + (0.5 + p0) / 2) / 2
-    along = p0 * t0 + (1 - p0) * (1 - t0)
-    regularizer = -p0 * (t0 - along) / (1 - along)
-    assert regularizer == pytest.approx(-0.0479910, abs=1e-7)
-    a = 0.5 - (p0 - 1 + regularizer)
-    # B is A with the classes exchanged: -a.  Mean: (a - 3 a) / 4.
-    weights, fed, _ = worked(
-        "flr(strength=1, alpha=0.5, beta=0, gamma=0.5, warmup=0, rates=constant)", plain_clients(), epochs=2
-    )
-    assert weights == antisymmetric(-a / 2)
-    assert fed.members[A].rows["mixture_local"][0, 0].item() == pytest.approx((0.5 + p0) / 2)
-    assert fed.members[A].rows["mixture_server"][0, 0].item() == pytest.approx(0.5)
-
-
 def test_flr_after_half_of_the_rounds():
     """R = 4, two epochs of one step: R_w = 1, rates (alpha, beta, gamma)(r) = -, (.225, 0, .5), (.45, .7, .5), (.675, .7, .5).
 
