@@ -269,6 +269,11 @@ def test_real_sites_refuse_sums_that_reveal_samples():
     assert not may_be_named("fnlkit.methods.label_inference", "_infer_labels")
 
 
+def test_without_rounds_after_the_warm_up_it_is_fedavg():
+    plain, em = (train(method=name, rounds=4)[1].weights for name in ("fedavg", "fedem(warmup=4)"))
+    assert torch.equal(plain, em)
+
+
 def test_on_simulated_annotators_it_closes_most_of_the_gap():
     """400 samples of three blobs; eight annotators of which three are mostly wrong; every annotator labels 60 samples."""
     late, sent = {}, {}

@@ -53,6 +53,8 @@ def test_weights_are_those_of_a_bootstrap_of_the_samples():
     naive = np.bincount([means.argmax() for means in best], minlength=3) / 4000
     assert naive.min() > 0.05  # no method is left out
     assert find_weights(sum_products(hits), np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
+    with pytest.raises(InputError, match="no samples"):
+        find_weights(sum_products(np.zeros((2, 0))), np.random.default_rng(0))
 
 
 def noisy_labels(matrix, n=20_000, seed=0):

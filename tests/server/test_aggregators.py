@@ -13,6 +13,7 @@ from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, outvotes_nobody, too_few
+from fnlkit.server.distance import distance_aware_weights
 from tests.toy import train
 
 pytestmark = pytest.mark.smoke
@@ -90,6 +91,16 @@ def test_clipped_updates_are_no_longer_than_the_bound():
         expected = (weights[:, None] * cut).sum(0) / weights.sum()
         torch.testing.assert_close(aggregated(spec, stacked, weights, start), expected)
     torch.testing.assert_close(aggregated("norm-clipping(bound=1e6)", stacked, weights, start), mean(stacked, weights))
+
+
+# The residuals of `arfl` and the distances of `daagg` are compared with public code in tests/methods/test_golden.py.
+def test_too_few_and_equal_clients_are_averaged():
+    stacked, weights = cohort(5)
+    alike = torch.ones(4, 3, dtype=torch.float64)
+    assert torch.equal(aggregated("arfl", alike, torch.ones(4)), alike[0])
+    assert torch.equal(aggregated("arfl", stacked[:2], weights[:2]), mean(stacked[:2], torch.ones(2)))
+    for clean in (np.zeros(K, bool), np.ones(K, bool)):
+        assert torch.equal(distance_aware_weights(stacked, weights, clean, SLOTS), weights / weights.sum())
 
 
 @pytest.mark.parametrize("spec", WITHSTAND)

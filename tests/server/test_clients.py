@@ -143,6 +143,17 @@ def test_power_of_choice_averages_equally():
         torch.testing.assert_close(opt.round(fed, [0, 1, 2], model)[0].weights, wanted, rtol=0, atol=1e-12)
 
 
+def test_feddyn_server_step_by_hand():
+    # One round, two of two clients, alpha 0.5. With h = -alpha/N sum(w_k - w) = -0.5 (mean - w), the new model is
+    # mean - h/alpha = mean + (mean - w) = 2 mean - w.
+    fed, model = toy(count=2)
+    opt = registry.optimizer("feddyn(alpha=0.5)", Fit(epochs=1, lr=0.1))
+    plain = registry.optimizer("fedprox(mu=0.5)", Fit(epochs=1, lr=0.1), uniform_weights=True)
+    merged = plain.round(toy(count=2)[0], [0, 1], model)[0].weights
+    new, _ = opt.round(fed, [0, 1], model)
+    torch.testing.assert_close(new.weights, 2 * merged - model.weights, rtol=0, atol=1e-12)
+
+
 def test_augmentation_equals_slicing_by_hand():
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(0, 256, (5, 9, 7, 3), dtype=np.uint8))
