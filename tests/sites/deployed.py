@@ -15,12 +15,15 @@ from fnlkit.artifacts.run import Run
 from fnlkit.engines import travel
 from fnlkit.engines.flower import messages, visits
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import flower_app, identity, ledger, project, site
+from fnlkit.sites import flower_app, folder, identity, ledger, project, site
 from fnlkit.sites.site import network_of
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.sites import flower, tasks  # noqa: E402
+from flwr.app import Error, Message, RecordDict  # noqa: E402
+from flwr.clientapp import ClientApp  # noqa: E402
+
+from fnlkit.sites import flower, secret, tasks  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
 SITES = 4  # of audits
@@ -91,7 +94,7 @@ class DeployedProject:
         named = {"task": task, "output": str(self.folder / f"{task}.out")}
         options = tasks.options_of(self.options | (named if task else {}) | changes)
         tasks.conduct(flower.FlowerTransport(self.grid), self.project, options)
-        return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
+        return result_of(options)
 
     def train(self):
         """Train; return the run."""
@@ -214,6 +217,49 @@ def write_keys(folder, count):
     return out
 
 
+def gather(updates, weights, requests, fails=()):
+    """Return `secret.gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; numbers in `fails` fail."""
+    app = ClientApp()
+
+    @app.train()
+    def part(received, context):
+        k = context.node_config["k"]
+
+        def update():
+            if k in fails:
+                raise RuntimeError("samples")
+            return updates[k], k
+
+        try:
+            return secret.answer(received, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
+        except (RuntimeError, secret.Refused) as error:
+            return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=received)
+
+    grid = Grid(app, {}, {10 + k: {"k": k} for k in range(len(updates))})
+    about = {"about": {}, "most": max(weights), "weighted": True, "clip": 1.0, "limit": None, "round": 0}
+    return secret.gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
+
+
+def run_by_folder(agreed, options, doors, place):
+    """Run a task as people do who send files: the coordinator's command again and again, and that of each site {name: Door}."""
+    for _ in range(20):
+        transport = folder.Folder(place, [*doors], awaits_hello=options.task != "audit")
+        try:
+            tasks.conduct(transport, agreed, options, folder=str(place))
+            return result_of(options)
+        except folder.Waiting:
+            for name, door in doors.items():
+                if any(not path.with_suffix(".reply").exists() for path in Path(place).glob(f"{name}-*.request")):
+                    for path in folder.list_requests([str(place)], name):
+                        folder.answer_file(door, path)
+    raise AssertionError("the task does not end")
+
+
+def result_of(options):
+    """Return the run of a training, else the written facts."""
+    return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
+
+
 # ---- single messages
 RUN = "0123456789abcdef"
 
@@ -225,8 +271,6 @@ def about(deployed, task="", **changes):
 
 def sent(deployed, value, *, node=101, kind="train", task="", facts=None):
     """Return what a site replies to a server's message, as a value; `value` can be a RecordDict or bytes."""
-    from flwr.app import Message, RecordDict
-
     if not isinstance(value, RecordDict):
         data = value if isinstance(value, bytes) else message.encode(value, about(deployed, task) if facts is None else facts)
         value = messages.record(data)

@@ -6,31 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import datasets
 from fnlkit.artifacts import message
 from fnlkit.audits import summaries
 from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
 from fnlkit.engines.flower import messages
-from fnlkit.experiment import Experiment, Settings
-from fnlkit.pipeline import partition
 from fnlkit.server.replies import Malformed, admit
 from fnlkit.sites import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
-
-
-def tamper(monkeypatch, audited, module, name, change):
-    """Replace a client step: the site HOSTILE, recognized by its labels, replies with `change(reply)`."""
-    step, labels = getattr(module, name), torch.from_numpy(np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"].astype(np.int64))
-
-    @functools.wraps(step)
-    def tampered(client, model, received, **keywords):
-        reply = step(client, model, received, **keywords)
-        return change(reply) if torch.equal(client.given, labels) else reply
-
-    monkeypatch.setattr(module, name, tampered)
 
 
 def test_a_declared_total_is_required():
@@ -43,20 +28,21 @@ def test_a_declared_total_is_required():
             admit({"counts": torch.tensor(wrong)}, names, sends, network, **known)
 
 
-def trained_run(deployed, folder):
-    settings = deployed.task.settings
-    federation = partition(datasets.load("digits"), clients=2, scheme="iid", seed=0)
-    experiment = Experiment(
-        federation, datasets.load("digits"), Settings(model=settings.model, rounds=1, precision=settings.precision)
-    )
-    run = experiment.run()
-    run.write(str(folder / "run.pt"))
-    return str(folder / "run.pt")
+def tamper(patch, audited, module, name, change):
+    """Replace a function of a client: the site HOSTILE, recognized by its labels, replies with `change(reply)`."""
+    right, labels = getattr(module, name), np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"]
+
+    @functools.wraps(right)
+    def tampered(client, *given, **more):
+        reply = right(client, *given, **more)
+        return change(reply) if np.array_equal(getattr(client, "given", client.y), labels) else reply
+
+    patch.setattr(module, name, tampered)
 
 
 def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_path, monkeypatch, capsys):
-    deployed = Judged(audited, tmp_path, "evaluate")
-    run = trained_run(deployed, tmp_path)
+    deployed, run = Judged(audited, tmp_path, "evaluate"), str(tmp_path / "run.pt")
+    deployed.run(task="train", output=run)
     with monkeypatch.context() as patch:
         tamper(patch, audited, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
         found = deployed.run(run=run)
@@ -99,13 +85,7 @@ def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp
 )
 def test_replies_that_no_samples_have_are_refused_in_an_audit(step, change, reason, audited, tmp_path, monkeypatch, capsys):
     """A covariance with a negative eigenvalue ended the audit with an internal error."""
-    right, labels = getattr(summaries, step), np.load(audited / f"{CANARY}-{HOSTILE}.npz")["y"]
-
-    def tampered(samples, *given, **more):
-        reply = right(samples, *given, **more)
-        return change(reply) if np.array_equal(samples.y, labels) else reply
-
-    monkeypatch.setattr(summaries, step, tampered)
+    tamper(monkeypatch, audited, summaries, step, change)
     found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert reason in found["lost"][f"site-{HOSTILE}"]

@@ -108,36 +108,28 @@ def test_unexpected_replies(tmp_path, monkeypatch, reply, error, problem):
         connection.test(address, folder / "ca.crt")
 
 
-@pytest.mark.parametrize("code, started", [(0, True), (1, True), (2, False)])
-def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code, started):
-    """The start command of a site, with other programs in place of fnlkit and of Flower's SuperNode."""
+def start(folder, **programs):
+    """Run the start command of a site with other programs {name: line} in place of fnlkit and of Flower's SuperNode."""
     for name, content in folders.parts(("127.0.0.1", 9092), ["a"], b"").items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    site = tmp_path / "sites/a"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    site = folder / "sites/a"
     folders.join(site, str(site / "data.npz"))
-    for name, line in (("fnlkit", f"exit {code}"), ("flower-supernode", "touch started")):
+    for name, line in programs.items():
         (site / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
         (site / "bin" / name).chmod(0o755)
-    done = subprocess.run([site / "start.sh"])
+    return site, subprocess.run([site / "start.sh"], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("code, started", [(0, True), (1, True), (2, False)])
+def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code, started):
+    site, done = start(tmp_path, **{"fnlkit": f"exit {code}", "flower-supernode": "touch started"})
     assert (site / "started").exists() == started and (done.returncode == 0) == started
 
 
 def test_a_site_that_the_server_does_not_accept_yet_tries_again(tmp_path):
     """Flower's SuperNode ends with 1 while the server waits for the earlier process of the site."""
-    for name, content in folders.parts(("127.0.0.1", 9092), ["a"], b"").items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    site = tmp_path / "sites/a"
-    folders.join(site, str(site / "data.npz"))
-    programs = {
-        "fnlkit": "exit 0",
-        "sleep": "exit 0",
-        "flower-supernode": "echo x >> tries; [ $(wc -l < tries) -eq 3 ] || exit 1; exit 5",
-    }
-    for name, line in programs.items():
-        (site / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
-        (site / "bin" / name).chmod(0o755)
-    done = subprocess.run([site / "start.sh"], capture_output=True, text=True)
+    node = "echo x >> tries; [ $(wc -l < tries) -eq 3 ] || exit 1; exit 5"
+    site, done = start(tmp_path, **{"fnlkit": "exit 0", "sleep": "exit 0", "flower-supernode": node})
     assert done.returncode == 5 and (site / "tries").read_text().count("x") == 3
     assert len(done.stderr.splitlines()) == 2

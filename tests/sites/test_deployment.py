@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from benchmarks import flower_canaries
-from fnlkit import datasets
-from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.experiment import Experiment
 from fnlkit.sites import project
 from tests.commands import wait_until
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+from tests.sites.deployed import CANARY, pool  # noqa: E402
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -39,17 +39,11 @@ def example():
 def simulated(folder, **changes):
     """Return the run that sequential makes of the sites' samples under the project's settings."""
     task = project.read(folder / "project")
-    settings = replace(project.settings_of(task), **changes)
     sites = [np.load(folder / f"site-{k}.npz") for k in range(3)]
-    x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
-    with np.load(folder / "server.npz") as file:
-        server = dict(file)
-    data = datasets.dataset.Dataset(
-        "all", task.kind, given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
-        statistics=(tuple(task.mean), tuple(task.std)), observed=True, test_true=True,
-    )  # fmt: skip
-    offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
-    return Experiment(Federation("all", 10, offsets, np.arange(len(x)), given), data, settings, engine="sequential").run()
+    with np.load(folder / "server.npz") as server:
+        test = server["x_test"], server["y_test"]
+    federation, data = pool(task, [(site["x_train"], site["y_train"]) for site in sites], test)
+    return Experiment(federation, data, replace(project.settings_of(task), **changes), engine="sequential").run()
 
 
 def processes_in(folder):
@@ -67,7 +61,7 @@ def processes_in(folder):
 @pytest.fixture
 def place(tmp_path, request):
     """(the example's module, a folder whose name no site may tell); afterwards nothing is left running."""
-    module, folder = example(), tmp_path / "CanaryQ7x"
+    module, folder = example(), tmp_path / CANARY
     module.prepare(folder, request.param)
     yield module, folder
     assert processes_in(folder) == []
@@ -96,38 +90,6 @@ def test_real_sites_mask_their_updates(place):
     run, plain = Run.read(str(folder / "run.pt")), simulated(folder, protect="none")
     assert 0 < (run.weights - plain.weights).abs().max() < 1e-4 and not run.rejected
     assert run.traffic.sent["secagg"] > run.traffic.sent["weights"]  # float32 here, eight bytes masked
-
-
-CANARY, NUMBER = "CanaryQ7x", np.float32(0.7236068)
-ONE = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60"]
-
-
-@pytest.mark.parametrize("place", [ONE], indirect=True)
-def test_no_canary_in_a_byte_that_leaves_a_site(place):
-    """Without TLS, to read along: nothing of samples, labels, paths and texts of exceptions, and the weights are seen there."""
-    module, folder = place
-    for k in range(3):
-        site = dict(np.load(folder / f"site-{k}.npz"))
-        site["x_train"] = site["x_train"].astype(np.float32) / 255
-        site["x_train"][:, 0, 0, 0] = NUMBER
-        np.savez(folder / f"site-{k}.npz", **site)
-
-    flower_canaries.without_keys(folder)
-    (folder / "memory-1").write_text("no folder, so that site 1 fails in a sentence that names it")
-    with flower_canaries.opened(module)(folder) as federation:
-        assert federation.wait(federation.submit()) == "finished:failed"  # too few sites are no success
-        (folder / "memory-1").unlink()
-        assert federation.wait(federation.submit()) == "finished:completed"
-    federation.wire.close()
-    heard = b"".join(map(bytes, federation.wire.heard))
-    run = Run.read(str(folder / "run.pt"))
-    ours = np.load(folder / "site-0.npz")
-    secrets = [CANARY.encode(), NUMBER.tobytes(), np.float64(NUMBER).tobytes(), ours["x_train"][3].tobytes()]
-    secrets += [ours["y_train"].astype(kind).tobytes() for kind in (np.int64, np.int32, np.uint8)]
-    assert [secret for secret in secrets if secret in heard] == []
-    seen = [b'"samples"', b'"replies"', b"fnlkit.message", b"FileExistsError"]  # messages can be read along
-    assert [part for part in seen if part not in heard] == [] and len(heard) > run.traffic.bytes_up > 1000
-    assert CANARY in str(folder)
 
 
 def test_none_of_a_thousand_canaries_leaves_a_deployment(tmp_path):

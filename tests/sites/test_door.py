@@ -41,7 +41,6 @@ def ask(deployed, *steps, received=None, scattered=None, **changes):
     return told(sent(deployed, request(deployed, *steps, broadcast=received or {}, visits=[visit], **changes)))
 
 
-LSR = {"entropy": 0.3, "power": 3.0, "variant": "public"}
 HEAD = {
     "coefficients": torch.zeros(10, 16, dtype=torch.float64), "sizes": torch.tensor(16), "differ": torch.tensor(False),
     "offsets": torch.zeros(10, dtype=torch.float64), "known": torch.ones(10, dtype=torch.bool),
@@ -280,60 +279,52 @@ def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):
 
 
 def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):
-    def per_sample(deployed):
+    def per_sample(deployed, size=60):
         rows = preview.list_replies(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
-        return {(row["task"], row["name"]) for row in rows if set(row["shape"]) & {"n", 60}}
+        return {(row["task"], row["name"]) for row in rows if set(row["shape"]) & {"n", size}}
 
-    for name in ("plain", "agreed", "na-fedavg"):
-        (tmp_path / name).mkdir()
     assert not per_sample(Judged(audited, tmp_path / "plain", "audit"))
     assert per_sample(Judged(audited, tmp_path / "agreed", "estimate", estimator="loss", per_sample=True))
-    deployed = Deployed(place, tmp_path / "na-fedavg", "na-fedavg")
-    rows = preview.list_replies(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
-    assert {row["name"] for row in rows if row["shape"] == [50]} == {"scores_global", "scores_local"}
+    rows = per_sample(Deployed(place, tmp_path / "na-fedavg", "na-fedavg"), 50)
+    assert {name for _, name in rows} == {"scores_global", "scores_local"}
+
+
+def fit(**changes):
+    return Fit(**{"epochs": 1, "batch_size": 16} | changes)
+
+
+AUGMENTED = "fedavg", {"augment": "augment(pad=1, flip=false)"}
+NEAR = "fedavg", {"optimizer": "fedprox(mu=0.1)"}
+LSR = "fedlsr", {}
+PUBLIC = partial(self_regularized, entropy=0.3, power=3.0, variant="public")
 
 
 @pytest.mark.parametrize(
-    ("method", "more", "step", "fits"),
+    ("project", "step", "fits"),
     [
-        ("fedavg", {}, Fit(epochs=1, batch_size=1), False),
-        ("fedavg", {}, Fit(epochs=1, batch_size=16, lr=0.031), False),
-        ("fedavg", {}, Fit(epochs=1, batch_size=16, lr=0.01), True),
-        ("fedavg", {}, Fit(epochs=1, batch_size=16, clip=1e-9), False),
-        ("fedavg", {}, Fit(epochs=1, batch_size=16, momentum=0.99), False),
-        ("fedavg", {}, Fit(epochs=1, batch_size=16, augment=Augment(pad=2)), False),
-        ("fedavg", {"augment": "augment(pad=1, flip=false)"}, Fit(epochs=1, batch_size=16, augment=Augment(pad=1)), True),
-        ("fedavg", {"augment": "augment(pad=1, flip=false)"}, Fit(epochs=1, batch_size=16, augment=Augment(pad=2)), False),
-        ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
-        ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
-        ("na-fedavg(at=1)", {}, partial(energy_levels.score_samples, name="scores_global", score="loss"), False),
-        (
-            "fedavg",
-            {"optimizer": "fedprox(mu=0.1)"},
-            Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=9.0),)),
-            False,
-        ),
-        (
-            "fedavg",
-            {"optimizer": "fedprox(mu=0.1)"},
-            Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)),
-            True,
-        ),
-        ("fedavg", {"optimizer": "feddecorr"}, Fit(epochs=1, batch_size=16, penalty=partial(decorrelate, strength=9.0)), False),
+        (("fedavg", {}), fit(batch_size=1), False),
+        (("fedavg", {}), fit(lr=0.031), False),
+        (("fedavg", {}), fit(lr=0.01), True),
+        (("fedavg", {}), fit(clip=1e-9), False),
+        (("fedavg", {}), fit(augment=Augment(pad=2)), False),
+        (AUGMENTED, fit(augment=Augment(pad=1)), True),
+        (AUGMENTED, fit(augment=Augment(pad=2)), False),
+        (("fedcorr(confidence=0.9)", {}), partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
+        (("fedcorr(confidence=0.9)", {}), partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
+        (("na-fedavg(at=1)", {}), partial(energy_levels.score_samples, name="scores_global", score="loss"), False),
+        (NEAR, fit(corrections=(partial(proximal, mu=9.0),)), False),
+        (NEAR, fit(corrections=(partial(proximal, mu=0.1),)), True),
+        (("fedavg", {"optimizer": "feddecorr"}), fit(penalty=partial(decorrelate, strength=9.0)), False),
         # Parameters that change by round.
-        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.1)), True),
-        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=0.41)), False),
-        ("fedlsr", {}, Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR, consistency=-0.1)), False),
-        (
-            "fedlsr",
-            {},
-            Fit(epochs=1, batch_size=16, loss=partial(self_regularized, **LSR | {"entropy": 9.0}, consistency=0)),
-            False,
-        ),
-        ("coteaching", {}, Fit(epochs=1, batch_size=16, loss=partial(exchanged, forget=0.3)), False),
+        (LSR, fit(loss=partial(PUBLIC, consistency=0.1)), True),
+        (LSR, fit(loss=partial(PUBLIC, consistency=0.41)), False),
+        (LSR, fit(loss=partial(PUBLIC, consistency=-0.1)), False),
+        (LSR, fit(loss=partial(PUBLIC, entropy=9.0, consistency=0)), False),
+        (("coteaching", {}), fit(loss=partial(exchanged, forget=0.3)), False),
     ],
 )
-def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more, step, fits, place, tmp_path):
+def test_parameters_of_a_message_are_those_that_the_site_agreed_to(project, step, fits, place, tmp_path):
+    method, more = project
     deployed = Deployed(place, tmp_path, method, **more)
     assert (ask(deployed, step) != "request") == fits
     if not fits:
@@ -353,16 +344,8 @@ def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more,
 def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, monkeypatch):
     """The table follows from the code of the method: a run sends no step that it lacks, and a site finds each step by name."""
     settings = Settings(method=method, optimizer=optimizer, rounds=6, epochs=2, lr=0.1, batch_size=8)
-    names = {
-        "names": ["a", "b", "c"],
-        "keys": [],
-        "tasks": ["train"],
-        "kind": "image",
-        "shape": [8, 8, 1],
-        "mean": [],
-        "std": [],
-    }
-    described = project.Project(**names, classes=["a", "b"], settings={})
+    about = {"names": ["a", "b", "c"], "keys": [], "tasks": ["train"], "kind": "image", "shape": [8, 8, 1]}
+    described = project.Project(**about, mean=[], std=[], classes=["a", "b"], settings={})
     task = project.Task("train", described, settings, Plan.of(settings))
     rows = {row.step: row for row in steps.table(task)}
     plain, checked = Clients.round, set()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fnlkit.artifacts import message
+from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import private
 from fnlkit.audits.audit import audit
 from fnlkit.datasets.loading import to_dataset
@@ -21,6 +22,7 @@ from fnlkit.sites.door import Door
 from fnlkit.sites.site import Place
 from tests import commands
 from tests.pages.steps import ROOT
+from tests.sites.deployed import run_by_folder
 from tests.sites.test_tasks import same
 
 SPEC = importlib.util.spec_from_file_location("audit_by_mail", ROOT / "examples/audit_by_mail.py")
@@ -48,18 +50,8 @@ def door_of(place, name, memory=""):
 
 def run(place, doors, **values):
     """Run an audit over files to the end; return the result."""
-    mail, output = place / "mail", place / "audit.json"
-    options = tasks.options_of({"task": "audit", "output": str(output), "wait": 0.0} | values)
-    for _ in range(5):
-        transport = folder.Folder(mail, list(doors), awaits_hello=False)
-        try:
-            tasks.conduct(transport, project.read(place / "project"), options, folder=str(mail))
-            return json.loads(output.read_text())
-        except folder.Waiting:
-            for name, door in doors.items():
-                for path in folder.list_requests([str(mail)], name):
-                    folder.answer_file(door, path)
-    raise AssertionError("the audit does not end")
+    options = tasks.options_of({"task": "audit", "output": str(place / "audit.json"), "wait": 0.0} | values)
+    return run_by_folder(project.read(place / "project"), options, doors, place / "mail")
 
 
 @pytest.mark.slow
@@ -88,8 +80,6 @@ def test_an_audit_over_files_equals_the_audit_in_one_place(mailed):
     place, found = mailed
     agreed = project.read(place / "project")
     fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", place)
-    from fnlkit.artifacts.federation import Federation
-
     whole = Federation.read(place / "fed.npz")
     scale = np.array(agreed.mean), np.array(agreed.std)
     data = to_dataset(str(place / "all.csv"))
@@ -123,11 +113,9 @@ def test_files_that_do_not_fit_are_named_in_one_line(mailed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "instead"),
     [
-        ("site summarize x.csv -o y.npz", "site answer"),
         ("site judge x.csv heads.npz", "site answer"),
         ("sites audit a.npz b.npz -o heads.npz", "--folder"),
         ("flower-app p --dataset digits --sites 2 --folds 3", "--warm-up-rounds"),
-        ("flower-app p --dataset digits --sites 2 --only-task", "--task"),
     ],
 )
 def test_former_commands_name_the_present_ones(words, instead, tmp_path):

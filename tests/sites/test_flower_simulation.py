@@ -25,9 +25,7 @@ def federation():
     return Federation("all", 10, offsets, np.arange(len(given)), given), data
 
 
-@pytest.mark.parametrize(
-    "estimator", ["em(folds=2)", "confident(folds=2, thresholds=pooled)", "knn(k=3)", "lid(k=5)", "anchor"]
-)
+@pytest.mark.parametrize("estimator", ["em(folds=2)", "lid(k=5)"])
 def test_an_estimate_as_messages_of_flower_equals_sequential(estimator):
     found = [
         run_estimator(*federation(), estimator, form="federated", warm_up=WARM_UP, engine=engine)

@@ -36,16 +36,10 @@ def site(project, tmp_path):
     return shutil.copytree(project / "sites/Bonn", tmp_path / "a folder")
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".", "-rf", "../evil", "a/b", "a b", "a\nb", "$(id)", "", "own", "CA", "x" * 41, "Köln"]
-)
+@pytest.mark.parametrize("name", ["..", "-rf", "../evil", "a/b", "a b", "a\nb", "$(id)", "", "own", "CA", "x" * 41, "Köln"])
 def test_names_that_are_options_paths_or_code_are_refused(name):
-    assert not identity.is_name(name)
     with pytest.raises(InputError, match="`name`"):
         identity.check_names([name], 1)
-
-
-def test_names_that_differ_in_case_only_are_refused():
     identity.check_names(["Bonn", "site-1", "a.b_c"], 3)
     with pytest.raises(InputError, match="different"):
         identity.check_names(["bonn", "Bonn"], 2)
@@ -57,29 +51,17 @@ def test_names_that_differ_in_case_only_are_refused():
 def test_addresses_that_are_no_host_and_port_are_refused(text):
     with pytest.raises(InputError, match="expected a host"):
         identity.parse_address(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("server.example.org", ("server.example.org", 8000)),
-        ("10.0.0.7:9092", ("10.0.0.7", 9092)),
-        ("localhost:1", ("localhost", 1)),
-    ],
-)
-def test_addresses(text, expected):
-    assert identity.parse_address(text) == expected
+    assert identity.parse_address("server.example.org") == ("server.example.org", 8000)
+    assert identity.parse_address("10.0.0.7:9092") == ("10.0.0.7", 9092)
 
 
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
         ("superlink", "$(touch X):8123"),
-        ("superlink", "h:1 --insecure"),
         ("superlink", "server.example.org"),
         ("leave_ot", "3"),
         ("name", "../evil"),
-        ("name", "-rf"),
         ("memory", "../elsewhere"),
         ("agreed", "/etc/passwd"),
         ("port", 0),
@@ -87,44 +69,19 @@ def test_addresses(text, expected):
     ],
 )
 def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site, project):
-    settings = tomllib.loads((site / "site.toml").read_text())
+    settings, data = tomllib.loads((site / "site.toml").read_text()), shlex.quote(str(project.parent / "ours.npz"))
     (site / "site.toml").write_text(folders.to_toml(settings | {entry: value}))
     before = sorted(os.listdir(site.parent)), sorted(os.listdir(site))
-    for words in (
-        ["check", str(project.parent / "ours.npz"), "--project", "."],
-        ["join", ".", "--data", str(project.parent / "ours.npz")],
-    ):
-        refuse(shlex.join(["fnlkit", "site", *words]), site, entry)
+    for words in (f"check {data} --project .", f"join . --data {data}"):
+        refuse(f"fnlkit site {words}", site, entry)
     assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
 
 
-@pytest.mark.parametrize(
-    ("host", "listens"),
-    [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("server.example.org", "0.0.0.0"), ("10.1.2.3", "0.0.0.0")],
-)
+@pytest.mark.parametrize(("host", "listens"), [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("10.1.2.3", "0.0.0.0")])
 def test_a_server_for_this_machine_listens_to_this_machine_only(host, listens):
     pytest.importorskip("cryptography", reason=NEEDS)
     start = folders.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
     assert f"--host {listens} --port 8123 " in start
-
-
-def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
-    pytest.importorskip("cryptography", reason=NEEDS)
-    rows = [f"{i},{('malignant', 'benign')[i % 2]}" for i in range(30)]
-    (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
-    done = succeed("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
-    printed = " ".join(done.stderr.split())
-    for path in ("pyproject.toml", "coordinator", "sites/Bonn", "sites/Cork"):
-        assert (tmp_path / "new" / path).exists()
-    for text in ("new/pyproject.toml", "new/coordinator", "new/sites/NAME", "Bonn, Cork"):
-        assert text in printed
-    assert "fnlkit sites admit new" in printed and "'malignat' has 1 sample" in printed
-
-
-def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
-    text = (site / "project.json").read_text()
-    (site / "project.json").write_text(text.replace('"rounds": 1', '"round": 1'))
-    refuse(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site, "round is no setting", "'rounds'")
 
 
 @pytest.mark.parametrize(
@@ -157,10 +114,10 @@ def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, proje
         return
     settings = tomllib.loads((site / "site.toml").read_text())
     (site / "site.toml").write_text(folders.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
-    done = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
-    assert "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
-    again = succeed(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
-    assert "did not join before" not in again.stderr
+    join = shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")])
+    text = succeed(join, site).stderr
+    assert "did not join before" in text and name.removesuffix("/decisions.csv") in text
+    assert "did not join before" not in succeed(join, site).stderr
 
 
 @pytest.mark.parametrize(
@@ -211,28 +168,22 @@ def test_a_link_is_replaced_and_not_followed_if_the_mode_is_given(tmp_path):
 
 def test_the_start_script_keeps_values_as_text(site, project, tmp_path):
     """A path with spaces, a dollar and a backtick is an argument, not code: the script runs with stand-ins for the programs."""
-    data = tmp_path / "our $(touch X) `touch Y` data.npz"
+    data, programs = tmp_path / "our $(touch X) `touch Y` data.npz", tmp_path / "programs"
     shutil.copy(project.parent / "ours.npz", data)
     folders.join(site, data)
-    programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("fnlkit", "flower-supernode"):
         (programs / name).write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
         (programs / name).chmod(0o755)
-    done = subprocess.run(
-        [site / "start.sh"], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, text=True
-    )
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    done = subprocess.run([site / "start.sh"], env=environment, cwd=tmp_path, capture_output=True, text=True)
     words = done.stdout.splitlines()
     assert str(data) in words[-1] and not list(tmp_path.rglob("X")) and not list(tmp_path.rglob("Y"))
 
 
-@pytest.mark.parametrize("folder", ["100% of it", 'a "quoted" folder', "back\\slash", "a $HOME folder"])
+@pytest.mark.parametrize("folder", ["100% of it", "back\\slash", "a $HOME folder"])
 def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
     site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
-    if '"' in folder:  # Flower reads no such path
-        with pytest.raises(InputError, match="quotes"):
-            folders.join(site, project.parent / "ours.npz")
-        return
     folders.join(site, project.parent / "ours.npz")
     (line,) = [each for each in (site / "fnlkit-site.service").read_text().splitlines() if each.startswith("ExecStart=")]
     word = line.removeprefix("ExecStart=")
@@ -244,14 +195,11 @@ def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
 def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
     """Their cells give the vectors of the data set."""
     pytest.importorskip("cryptography", reason=NEEDS)
-    line = "fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo"
-    succeed(line, tmp_path)
-    data, rows = datasets.load("heart"), []
-    for k in range(2):
-        site = folders.read_site(tmp_path / f"p/sites/site-{k}")
-        rows += list(np.asarray(samples.load_for_task(site["data"], projects.read(site["agreed"])).x_train))
-    ours = np.asarray(data.x_train)
-    assert np.allclose(np.array(sorted(map(tuple, rows))), np.array(sorted(map(tuple, ours))), atol=1e-3)
+    succeed("fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo", tmp_path)
+    sites = [folders.read_site(tmp_path / f"p/sites/site-{k}") for k in range(2)]
+    rows = [row for site in sites for row in samples.load_for_task(site["data"], projects.read(site["agreed"])).x_train]
+    ours = datasets.load("heart").x_train
+    assert np.allclose(*(np.array(sorted(map(tuple, np.asarray(each)))) for each in (rows, ours)), atol=1e-3)
 
 
 def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(project, tmp_path):
@@ -266,8 +214,9 @@ def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(projec
         assert unit.name not in done.stderr, done.stderr
 
 
-def test_a_folder_with_a_newline_is_refused(project, tmp_path):
-    site = shutil.copytree(project / "sites/Bonn", tmp_path / "a\nExecStart=x")
-    with pytest.raises(InputError, match="control character"):
+@pytest.mark.parametrize(("folder", "problem"), [("a\nExecStart=x", "control character"), ('a "quoted" folder', "quotes")])
+def test_a_folder_that_systemd_or_flower_cannot_read_is_refused(folder, problem, project, tmp_path):
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
+    with pytest.raises(InputError, match=problem):
         folders.join(site, project.parent / "ours.npz")
     assert not (site / "start.sh").exists()

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from fnlkit import datasets
 from fnlkit.cli.site import command as site_command
 from fnlkit.errors import InputError
-from fnlkit.sites import folders
 from tests.sites import test_site_features as features
 from tests.tables import edit_csv
 
@@ -33,9 +32,7 @@ def deployed(tmp_path):
     found = features.deploy(tmp_path, datasets.load(str(tmp_path / "ours.npz")), ["site-0.npz", "site-1.npz"])
     found.agree(settings=found.project.settings | {"rounds": 30})
     found.run("train")
-    parts = folders.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
-    for name in (folders.SITE, "project.json"):
-        (tmp_path / name).write_bytes(parts[f"sites/site-0/{name}"])
+    features.hand_over(found, tmp_path)
     found.nodes[100]["memory"] = str(tmp_path / "memory")
     return found
 
@@ -98,9 +95,7 @@ images = features.images
 
 def test_images_of_a_project_with_a_backbone_are_reviewed_as_images(images, capsys):
     found = features.of_images(images)
-    parts = folders.parts(("localhost", 8000), ["site-0", "site-1"], found.agreed.read_bytes())
-    for name in (folders.SITE, "project.json"):
-        (images / name).write_bytes(parts[f"sites/site-0/{name}"])
+    features.hand_over(found, images)
     found.nodes[100]["memory"] = str(images / "memory")
     found.run("estimate")
     done = call(images, "--budget", "5")

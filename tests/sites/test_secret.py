@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.artifacts.message import decode
-from fnlkit.engines.flower import messages
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.sites import ledger
@@ -15,12 +13,15 @@ from tests.experiment.test_experiment import problem
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
+from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: E402
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key  # noqa: E402
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen  # noqa: E402
+from flwr.supercore.primitives.asymmetric import generate_key_pairs  # noqa: E402
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
+
 from fnlkit.server.clients import TooManyLost  # noqa: E402
-from fnlkit.sites import (
-    secret,  # noqa: E402
-)
-from tests.engines.here import Grid  # noqa: E402
-from tests.sites.deployed import CANARY, Deployed, sent  # noqa: E402
+from fnlkit.sites import secret  # noqa: E402
+from tests.sites.deployed import CANARY, Deployed, gather, sent  # noqa: E402
 
 STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
 
@@ -43,7 +44,6 @@ def listened(grid):
 def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
     runs, masked = [], []
     for name, more in {"open": {}, "hidden": {"protect": "secagg(clip=2)"}, "again": {"protect": "secagg(clip=2)"}}.items():
-        (tmp_path / name).mkdir()
         deployed = Deployed(place, tmp_path / name, "flr", rounds=1, **more)
         masked.append(listened(deployed.grid))
         runs.append(deployed.train())
@@ -66,69 +66,39 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
 
 
 def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):
-    weights = []
-    for name, more in {"open": {}, "hidden": {"protect": "secagg"}}.items():
-        (tmp_path / name).mkdir()
-        weights.append(
-            Deployed(place, tmp_path / name, "fedavg", rounds=2, optimizer="feddyn(alpha=0.1)", **more).train().weights
-        )
-    assert 0 < (weights[0] - weights[1]).abs().max() < 1e-4
+    about = {"rounds": 2, "optimizer": "feddyn(alpha=0.1)"}
+    runs = [Deployed(place, tmp_path / name, "fedavg", protect=name, **about).train() for name in ("none", "secagg")]
+    plain, hidden = (run.weights for run in runs)
+    assert 0 < (plain - hidden).abs().max() < 1e-4
 
 
-def five(updates, weights, fails=()):
-    """Return (what `gathered` says of five nodes, Grid)."""
-    from flwr.app import Error, Message
-    from flwr.clientapp import ClientApp
-
-    app = ClientApp()
-
-    @app.train()
-    def part(message, context):
-        k = int(context.node_config["k"])
-
-        def update():
-            decode(messages.bytes_of(message))
-            if k in fails:
-                raise RuntimeError("samples")
-            return updates[k], k
-
-        try:
-            return secret.answer(message, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
-        except (RuntimeError, secret.Refused) as error:
-            return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=message)
-
-    grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
-    requests = {node: {"weights": torch.zeros(2), "visits": [[node, -1, -1, {}]]} for node in grid.nodes}
-    return secret.gather_sum(grid, requests, about={}, most=max(weights), weighted=True, clip=1.0, limit=None, round=0)
+REQUESTS = [{"weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(5)]
 
 
 def test_secure_mean_of_the_remaining_sites():
     rng = np.random.default_rng(0)
     updates, weights = rng.uniform(-1, 1, (5, 300)), [7, 100, 30, 31, 1]
     for fails in ((), (1,), (1, 4)):
-        mean, inside, failed, _ = five(updates, weights, fails)
+        mean, inside, failed, _ = gather(updates, weights, REQUESTS, fails)
         there = [k for k in range(5) if k not in fails]
         wanted = np.average(updates[there], axis=0, weights=np.array(weights)[there])
         # Each entry and each weight is rounded, by less than a step.
         bound = 3 * len(there) * STEP * max(weights) / sum(weights[k] for k in there)
         assert np.abs(mean.numpy() - wanted).max() < bound and sorted(inside) == [10 + k for k in there]
         assert {node: str(found) for node, found in failed.items()} == {10 + k: "failed: RuntimeError" for k in fails}
-    mean, inside, failed, _ = five(updates, weights, (0, 1, 2))
+    mean, inside, failed, _ = gather(updates, weights, REQUESTS, (0, 1, 2))
     assert mean is None  # the sum of two updates would reveal each to the other client
 
 
 def test_two_means_reveal_the_site_that_only_one_contains():
     """A limit that docs/deployment-protection.md states: the difference of two sums is the update of a site."""
     updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
-    (whole, *_), (rest, *_) = five(updates, weights), five(updates, weights, (1,))
+    (whole, *_), (rest, *_) = (gather(updates, weights, REQUESTS, fails) for fails in ((), (1,)))
     found = (whole.numpy() * sum(weights) - rest.numpy() * (sum(weights) - 100)) / 100
     assert np.abs(found - updates[1]).max() < 1e-3
 
 
 def asked(config):
-    from flwr.app import ConfigRecord, Context, Message, RecordDict
-    from flwr.supercore.task_identity import TaskIdentity
-
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     records = {"secaggplus_configs": ConfigRecord(config)} if config else {}
     return Message(RecordDict(records), 1, "train"), Context(1, 1, {}, RecordDict(), {})
@@ -157,10 +127,6 @@ def test_a_site_refuses_requests_that_reveal_more(config):
 
 def test_masks_hang_on_all_of_their_seed():
     """Flower's own fold it to 32 bits, of which a shared key, being text, fills 28: those can be tried one by one."""
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
-    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
-    from flwr.supercore.primitives.asymmetric import generate_key_pairs
-
     seed = bytes(range(32))
     other = seed[4:8] + seed[:4] + seed[8:]
     shapes = [(1,), (5, 200), ()]
@@ -176,11 +142,11 @@ def test_masks_hang_on_all_of_their_seed():
 
 
 def test_an_update_that_is_too_long_or_weighs_too_much_stays():
-    mean, _, failed, _ = five(np.full((5, 3), 1.1), [1] * 5)
+    mean, _, failed, _ = gather(np.full((5, 3), 1.1), [1] * 5, REQUESTS)
     assert mean is None and {found.name for found in failed.values()} == {"AboveClip"} and len(failed) == 5
     updates = np.zeros((5, 3))
     updates[2, 0] = np.nan
-    mean, inside, failed, _ = five(updates, [1] * 5)
+    mean, inside, failed, _ = gather(updates, [1] * 5, REQUESTS)
     assert [found.name for found in failed.values()] == ["AboveClip"] and 12 not in inside and mean.tolist() == [0, 0, 0]
 
 
@@ -213,25 +179,18 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):
 def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path, capsys):
     """Of three sites two are too few, so the run stops, and goes on when the site is mended."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
-    right, wrong = deployed.nodes[101][broken], tmp_path / CANARY
+    wrong = tmp_path / CANARY
     wrong.write_text("no folder and no data")
     answer = deployed.grid.app
 
     def other(message, context):
-        return answer(message, _changed(context, broken, str(wrong)) if message.metadata.message_type == "train" else context)
+        if message.metadata.message_type == "train" and context.node_id == 101:
+            context = Context(1, 101, context.node_config | {broken: str(wrong)}, context.state, context.run_config)
+        return answer(message, context)
 
     deployed.grid.app = other
     with pytest.raises(TooManyLost, match=r"site-1: (failed|its site cannot be opened): \w+"):
         deployed.train()
     assert deployed.grid.left and not any(CANARY.encode() in each for each in deployed.grid.left)
     deployed.grid.app = answer
-    assert deployed.nodes[101][broken] == right and deployed.train().finished
-
-
-def _changed(context, name, value):
-    """Return the context with another value in the configuration of node 101."""
-    from flwr.app import Context
-
-    if context.node_id != 101:
-        return context
-    return Context(1, 101, context.node_config | {name: value}, context.state, context.run_config)
+    assert deployed.train().finished

@@ -13,7 +13,6 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.sites import flower_app
 from fnlkit.sites.samples import samples_like
-from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
 
 HEAD = "age,crp,ward,stage,label"
@@ -52,19 +51,25 @@ def deployed(folder, **settings):
     return DeployedProject(folder, data, Settings(**(common | settings)), paths)
 
 
+def pool_sites(parts, classes, statistics=None):
+    """Return (Federation, Dataset) of a simulation with the vectors (x, y) of each site."""
+    x, y = (np.concatenate([np.asarray(values) for values in each]) for each in zip(*parts, strict=True))
+    sites = np.repeat([*"abc"[: len(parts)]], [len(given) for _, given in parts])
+    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(classes), lambda: (x, x[:0]), statistics=statistics,
+                                     fields={"site": sites}, observed=True)  # fmt: skip
+    return federation(whole, "sites", holdout=0), whole
+
+
 def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
     """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
-    found = deployed(tables)
+    found = deployed(tables, rounds=3)
     run, task, settings = found.train(), found.project, found.task.settings
     parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
     # Classes are sorted in each table alike: ill, well.
-    x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
-    sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
-    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
-                                     statistics=(tuple(task.mean), tuple(task.std)), fields={"site": sites},
-                                     observed=True)  # fmt: skip
-    plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
-    assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
+    scale = tuple(task.mean), tuple(task.std)
+    by_site, whole = pool_sites([(part.x_train, part.y_train) for part in parts], task.classes, scale)
+    plain = Experiment(by_site, whole, settings, engine="sequential").run()
+    assert torch.equal(run.weights, plain.weights) and whole.x_train.shape[1] == 6
     assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
 
 
@@ -94,15 +99,6 @@ def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
     assert [note for note in found.notes if "'age'" in note and "months" in note]
 
 
-@pytest.mark.parametrize(("change", "named"), [((",(north|south|east),", ",3,"), "ward"), ((r"^[\d.]+,", "old,"), "age")])
-def test_a_column_of_another_type_is_named(change, named, tables):
-    project = deployed(tables)
-    site = write(tables / "site.csv", [re.sub(*change, row) for row in patients(20, 5)])
-    with pytest.raises(InputError, match=f"column '{named}'") as refused:
-        project.site(data=site)
-    assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("head", "change", "named"),
     [
@@ -111,17 +107,18 @@ def test_a_column_of_another_type_is_named(change, named, tables):
         (HEAD, ("north", "nowhere"), "'nowhere', .*correct the cell, or, if it is right, .* the coordinator"),
         (HEAD, ("well", "healthy"), "healthy"),
         (HEAD, (",well", ",wel"), "'wel' .*did you mean 'well'"),
-        (HEAD, (".", ",5,", 1), "row 2"),
+        (HEAD, (r"\.", ",5,"), "row 2"),
+        (HEAD, (",(north|south|east),", ",3,"), "column 'ward'"),
+        (HEAD, (r"^[\d.]+,", "old,"), "column 'age'"),
     ],
 )
 def test_a_site_with_other_columns_is_refused(head, change, named, tables):
     project = deployed(tables)
-    rows = [row.replace(*change) if change else row for row in patients(20, 5)]
+    rows = [re.sub(*change, row, count=1) if change else row for row in patients(20, 5)]
     project.nodes[100]["data"] = write(tables / "other.csv", rows, head)
     with pytest.raises(InputError, match=named) as refused:
         project.site()
-    assert "other.csv" in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
+    assert "other.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("form", ["npz", "folder", "manifest of files"])
@@ -143,12 +140,6 @@ def test_a_project_without_columns_refuses_a_table(tables):
     with pytest.raises(InputError, match="site-0.csv"):
         samples_like(str(tables / "site-0.csv"), task)
     assert samples_like(str(tables / "v.npz"), task).kind == "vector"
-
-
-def test_a_run_over_tables_predicts_new_rows(tables, capsys):
-    deployed(tables, rounds=1).train()
-    succeed("fnlkit predict result site-1.csv -o new.csv", tables)
-    assert len((tables / "new.csv").read_text().splitlines()) == 71
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -185,13 +176,10 @@ def test_a_site_uses_the_groups_of_its_data(tables):
 
 def test_a_project_records_the_columns_of_a_table(tables):
     """No row of the table is in the project: names, levels, two numbers a feature."""
-    found = deployed(tables).project
-    columns = found.columns
-    assert [(c["name"], c["kind"]) for c in columns] == [
-        ("age", "number"), ("crp", "number"), ("ward", "one-hot"), ("stage", "number")
-    ]  # fmt: skip
-    assert columns[2]["levels"] == ["east", "north", "south"]
-    x = np.asarray(datasets.load(str(tables / "ours.csv")).x_train, np.float64)
+    found, data = deployed(tables).project, datasets.load(str(tables / "ours.csv"))
+    kinds = {column["name"]: column["kind"] for column in found.columns}
+    assert kinds == {"age": "number", "crp": "number", "ward": "one-hot", "stage": "number"}
+    assert found.columns[2]["levels"] == ["east", "north", "south"]
+    x, terms = np.asarray(data.x_train, np.float64), {"names": ["a"], "keys": [], "tasks": ["train"]}
     assert np.allclose(found.mean, x.mean(0)) and np.allclose(found.std, x.std(0))
-    data, terms = datasets.load(str(tables / "ours.csv")), {"names": ["a"], "keys": [], "tasks": ["train"]}
     assert flower_app.describe(data, Settings(standardize="none"), **terms).mean == []

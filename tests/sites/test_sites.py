@@ -16,10 +16,15 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
+import flwr.supercore.cli  # noqa: E402
+from flwr.supercore.constant import TaskType  # noqa: E402
+from flwr.supercore.superexec.executor import subprocess_executor  # noqa: E402
+from flwr.supercore.superexec.executor.types import ExecutionSpec  # noqa: E402
+
 from fnlkit import datasets
 from fnlkit.client.losses.correction import forward_given
 from fnlkit.client.training import Fit
-from fnlkit.engines import travel
+from fnlkit.engines.flower import api
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
 from fnlkit.server.clients import TooManyLost
@@ -80,8 +85,6 @@ def test_too_few_sites_are_no_success(place, tmp_path, capsys):
 
 
 # ---- what leaves
-def _all_bytes(deployed):
-    return b"".join(deployed.grid.left)
 
 
 def _has_canary(data):
@@ -89,53 +92,36 @@ def _has_canary(data):
     return [form for form in forms if form in data]
 
 
-def _fails_with_a_sample(client, model, received):
-    raise ValueError(f"{CANARY}: {client.x[0].tolist()} {client.y.tolist()}")
+def misbehave(how):
+    """Return a step that fails with a text or class of the site, or replies what its method does not declare."""
+
+    def step(client, model, received):
+        if how == "text":
+            raise ValueError(f"{CANARY}: {client.x[0].tolist()} {client.y.tolist()}")
+        if how == "class":
+            raise type(CANARY, (Exception,), {})
+        name = {"array": "labels", "shape": "lid", "name": CANARY}[how]
+        return {name: client.y if how == "array" else client.x.flatten().double()}
+
+    return step
 
 
-def _leaks(client, model, received):
-    return {"labels": client.y}
-
-
-def _leaks_in_a_declared_name(client, model, received):
-    return {"lid": client.x.flatten().double()}
-
-
-def _leaks_in_a_name(client, model, received):
-    return {f"{CANARY}": torch.tensor(0.0)}
-
-
-def _class_of_a_sample(client, model, received):
-    raise type(CANARY, (Exception,), {})
-
-
-@pytest.mark.parametrize(
-    ("step", "reason"),
-    [
-        (_fails_with_a_sample, "failed: ValueError"),
-        (_leaks, "its reply has names or values that the method does not declare"),
-        (_leaks_in_a_declared_name, "its reply has names or values that the method does not declare"),
-        (_leaks_in_a_name, "its reply has names or values that the method does not declare"),
-        (_class_of_a_sample, "failed: Exception"),
-    ],
-)
-def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("how", ["text", "class", "array", "shape", "name"])
+def test_undeclared_replies_stay_at_the_site_and_are_logged(how, place, tmp_path, monkeypatch, capsys):
     """A step that the server chose misbehaves: it is refused at the site, not at the server."""
-
-    def admit(site, asked, remembered):
-        return [*site.rows.values()], ""
-
+    undeclared = "its reply has names or values that the method does not declare"
     monkeypatch.setattr(door, "may_be_named", lambda site, module, name: True)
-    monkeypatch.setattr(door, "admit", admit)
-    monkeypatch.setattr(door, "_resolve", lambda site, packed: travel.unpack(packed))
+    monkeypatch.setattr(door, "admit", lambda site, asked, remembered: ([*site.rows.values()], ""))
+    monkeypatch.setattr(door, "_resolve", lambda site, packed: misbehave(how))
     deployed = Deployed(place, tmp_path, "fedcorr")
     with pytest.raises(TooManyLost) as stopped:
-        _round_of(deployed, step)
-    assert reason in str(stopped.value)
-    assert not _has_canary(_all_bytes(deployed)) and _all_bytes(deployed)
+        _round_of(deployed, Fit(epochs=1))
+    assert {"text": "failed: ValueError", "class": "failed: Exception"}.get(how, undeclared) in str(stopped.value)
+    data = b"".join(deployed.grid.left)
+    assert not _has_canary(data) and data
     left = ledger.read_ledger(str(tmp_path / "memory-1/left.jsonl"))
     refused = [line["told"]["refused"] for line in left if "refused" in line.get("told", {})]
-    assert bool(refused) == ("declare" in reason)
+    assert bool(refused) == (how not in ("text", "class"))
     assert not any("labels" in line.get("arrays", {}) for line in left)
 
 
@@ -150,7 +136,7 @@ def _round_of(deployed, step):
 def test_no_canary_in_a_whole_run(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
     deployed.train()
-    data = _all_bytes(deployed)
+    data = b"".join(deployed.grid.left)
     assert len(data) > 10_000 and not _has_canary(data)
     for k in range(3):
         site = np.load(place / f"{CANARY}-{k}.npz")
@@ -167,7 +153,7 @@ def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys)
     deployed.nodes[101] |= change
     with pytest.raises(WorkStopped, match="1 of 3 sites"):
         deployed.train()
-    assert not _has_canary(_all_bytes(deployed))
+    assert not _has_canary(b"".join(deployed.grid.left))
 
 
 @pytest.mark.parametrize("transition", ["{}:f/..", "evil:f", "{}"])
@@ -239,7 +225,6 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path):
 def test_a_site_flips_its_labels_with_a_secret_that_the_server_does_not_have(place, tmp_path):
     told = []
     for attempt in range(2):
-        (tmp_path / str(attempt)).mkdir()
         deployed = Deployed(place, tmp_path / str(attempt), "feddpcont(epsilon=0.5)", rounds=1)
         told.append(np.stack(deployed.train().log[0].values["private_counts"]))
         keys = [(tmp_path / f"{attempt}/memory-{k}/privacy.key").read_bytes() for k in range(3)]
@@ -257,23 +242,17 @@ def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         return write(parts, path, **how)
 
     (tmp_path / "empty").mkdir()
-    with monkeypatch.context() as patched:
-        patched.setattr(flower_app.saving, "write_bytes", full)
-        for name in ("new", "empty"):
-            with pytest.raises(OSError, match="No space"):
-                flower_app.write_project(tmp_path / name, described)
-    assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
+    monkeypatch.setattr(flower_app.saving, "write_bytes", full)
     for name in ("new", "empty"):
-        files = flower_app.write_project(tmp_path / name, described)
-        assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3
+        with pytest.raises(OSError, match="No space"):
+            flower_app.write_project(tmp_path / name, described)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
+    monkeypatch.undo()
+    flower_app.write_project(tmp_path / "empty", described)
+    assert len(list((tmp_path / "empty").rglob("*.py"))) == 3
 
 
 def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch):
-    import flwr.supercore.cli
-    from flwr.supercore.superexec.executor import subprocess_executor
-
-    from fnlkit.engines.flower import api
-
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr(subprocess_executor, "subprocess", subprocess_executor.subprocess)  # restored after the test
     monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(0))
@@ -285,13 +264,6 @@ def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch
 
 def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
     """Flower's own executor, in place of the loop that waits for tasks."""
-    import flwr.supercore.cli
-    from flwr.supercore.constant import TaskType
-    from flwr.supercore.superexec.executor import subprocess_executor
-    from flwr.supercore.superexec.executor.types import ExecutionSpec
-
-    from fnlkit.engines.flower import api
-
     forked, started = [], []
 
     def superexec():

@@ -1,19 +1,16 @@
 """The same tasks over all transports: a folder of files, Flower and NVIDIA FLARE in one process; the same bytes leave."""
 
 import importlib.util
-import json
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fnlkit.artifacts.run import Run
-from fnlkit.sites import folder, ledger, tasks
+from fnlkit.sites import ledger, tasks
 from fnlkit.sites.door import Door
 from fnlkit.sites.site import Place
-from tests.sites.deployed import SITES, Deployed, Judged
+from tests.sites.deployed import SITES, Deployed, Judged, result_of, run_by_folder
 
 
 @pytest.fixture(autouse=True)
@@ -22,26 +19,9 @@ def named(monkeypatch):
     monkeypatch.setattr(tasks.secrets, "token_hex", lambda size: "ab" * size)
 
 
-def by_flower(deployed):
-    return deployed.run()
-
-
 def by_folder(deployed):
-    """Run a task as people do who send files: the coordinator's command again and again, and each site's command."""
-    options, names = tasks.options_of(deployed.options), deployed.project.names
-    doors, place = [Door(Place.of(node)) for node in deployed.nodes.values()], deployed.folder / "mail"
-    for _ in range(20):
-        transport = folder.Folder(place, names, awaits_hello=options.task != "audit")
-        try:
-            tasks.conduct(transport, deployed.project, options, folder=str(place))
-        except folder.Waiting:
-            for name, door in zip(names, doors, strict=True):
-                if any(not path.with_suffix(".reply").exists() for path in place.glob(f"{name}-*.request")):
-                    for path in folder.list_requests([str(place)], name):
-                        folder.answer_file(door, path)
-            continue
-        return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
-    raise AssertionError("the task does not end")
+    doors = {name: Door(Place.of(node)) for name, node in zip(deployed.project.names, deployed.nodes.values(), strict=True)}
+    return run_by_folder(deployed.project, tasks.options_of(deployed.options), doors, deployed.folder / "mail")
 
 
 class Job:
@@ -73,7 +53,7 @@ def by_flare(deployed, monkeypatch):
     job = Job(deployed, nvflare.Site())
     options = tasks.options_of(deployed.options)
     tasks.conduct(nvflare.FlareTransport(job, job, None), deployed.project, options)
-    return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
+    return result_of(options)
 
 
 def ledgers(deployed):
@@ -83,7 +63,7 @@ def ledgers(deployed):
 @pytest.mark.parametrize("task", ["audit", "fedavg", "fedcorr"])
 def test_the_same_bytes_leave_over_each_transport(task, place, audited, tmp_path, monkeypatch, capsys):
     out, left = [], []
-    ways = {"flower": by_flower, "folder": by_folder}
+    ways = {"flower": Deployed.run, "folder": by_folder}
     if importlib.util.find_spec("nvflare"):
         ways["flare"] = partial(by_flare, monkeypatch=monkeypatch)
     for name, run in ways.items():
