@@ -109,15 +109,6 @@ def test_a_named_entry_decides_and_numbers_of_other_columns_are_no_ids(judged):
         read_annotations(json.dumps([task({"age": 7, "height": "45"}, "3")]), federation, "a.json")
 
 
-def test_a_task_that_names_two_samples_is_refused(judged):
-    federation, data = judged
-    two = task({"image": "site/5/5 a.png", "before": "site/6/6 a.png"}, "3")
-    with pytest.raises(
-        InputError, match="several columns name different samples: 'image' .1 of 1 rows., 'before'.*sample_column"
-    ):
-        read_annotations(json.dumps([two]), federation, "a.json")
-
-
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, json.dumps([task({"image": "http://["}, "1")]), json.dumps([task({"image": "a/" * 120_000}, "1")])]
 )
@@ -153,16 +144,6 @@ def tagged(name, label, **attributes):
     return f'<image id="0" name="{name}" width="8" height="8"><tag label="{label}" source="manual">{inside}</tag></image>'
 
 
-def test_the_assignee_of_a_job_is_the_reviewer(judged):
-    federation, _ = judged
-    position = int(federation.clients[0][3])
-    name = federation.ids_of([position])[0]
-    (found,) = read_annotations(job(tagged(name, "4"), "ada"), federation, "a.xml")
-    assert found.who == ["ada"] and found.positions.tolist() == [position] and found.label.tolist() == [4]
-    (found,) = read_annotations(job(tagged(name, "4")), federation, "a.xml")
-    assert found.who == []
-
-
 def test_attributes_and_further_labels_of_a_job_are_other_questions(judged):
     federation, _ = judged
     positions = [int(p) for p in federation.clients[0][3:6]]
@@ -182,19 +163,16 @@ def test_attributes_and_further_labels_of_a_job_are_other_questions(judged):
         read_annotations(job(image(names[0], "1", "2")), federation, "a.xml")
 
 
-def test_tags_of_models_are_no_labels(judged):
-    federation, _ = judged
-    name, other = federation.ids_of([int(p) for p in federation.clients[0][3:5]])
-    text = job(tagged(name, "4").replace("manual", "auto") + tagged(other, "5").replace("manual", "semi-auto"))
-    (found,) = read_annotations(text, federation, "a.xml")
-    assert found.label.tolist() == [5]
-
-
-def test_tasks_of_a_project_have_their_own_assignees(judged):
+def test_the_reviewer_is_the_assignee_and_tags_of_models_are_no_labels(judged):
     """In a project, an image has its task; CVAT renames the second of two images with one name."""
     federation, _ = judged
-    position = int(federation.clients[0][3])
-    name = federation.ids_of([position])[0]
+    position, other = (int(p) for p in federation.clients[0][3:5])
+    name, second = federation.ids_of([position, other])
+    of_job = tagged(name, "4") + tagged(second, "5").replace("manual", "auto")
+    (found,) = read_annotations(job(of_job, "ada"), federation, "a.xml")
+    assert found.who == ["ada"] and found.positions.tolist() == [position] and found.label.tolist() == [4]
+    (found,) = read_annotations(job(of_job.replace('"auto"', '"semi-auto"')), federation, "a.xml")
+    assert found.who == [] and found.label.tolist() == [4, 5]
     tasks = "".join(f"<task><id>{i}</id><assignee><username>{who}</username></assignee></task>" for i, who in enumerate("ab"))
     meta = f"<project><id>1</id><tasks>{tasks}</tasks><assignee><username>boss</username></assignee></project>"
     of_task = tagged(name, "4").replace(" width", ' subset="default" task_id="1" width')

@@ -111,21 +111,6 @@ def test_large_images_are_compared_at_a_small_size():
         assert values[0, 0] == pytest.approx(pictures[0, :square, :square, 0].mean(), rel=1e-6)
 
 
-def test_the_distance_of_near_copies_leaves_a_small_chance_of_one():
-    """Of data without copies few sets have a near pair, in few dimensions and in many; of too little nobody can say."""
-    from sklearn.neighbors import NearestNeighbors
-
-    for dimensions in (2, 8, 32):
-        found = 0
-        for seed in range(40):
-            points = np.random.default_rng(seed).random((200, dimensions))
-            away = NearestNeighbors(n_neighbors=1).fit(points).kneighbors()[0][:, 0]
-            found += away.min() < nearby.near_and_typical(away)[0]
-        assert found <= 5, dimensions
-    for unknown in (np.arange(7.0), np.ones(50), np.zeros(50)):
-        assert nearby.near_and_typical(unknown) == (0, 0)
-
-
 def test_a_large_site_is_searched_in_lists(monkeypatch):
     """The results of the search in lists equal those of the exact search: copies, near copies, far samples and distances."""
     rng = np.random.default_rng(8)

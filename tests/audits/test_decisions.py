@@ -11,7 +11,6 @@ from fnlkit.audits import decisions
 from fnlkit.audits.suspects import choose
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from tests.commands import fnlkit
 from tests.tables import format_csv, parse_csv
 
 NAMES = ["keep", "drop", "Unsure", "=1+1", "-5", "a b", "6", "7", "8", "9"]
@@ -66,14 +65,9 @@ def test_the_earlier_form_is_read_where_it_has_one_meaning(world):
 
 def test_unsure_samples_stay_open_and_widen_the_interval(world):
     federation, data = world
-    rows = rows_of(world)
-    for row in rows:
-        row["decision"] = "keep"
+    rows = [row | {"decision": "keep"} for row in rows_of(world)]
     sure = decisions.read_decisions(format_csv(rows), federation, data)
-    for row in rows:
-        row["decision"] = "unsure" if row["part"] == "random" and row["position"] == rows[-1]["position"] else "keep"
-    if all(row["decision"] == "keep" for row in rows):
-        next(row for row in rows if row["part"] == "random")["decision"] = "unsure"
+    next(row for row in rows if row["part"] == "random")["decision"] = "unsure"
     found = decisions.read_decisions(format_csv(rows), federation, data)
     assert len(found.unsure) == 1 and not found.rows_suspect[np.isin(found.rows, found.unsure)].any()
     a, b = (decisions.level(federation, one) for one in (sure, found))
@@ -104,28 +98,6 @@ def test_the_rest_of_a_table_is_imported_later(world):
         changed[i]["decision"], changed[i]["label"] = change, ""
         with pytest.raises(InputError, match=f"row {i + 2}: an earlier import decided this sample otherwise"):
             decisions.read_decisions(format_csv(changed), second, data)
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda t: t.replace("\n", "\r\n"), 0),
-        (lambda t: t.replace("note", "x" * 140_000), 2),
-        (lambda t: t.replace("note", '"note'), 2),
-        (lambda t: t.replace("note", "a,b"), 2),
-    ],
-)
-def test_tables_of_other_programs_are_read_or_refused_in_one_line(world, change, code, tmp_path):
-    federation, data = world
-    federation.write(tmp_path / "judged.npz")
-    plain = datasets.load("digits")
-    rows = rows_of((federation, plain))
-    rows[0]["decision"], rows[0]["comment"] = "keep", "note"
-    (tmp_path / "decisions.csv").write_bytes(change(format_csv(rows)).encode())
-    done = fnlkit("fnlkit review import judged.npz decisions.csv --dataset digits -o out.npz", tmp_path)
-    assert done.returncode == code, done.stderr
-    assert (tmp_path / "out.npz").exists() == (code == 0)
-    assert code == 0 or (done.stderr.count("\n") == 1 and "decisions.csv" in done.stderr)
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@x", "\tx", "'=x", "''-x", "-5", "+1e3", "'a", "", "a=b", "3.5", "-"])

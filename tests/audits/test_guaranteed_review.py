@@ -151,7 +151,6 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
     ("options", "words"),
     [
         ("--guarantee 1.5", "between 0 and 1"),
-        ("--guarantee 0.2 --confidence 2", "between 0 and 1"),
         ("--guarantee 0.2 --reviewer-errors 1", "below 1"),
         ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
         ("--guarantee 0.2 --at-random 1", "lower --at-random"),
@@ -231,9 +230,7 @@ def test_the_next_audit_shows_the_review_of_a_site(world):
     "change",
     [
         lambda record: record["guarantee"].update(listed=[10**6]),
-        lambda record: record["guarantee"].update(q="a lot"),
         lambda record: record.update(guarantee=[3]),
-        lambda record: record.update(client="Bonn"),
         lambda record: record.update(client=3),
     ],
 )
@@ -264,3 +261,11 @@ def test_groups_with_a_right_label_are_at_most_as_many_as_right_labels():
     assert "of which on average at most 8 have" in designs.statement_on_groups(40, 20, 0.2, None)
     assert "each of which can" in designs.statement_on_groups(40, 8, 0.2, None)
     assert "with a probability of 95 % at most 3 have" in designs.statement_on_groups(30, 20, 0.1, 0.95)
+
+
+@pytest.mark.parametrize(("budget", "guarantee", "empty"), [(150, 0.2, False), (30, 0.05, True)])
+def test_a_note_before_the_review_states_whether_a_list_is_likely(world, budget, guarantee, empty, tmp_path):
+    notes = []
+    fnlkit.export_review(world[0], 1, tmp_path / "review", say=notes.append, budget=budget, guarantee=guarantee)
+    (note,) = [text for text in notes if "expected to be wrong" in text or "no list is possible" in text]
+    assert ("empty" in note or "no list" in note) == empty, note

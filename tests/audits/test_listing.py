@@ -122,20 +122,6 @@ def test_audit_from_python_is_the_command(tmp_path):
         fnlkit.audit(fed, round=3)
 
 
-def test_consensus_from_python_is_the_command(tmp_path):
-    fed = fnlkit.partition("digits", clients=2, labels="observed")
-    rng = np.random.default_rng(0)
-    votes = np.where(rng.random((len(fed.given), 3)) < 0.8, fed.given[:, None], rng.integers(0, 10, (len(fed.given), 3)))
-    found = fnlkit.consensus(fed, votes, "majority", annotators=["a", "b", "c"])
-    fed.write(tmp_path / "fed.npz")
-    np.savez(tmp_path / "votes.npz", votes=votes)
-    assert command("fnlkit consensus fed.npz votes.npz --method majority -o agreed.npz", tmp_path).returncode == 0
-    assert np.array_equal(found.federation.given, fnlkit.load(tmp_path / "agreed.npz").given)
-    assert found.annotators == ["a", "b", "c"] and found.to_pandas()["site"].tolist() == ["client 0", "client 1"]
-    named = fnlkit.consensus(tmp_path / "fed.npz", tmp_path / "votes.npz", "majority").federation
-    assert named.meta["consensus"] and np.array_equal(named.given, found.federation.given)
-
-
 def test_predict_and_export_from_python_are_the_commands(tmp_path):
     run = fnlkit.train(fnlkit.partition("digits", clients=2), rounds=1, engine="sequential", say=None)
     run.write(tmp_path / "run.pt")

@@ -93,5 +93,3 @@ def test_noise_hides_neither_wrong_labels_nor_other_inputs_of_large_sites():
     wrong = given[3000:4000] != y[3000:4000]
     score = found.judgment.issue[3000:4000]
     assert (score[wrong][:, None] > score[~wrong]).mean() > 0.95  # the area under the ROC curve
-    again = audit(made, data, epsilon=2.0, scale=(np.zeros(8), 2 * np.ones(8)))
-    assert again.sites == found.sites

@@ -1,5 +1,6 @@
 """A review lists what buys most, says what it found without overclaiming, and its labels stay for good."""
 
+import base64
 import io
 import json
 from dataclasses import replace
@@ -8,14 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.audits import decisions, page
 from fnlkit.audits.correct import correct
 from fnlkit.audits.reviews import Share
 from fnlkit.audits.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
-from fnlkit.client import Fit
-from fnlkit.components.registry import method, optimizer, selector
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from tests.tables import format_csv, parse_csv
@@ -122,6 +122,9 @@ def test_the_level_falls_with_the_review(world):
     ("change", "message"),
     [
         (lambda t: t.replace("position", "place"), "no column 'position'"),
+        (lambda t: t.replace(",,,,\n", f",,,,{'x' * 140_000}\n", 1), "decisions"),
+        (lambda t: t.replace(",,,,\n", ',,,,"note\n', 1), "decisions"),
+        (lambda t: t.replace(",,,,\n", ",,,,a,b\n", 1), "decisions"),
         (lambda t: "", "empty"),
         (lambda t: t.splitlines()[0] + "\n", "no rows"),
         (lambda t: t.replace(",,,,\n", ",cat,,,\n", 1), "row 2: decision 'cat'"),
@@ -189,24 +192,14 @@ def overwrite(client, model, received):
     client.y.zero_()
 
 
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("workers", marks=pytest.mark.slow)])
-def test_no_method_changes_a_reviewed_label(engine):
-    clients, model = toy(engine)
+def test_no_method_changes_a_reviewed_label():
+    clients, model = toy()
     for client in clients.members:
         client.reviewed = torch.arange(len(client)) % 2 == 0
     clients.round(range(len(clients)), model, overwrite)
     clients.close()
     for client in clients.members:
         assert torch.equal(client.y[client.reviewed], client.given[client.reviewed]) and not client.y[~client.reviewed].any()
-
-
-def test_fedcorr_keeps_reviewed_labels():
-    clients, model = toy()
-    for client in clients.members:
-        client.reviewed = torch.ones(len(client), dtype=torch.bool)
-    opt = optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
-    list(method("fedcorr(confidence=0)")(clients, model, opt, selector("uniform", 0.5), rounds=8))
-    assert all(torch.equal(client.y, client.given) for client in clients.members)
 
 
 def test_the_page_contains_every_sample_and_escapes_names(world):
@@ -227,38 +220,29 @@ def test_the_page_shows_copies_at_the_site_and_no_other_ones(world):
     """Both samples of a pair are shown, beside the sample that is reviewed and at the end, unlike labels first."""
     federation, data, _ = world
     chosen, held = choose(federation, 1, budget=6), federation.clients[1]
-    first = int(chosen.positions[0])
-    rest = np.setdiff1d(held, chosen.positions)
-    alike = next((a, b) for a in rest for b in rest if a < b and federation.given[a] == federation.given[b])
-    unlike = next(int(b) for b in rest if federation.given[b] != federation.given[first] and b not in alike)
-    of, far = np.full(len(federation.given), -1), np.zeros(len(federation.given), bool)
+    first, given = int(chosen.positions[0]), federation.given
+    rest = np.setdiff1d(held, chosen.positions).tolist()
+    alike = next((a, b) for a in rest for b in rest if a < b and given[a] == given[b])
+    unlike = next(b for b in rest if given[b] != given[first] and b not in alike)
+    of, far = np.full(len(given), -1), np.arange(len(given)) == first
     of[alike[1]], of[unlike], of[federation.clients[2][3]] = alike[0], first, federation.clients[2][2]
-    far[first] = True
     audited = replace(federation, extra=federation.extra | {"estimate_copy_of": of, "estimate_far": far})
-    assert page.copies_of(audited, 1) == [(first, unlike), tuple(map(int, alike))]
-    near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, held)
-    text = page.page(audited, data, 1, chosen, near, "Bonn")
+    assert page.copies_of(audited, 1) == [(first, unlike), alike]
+    text = page.page(audited, data, 1, chosen, [held[:1]] * 6, "Bonn")
     shown = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    item, others = shown["items"][0], shown["items"][1:]
+    item, *others = shown["items"]
     assert item["far"] and not any(other["far"] or other["copies"] for other in others)
     assert [copy["view"] for copy in item["copies"]] == [page.view(data, unlike)]
-    assert [[one["view"] for one in pair] for pair in shown["pairs"]] == [
-        [page.view(data, j) for j in pair] for pair in page.copies_of(audited, 1)
-    ]
-    assert "copies at this site: 2;" in text
+    views = [[page.view(data, j) for j in pair] for pair in page.copies_of(audited, 1)]
+    assert [[side["view"] for side in pair] for pair in shown["pairs"]] == views and "copies at this site: 2;" in text
     # A sample that was left out since is shown no more; a federation that was not audited has none to show.
-    without = replace(audited, client_indices=audited.client_indices.copy(), client_offsets=audited.client_offsets)
-    without.client_indices[np.flatnonzero(without.client_indices == first)] = without.client_indices[0]
-    assert page.copies_of(without, 1) == [tuple(map(int, alike))] and page.copies_of(federation, 1) == []
+    left = audited.client_indices.copy()
+    left[left == first] = left[0]
+    assert page.copies_of(replace(audited, client_indices=left), 1) == [alike] and page.copies_of(federation, 1) == []
 
 
-@pytest.mark.parametrize("shape", [(8, 8, 1), (40, 20, 3), (300, 400, 3)])
-@pytest.mark.parametrize("kind", ["uint8", "float32"])
+@pytest.mark.parametrize(("shape", "kind"), [((8, 8, 1), "uint8"), ((40, 20, 3), "float32"), ((300, 400, 3), "uint8")])
 def test_thumbnails_are_pictures(shape, kind):
-    import base64
-
-    from PIL import Image
-
     image = (np.random.default_rng(0).random(shape) * 255).astype(kind)
     picture = Image.open(io.BytesIO(base64.b64decode(page.thumbnail(image).partition(",")[2])))
     assert max(picture.size) == page.SIDE

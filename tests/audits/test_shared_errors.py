@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import audit as simulations
 from fnlkit import datasets
 from fnlkit.audits import report, statistics, verdict, wording
 from fnlkit.audits.audit import audit
@@ -52,11 +51,6 @@ def symmetric(given, true, held, rng):
     given[wrong] = (true[wrong] + rng.integers(1, CLASSES, wrong.sum())) % CLASSES
 
 
-def pairs(given, true, held, rng):
-    wrong = rng.random(len(true)) < 0.4
-    given[wrong] = (true[wrong] + 1) % CLASSES
-
-
 def exchanged(given, true, held, rng):
     given[:] = np.array([0, 1, 3, 2, 5, 4])[true]
 
@@ -75,9 +69,9 @@ def printed(facts):
     return "\n".join(map(str, results(facts, everything=True))) + report.page(facts)
 
 
-@pytest.mark.parametrize("change", [symmetric, pairs, default])
+@pytest.mark.parametrize("change", [symmetric, default])
 def test_many_wrong_labels_at_all_sites_cannot_be_judged(digits, change):
-    """30 % random labels, 40 % of a neighboring class, and 97 % of one class."""
+    """30 % random labels, and 97 % of one class."""
     rows, facts = audited(digits, change)
     for row in rows.values():
         # A site can have more wrong labels than the others by chance, and is then named.
@@ -108,15 +102,6 @@ def test_two_wrong_sites_of_three_are_no_reference(digits):
         "Labels cannot be judged" in row.words[0] or "errors that follow a rule" in row.words[0] for row in rows.values()
     )
     assert "look right" not in printed(facts)
-
-
-def test_a_site_of_few_rows_of_a_table_is_not_judged():
-    federation, data = simulations.federation("table", "none", "random", False, 7)
-    parts = [*federation.clients[:4], federation.clients[4][:3]]
-    few = replace(federation, client_offsets=np.cumsum([0, *map(len, parts)]), client_indices=np.concatenate(parts))
-    rows = {row.client: row for row in audit(few, data, detectors=()).sites}
-    assert rows[4].finding == verdict.UNKNOWN and rows[4].withheld and not rows[4].copies
-    assert {k for k, row in rows.items() if row.noisier} == {3}
 
 
 def test_a_site_of_one_sample_is_not_judged(digits):
