@@ -103,10 +103,8 @@ def test_python_calls_check_parameters_too():
     ("value", "says"),
     [
         (float("nan"), "is nan; write a number from 0 to 1"),
-        (float("inf"), "is inf; write a number from 0 to 1"),
         (True, "is True; write a number from 0 to 1"),
         ("half", "is 'half'; write a number from 0 to 1"),
-        (None, "is None; write a number from 0 to 1"),
     ],
 )
 def test_values_that_are_not_numbers_are_refused(value, says):

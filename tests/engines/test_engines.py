@@ -172,8 +172,7 @@ def test_other_optimizers(optimizer, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("optimizer", ["fedavg", "fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
-@pytest.mark.parametrize("width", [12, 70])
+@pytest.mark.parametrize(("width", "optimizer"), [(12, "fedprox(mu=0.1)"), (70, "feddyn(alpha=0.1)")])
 def test_a_head_is_trained_alike(engine, optimizer, width):
     case, fit = ("akd(above=0.2)", optimizer, "uniform"), Fit(epochs=2, lr=0.1, batch_size=8, momentum=0.5, weight_decay=0.01)
     settings = {"network": lambda: WithHead(mlp(), width), "embedding": width, "fit": fit}
@@ -317,9 +316,8 @@ def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit):
     assert not fed.notes
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 5])
-def test_chunks_change_nothing(at_once):
-    same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=at_once)
+def test_chunks_change_nothing():
+    same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=2)
 
 
 def moody(logits, batch):
@@ -396,22 +394,22 @@ def equal_rounds(slow, fast, fits, cohorts):
         assert draws == wanted[2]
 
 
-# Branches are compared for a fit without and with all inputs of a loss, and with two views; the other fits differ in both forms
-# by the same operations.
-RECORDINGS = [(name, form) for name in FITS for form in FORMS if form != "branches" or name in ("plain", "everything", "views")]
+# Branches and products are compared for a fit without and with all inputs of a loss, and with two views; the other fits differ
+# in all forms by the same operations.
+RECORDINGS = [(name, form) for name in FITS for form in FORMS if form == "stack" or name in ("plain", "everything", "views")]
 
 
 @pytest.mark.parametrize(("fit", "form"), RECORDINGS)
 def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, form, monkeypatch):
     fit = FITS[fit]
     monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (form,))
-    sizes = [9, 1, 4, 3, 13, 8, 6, 6]
+    sizes = [9, 1, 4, 3, 13, 8]
     slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
-    equal_rounds(slow, fast, [fit.changed(lr=rate) for rate in (0.1, 0.05, 0.02)], ([0, 1, 4], [2, 5, 3], [4, 6, 7]))
+    equal_rounds(slow, fast, [fit.changed(lr=rate) for rate in (0.1, 0.05)], ([0, 1, 4], [2, 5, 3]))
     assert set(recorded) == {form} and not fast[0].notes and len(fast[0].engine.graphs.recorded) == 1
 
 
-@pytest.mark.parametrize("name", ["plain", "adam", "no momentum"])
+@pytest.mark.parametrize("name", ["plain", "adam"])
 def test_copies_in_bfloat16_follow_the_weights(recorded, name, monkeypatch):
     """Products read a copy of the weights: other clients, recorded steps and later rounds must not read an old copy."""
     monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: ("products",))

@@ -40,9 +40,7 @@ def test_one_step_by_hand():
     np.testing.assert_allclose(found.share, [1 / 3, 2 / 3], atol=1e-8)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 8])
-@pytest.mark.parametrize(("prior", "strength"), [(0.1, 3.0), (1.0, 0.0), (0.5, 20.0)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "prior", "strength", "rounds"), [(0, 0.1, 3.0, 1), (1, 1.0, 0.0, 2), (3, 0.5, 20.0, 8)])
 def test_it_follows_the_formulas(seed, prior, strength, rounds):
     votes = random_votes(seed, classes=2 + seed)
     found = of_matrix(votes, 2 + seed, rounds=rounds, prior=prior, strength=strength)

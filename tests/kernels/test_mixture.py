@@ -32,9 +32,9 @@ def cloud(kind, n, dims, rng):
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("kind", ["one group", "two groups", "repeated", "far away"])
-@pytest.mark.parametrize(("n", "dims"), [(2, 1), (3, 1), (50, 1), (200, 1), (40, 2), (30, 10)])
+@pytest.mark.parametrize(("n", "dims"), [(2, 1), (50, 1), (40, 2), (30, 10)])
 def test_gaussians_equal_scikit_learn(n, dims, kind, settings):
-    for seed in range(3):
+    for seed in range(2):
         points = cloud(kind, n, dims, np.random.default_rng(seed))
         if len(np.unique(points[:, 0])) < 2:
             continue
@@ -43,7 +43,7 @@ def test_gaussians_equal_scikit_learn(n, dims, kind, settings):
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("high", "scale", "sets"), [(11, 0.1, 300), (3, 1.0, 200)])
+@pytest.mark.parametrize(("high", "scale", "sets"), [(11, 0.1, 100), (3, 1.0, 60)])
 def test_tied_values_are_split_as_by_scikit_learn(high, scale, sets):
     """Shares and counts of few clients: a value can lie in the middle of two centers."""
     assert two_components([0.4, 0, 0.4, 0.4, 0.2]).upper.tolist() == [True, False, True, True, False]
@@ -67,11 +67,10 @@ def test_groups_of_values_and_rows():
 
 
 # ---- the search in inverted lists finds near copies; how often it misses the nearest of other rows
-@pytest.mark.parametrize(("columns", "missed"), [(16, 0.25), (64, 0.63)])
-def test_near_copies_are_found_and_other_nearest_rows_often_missed(columns, missed):
-    rng = np.random.default_rng(columns)
-    rows = rng.normal(size=(11_000, columns)).astype(np.float32)
+def test_near_copies_are_found_and_other_nearest_rows_often_missed():
+    rng = np.random.default_rng(16)
+    rows = rng.normal(size=(11_000, 16)).astype(np.float32)
     exact = nearest(rows, 1)[:, 0]
-    assert abs((nearest_in_lists(rows, 1)[:, 0] != exact).mean() - missed) < 0.03
-    rows[5_500:] = rows[:5_500] + 0.01 * rng.normal(size=(5_500, columns)).astype(np.float32)
+    assert abs((nearest_in_lists(rows, 1)[:, 0] != exact).mean() - 0.25) < 0.03
+    rows[5_500:] = rows[:5_500] + 0.01 * rng.normal(size=(5_500, 16)).astype(np.float32)
     assert np.array_equal(nearest_in_lists(rows, 1)[:, 0], (np.arange(11_000) + 5_500) % 11_000)

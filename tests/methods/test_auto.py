@@ -161,10 +161,9 @@ def test_traffic_and_rows_are_those_of_all_trainings(tmp_path):
     assert "several trainings" in reread(run, tmp_path).budget()
 
 
-@pytest.mark.parametrize("stops", [(9,), (2, 23), (40, 46)])
-def test_a_stopped_run_ends_like_one_never_stopped(stops, tmp_path):
+def test_a_stopped_run_ends_like_one_never_stopped(tmp_path):
     given, chosen, whole, run = problem(), settings(TWO, rounds=6), whole_run(), None
-    for stop in stops:
+    for stop in (2, 23, 46):
         left = finish(given, chosen, stop_after=stop, resume=run)
         assert left is None or len(left.history) == stop - stop % 6  # finished trainings
         run = left and reread(left, tmp_path)
