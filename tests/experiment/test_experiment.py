@@ -90,12 +90,12 @@ CASES = [(method, "fedavg", "uniform") for method in IN_SESSION] + [
 @pytest.mark.parametrize(("method", "optimizer", "selector"), CASES)
 def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer, selector, tmp_path):
     federation, dataset = problem(public=8 if "public" in registry.needs(method) else 0)
-    more = {"rounds": 48} if method == "centralized" else {}  # as many visits of its one client as the others have rounds
-    chosen = settings(method, optimizer=optimizer, selector=selector, **more)
+    more = {"rounds": 32} if method == "centralized" else {"rounds": 8}  # one client there, four a round elsewhere
+    chosen = settings(method, optimizer=optimizer, selector=selector, epochs=1, **more)
     whole = finish(federation, dataset, chosen)
     assert whole.finished and "accuracy" in whole.history[-1]
-    run = reread(finish(federation, dataset, chosen, stop_after=5), tmp_path)
-    assert not run.finished and len(run.history) == 6
+    run = reread(finish(federation, dataset, chosen, stop_after=4), tmp_path)
+    assert not run.finished and len(run.history) == 5
     same(reread(finish(federation, dataset, chosen, resume=run), tmp_path), reread(whole, tmp_path))
 
 
@@ -145,21 +145,16 @@ def test_an_interruption_inside_a_round_loses_only_that_round(scored, number, tm
     same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_until_a_round_is_complete(number):
-    done = []
-
-    def handler(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(number, handler)
+def test_a_signal_waits_until_a_round_is_complete():
+    """SIGTERM; Ctrl-C: the test below."""
+    done, before = [], signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), defer_interrupts():
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGTERM)
             done.append("complete")
-        assert done == ["complete"] and signal.getsignal(number) is handler
+        assert done == ["complete"] and signal.getsignal(signal.SIGTERM) is signal.default_int_handler
     finally:
-        signal.signal(number, before)
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_second_interruption_waits_until_the_run_is_saved():
@@ -223,15 +218,7 @@ def test_memorization_is_recorded_and_changes_nothing():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("rounds", 0),
-        ("fraction", 0),
-        ("fraction", 1.5),
-        ("lr", -1),
-        ("lr", float("nan")),
-        ("client_optimizer", "lion"),
-        ("seed", -1),
-    ],
+    [("rounds", 0), ("fraction", 1.5), ("lr", -1), ("lr", float("nan")), ("client_optimizer", "lion"), ("seed", -1)],
 )
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(InputError, match=f"^`{name}` is "):
@@ -275,43 +262,41 @@ def test_a_loss_is_compared_by_resume_and_older_runs_had_the_cross_entropy(tmp_p
     same(finish(federation, dataset, settings(), resume=left), finish(federation, dataset, settings()))
 
 
-@pytest.mark.parametrize("estimator", ["loss", "energy"])
-def test_a_run_with_a_head_is_a_model_for_estimators(estimator):
+def test_a_run_with_a_head_is_a_model_for_estimators():
     """AKD's second output is no part of what predicts: the probabilities are those that evaluate sees."""
     federation, dataset = problem()
     embeddings = np.random.default_rng(0).normal(size=(len(dataset.y_train), 5)).astype(np.float32)
     run = finish(federation, dataset, settings("akd(k=5)", rounds=4), embeddings=embeddings)
     assert run.meta["head"] == 5
-    found = estimate(federation, dataset, estimator, run=run, warm_up={"rounds": 8, "epochs": 1, "fraction": 0.5})
+    found = estimate(federation, dataset, "loss", run=run, warm_up={"rounds": 2, "epochs": 1, "fraction": 0.5})
     assert np.isfinite(found["estimate_issue_score"]).all()
     probabilities = model_probabilities(run, dataset, np.arange(20), 4)
     logits = load_trained(run, dataset).logits(torch.from_numpy(dataset.x_train[:20]))
     assert np.allclose(probabilities, logits.double().softmax(-1)) and len(logits[0]) == 4
 
 
-CHANGED = {
-    "offsets": (lambda f: {"client_offsets": np.r_[0, f.client_offsets[1:-1] + 1, f.client_offsets[-1]]}, "another partition"),
-    "indices": (lambda f: {"client_indices": f.client_indices[::-1].copy()}, "another partition"),
-    "classes": (lambda f: {"classes": f.classes + 1}, "another partition"),
-    "given": (lambda f: {"given": np.roll(f.given, 1)}, "another set of labels"),
-    "true": (lambda f: {"true": np.roll(f.true, 1)}, "another set of true labels"),
-    "no truth": (lambda f: {"true": None}, "another set of true labels"),
-    "reviewed": (lambda f: {"extra": {"reviewed": f.given == 0}}, "another review of labels"),
-}
+CHANGED = [
+    (lambda f: {"client_offsets": np.r_[0, f.client_offsets[1:-1] + 1, f.client_offsets[-1]]}, "another partition"),
+    (lambda f: {"client_indices": f.client_indices[::-1].copy()}, "another partition"),
+    (lambda f: {"classes": f.classes + 1}, "another partition"),
+    (lambda f: {"given": np.roll(f.given, 1)}, "another set of labels"),
+    (lambda f: {"true": np.roll(f.true, 1)}, "another set of true labels"),
+    (lambda f: {"true": None}, "another set of true labels"),
+    (lambda f: {"extra": {"reviewed": f.given == 0}}, "another review of labels"),
+]
 
 
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_run_is_continued_on_the_very_federation(what):
+def test_a_run_is_continued_on_the_very_federation():
     federation, dataset = problem()
-    left = finish(federation, dataset, settings(), stop_after=3)
-    change, different = CHANGED[what]
-    with pytest.raises(InputError, match=f"`resume`: the run was made from {different}"):
-        finish(dataclasses.replace(federation, **change(federation)), dataset, settings(), resume=left)
+    left = finish(federation, dataset, settings(), stop_after=1)
+    for change, different in CHANGED:
+        with pytest.raises(InputError, match=f"`resume`: the run was made from {different}"):
+            finish(dataclasses.replace(federation, **change(federation)), dataset, settings(), resume=left)
 
 
 BUDGETED = ["flr", "slr", "flr(warmup=2, rates=alpha-constant)", "fedcorr(iterations=1)", "feddpcont(delay=-1)", "fedefc",
             "confident-learning(patience=2)", "na-fedavg", "nnc(usual=flr())", "akd(source=logits)"]  # fmt: skip
-UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fedefc(start=2, patience=2)", "na-fedavg(at=2)"]
+UNBUDGETED = ["elr", "flr(warmup=2, rates=constant)", "feddpcont", "fedefc(start=2, patience=2)", "na-fedavg(at=2)"]
 
 
 @pytest.mark.parametrize("method", BUDGETED)

@@ -85,7 +85,6 @@ def test_a_run_with_frozen_parameters_is_judged_and_resumed_with_the_same_ones(n
     trained = load_trained(whole, dataset)
     hits = trained.logits(torch.from_numpy(dataset.x_test)).argmax(-1).numpy() == dataset.y_test
     assert hits.mean() == pytest.approx(whole.history[-1]["accuracy"])
-    (tmp_path / "nets.py").write_text(NETS.replace("shift=0.0", "shift=0.5"))
     (tmp_path / "other.py").write_text(NETS.replace("shift=0.0", "shift=0.5"))  # a file is imported once a process
     moved = dataclasses.replace(run, settings=run.settings | {"model": f"{tmp_path}/other.py:low_rank"})
     with pytest.raises(InputError, match="frozen"):

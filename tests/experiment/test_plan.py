@@ -10,15 +10,8 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.settings import Settings
 
-FACTS = RunFacts(
-    cohort=5,
-    classes=3,
-    network=Network(nn.Linear(4, 3)),
-    real_sites=False,
-    evaluated=10,
-    held_out=10,
-    sent_features=False,
-)
+NETWORK = Network(nn.Linear(4, 3))
+FACTS = RunFacts(cohort=5, classes=3, network=NETWORK, real_sites=False, evaluated=10, held_out=10, sent_features=False)
 
 
 def test_selectors_and_optimizers_of_a_plan_are_new_objects():

@@ -134,13 +134,7 @@ def stopped(chosen, stop, folder, resume=None):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("method", "average"),
-        ("selector", "Turning"),
-        ("optimizer", "momentum"),
-        ("aggregator", "steady"),
-    ],
+    ("kind", "name"), [("method", "average"), ("selector", "Turning"), ("optimizer", "momentum"), ("aggregator", "steady")]
 )
 def test_state_in_the_memory_is_restored(kind, name, part, tmp_path):
     chosen = settings(**{kind: part(name)})
