@@ -37,14 +37,14 @@ def noisy(model="clients(rho=0.6, tau=0.4)"):
     return noise.inject(partitioning.federation(digits(), clients=CLIENTS, seed=0), model, seed=0)
 
 
-def found(federation, spec, seed=0, **options):
-    warm_up = {"rounds": 8, "epochs": 3, "lr": 0.1}
-    return estimate(federation, digits(), spec, seed=seed, warm_up=warm_up, engine="fused", **options)
+def found(federation, spec, rounds=1, **options):
+    warm_up = {"rounds": rounds, "epochs": 3, "lr": 0.1}
+    return estimate(federation, digits(), spec, seed=0, warm_up=warm_up, engine="fused", **options)
 
 
 @cache
 def on_digits(spec, model="clients(rho=0.6, tau=0.4)"):
-    federation = add_judgment(noisy(model), found(noisy(model), spec))
+    federation = add_judgment(noisy(model), found(noisy(model), spec, rounds=8))
     return federation, compare(federation)
 
 
@@ -78,7 +78,6 @@ BOUNDS = {
     "confident(by=sample)": (0.97, 0.99, 0.06),
     "lid": (0.93, 0.95, 0.15),
     "loss": (0.97, 0.99, 0.15),
-    "loss(scope=client)": (0.90, 0.99, 0.25),
     "energy": (0.60, 0.90, 0.40),
     "anchor": (0.95, 0.99, 0.25),
     "aum": (0.78, 0.95, 0.25),
@@ -109,7 +108,7 @@ def test_without_noise_the_level_is_low(spec, most):
 def test_true_labels_are_never_looked_at():
     blind = Federation(**{**noisy().__dict__, "true": None, "noise_client_level": None})
     for name in ("knn", "loss"):
-        assert (found(blind, name)["estimate_issue_score"] == on_digits(name)[0].extra["estimate_issue_score"]).all()
+        assert (found(blind, name, rounds=8)["estimate_issue_score"] == on_digits(name)[0].extra["estimate_issue_score"]).all()
 
 
 # ---- ugly federations
@@ -137,15 +136,11 @@ def test_small_and_one_sided_clients(spec):
 
 
 @pytest.mark.parametrize("spec", ["knn", "confident", "loss", "energy", "anchor", "lid"])
-def test_a_single_client(spec):
+def test_a_single_client_and_equal_labels(spec):
     one = federation_of([np.arange(40)])
     check(one, found(one, spec))
-
-
-def test_all_labels_equal():
     same = federation_of([np.arange(20), np.arange(20, 50)], np.zeros_like(digits().y_train))
-    for spec in ("knn", "loss", "anchor", "confident"):
-        check(same, found(same, spec))
+    check(same, found(same, spec))
 
 
 def test_one_sample_in_all_cannot_be_cross_validated():
@@ -165,7 +160,7 @@ def naive_vote(points, labels, k, classes):
     return winners, np.array(shares)
 
 
-@pytest.mark.parametrize("k", [1, 3, 7, 32])
+@pytest.mark.parametrize("k", [1, 7, 32])
 def test_knn_equals_its_naive_twin(k):
     rng = np.random.default_rng(0)
     given, points = rng.integers(0, 3, 60), rng.normal(size=(60, 4))
@@ -244,7 +239,7 @@ def test_confident_recovers_a_known_transition():
 
 
 @pytest.mark.parametrize("by", ["client", "sample"])
-@pytest.mark.parametrize("sizes", [[5], [1, 1], [3, 40, 1, 7], [30] * 6])
+@pytest.mark.parametrize("sizes", [[5], [1, 1], [3, 40, 1, 7]])
 def test_every_fold_leaves_something_to_train_on(by, sizes):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     fold = fold_of(offsets, 4, by, seed=0)
@@ -349,7 +344,6 @@ def test_a_new_judgment_replaces_the_old_one():
         ("knn", {"embeddings": np.zeros((1437, 2))}, "`embeddings` has 1,437 rows but the federation has 1,438"),
         ("knn", {"embeddings": np.full((1438, 2), np.nan)}, "no finite row for sample"),
         ("confident", {"probabilities": np.full((1438, 9), 1 / 9)}, "has 9 columns; expected 10"),
-        ("confident", {"probabilities": np.full((1438,), 0.1)}, "of shape (1438,); expected numbers"),
         ("loss", {"probabilities": np.full((1438, 10), 0.3)}, "are they logits?"),
     ],
 )
@@ -433,11 +427,8 @@ def test_columns_of_classes_without_labels_are_left_out_on_all_routes(fed, tmp_p
         lines = []
         rows, _ = rows_of(value, "probabilities", fed, lines.append)
         np.testing.assert_allclose(rows, expected, rtol=1e-12)
-        assert (
-            len(lines) == 1
-            and "of class " in lines[0]
-            and sorted(lines[0].split("class ")[1].split(";")[0].split(", ")) == [str(2 * k + 1) for k in range(classes)]
-        )
+        (line,) = lines
+        assert sorted(line.split("class ")[1].split(";")[0].split(", ")) == [str(2 * k + 1) for k in range(classes)]
 
 
 def test_a_row_without_probability_for_the_labels_becomes_uniform(fed):

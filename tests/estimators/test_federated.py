@@ -13,7 +13,7 @@ from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, intervals, likelihood, run_estimator, warmup
+from fnlkit.estimators import ESTIMATORS, federated, intervals, likelihood, run_estimator, warmup
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -61,32 +61,41 @@ def rows(name):
     return Experiment(federation, data, Settings(fraction=1.0, eval_every=99, **WARM_UP), engine="sequential").run()
 
 
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_allclose(other[name], values, rtol=0, atol=1e-9, err_msg=name)
+
+
 @cache
-def found(spec, given, form):
+def pooled(spec, given):
     options = {given: rows(given)} if given else {}
-    return run_estimator(*world(), spec, form=form, warm_up=WARM_UP, engine="sequential", **options)
+    return run_estimator(*world(), spec, warm_up=WARM_UP, engine="sequential", **options)
+
+
+def in_both_forms(*world, **options):
+    """Return the arrays of the pooled form, which equal those of the federated form, whose facts are returned too."""
+    (arrays, _), (asked, facts) = (
+        run_estimator(*world, form=form, engine="sequential", **options) for form in ("pooled", "federated")
+    )
+    same(arrays, asked)
+    return arrays, facts
 
 
 @pytest.mark.parametrize(("spec", "given"), CASES)
 def test_both_forms_give_the_same_numbers(spec, given):
-    (pooled, plain), (asked, facts) = (found(spec, given, form) for form in ("pooled", "federated"))
-    assert pooled.keys() == asked.keys() and plain == {"estimator": str(parse(spec)), "form": "pooled"}
-    for name, values in pooled.items():
-        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
-    assert facts["form"] == "federated" and facts["sent"] and facts["bytes_down"] >= 0
-    assert pooled["estimate_flagged"].any()  # else there would be little to compare
+    arrays, facts = pooled(spec, given)
+    same(arrays, asked(spec, given)[0])
+    assert facts == {"estimator": str(parse(spec)), "form": "pooled"}
+    assert arrays["estimate_flagged"].any()  # else there would be little to compare
 
 
-@pytest.mark.parametrize("spec", ["loss", "confident(folds=3)", "knn(k=9)"])
+@pytest.mark.parametrize("spec", ["loss", "knn(k=9)"])
 def test_held_out_samples_are_judged_in_both_forms(spec):
-    federation, data = partitioning.federation(datasets.load("digits"), clients=3, holdout=0.3, seed=0), world()[1]
-    federation = noise.inject(federation, "symmetric(eta=0.4)", seed=0)
-    quick = WARM_UP | {"rounds": 1, "epochs": 1}
-    options = {"warm_up": quick, "engine": "sequential"}
-    both = [run_estimator(federation, data, spec, form=form, **options)[0] for form in ("pooled", "federated")]
-    for name, values in both[0].items():
-        np.testing.assert_allclose(both[1][name], values, rtol=0, atol=1e-9, err_msg=name)
-    out, apart = both[0], np.concatenate(federation.held_out)
+    data = world()[1]
+    federation = noise.inject(partitioning.federation(data, clients=3, holdout=0.3, seed=0), "symmetric(eta=0.4)", seed=0)
+    out, _ = in_both_forms(federation, data, spec, warm_up=WARM_UP | {"rounds": 1, "epochs": 1})
+    apart = np.concatenate(federation.held_out)
     assert (out["estimate_issue_score"][apart] > 0).mean() > 0.9 and out["estimate_flagged"][apart].any()
     relabeled = add_judgment(federation, out, relabel=True)
     assert (relabeled.given[apart] == federation.given[apart]).all()  # a model is not measured on suggestions
@@ -108,17 +117,14 @@ def with_groups(size=7):
 
 @pytest.mark.parametrize(
     ("spec", "given"),
-    [("knn", ""), ("confident(by=sample, folds=3)", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("aum", ""),
-     ("anchor", "probabilities"), ("loss", "probabilities")],
+    [("knn", ""), ("confident(by=sample, folds=2)", ""), ("em", "probabilities"), ("aum", ""), ("anchor", "probabilities"),
+     ("loss", "probabilities")],
 )  # fmt: skip
 def test_groups_are_used_in_both_forms_and_widen_the_intervals(spec, given):
-    how = {"warm_up": WARM_UP, "engine": "sequential"} | ({given: rows(given)} if given else {})
-    pooled, asked = (run_estimator(*with_groups(), spec, form=form, **how)[0] for form in ("pooled", "federated"))
-    for name, values in pooled.items():
-        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
-    alone = found(spec, given, "pooled")[0]
+    together, _ = in_both_forms(*with_groups(), spec, warm_up=WARM_UP, **({given: rows(given)} if given else {}))
     width, before = (
-        np.mean(each["estimate_client_level_high"][3:] - each["estimate_client_level_low"][3:]) for each in (pooled, alone)
+        np.mean(each["estimate_client_level_high"][3:] - each["estimate_client_level_low"][3:])
+        for each in (together, pooled(spec, given)[0])
     )
     assert width > 1.3 * before or spec.startswith("em")  # seven samples count as one; `em` draws groups, which differ here
 
@@ -150,14 +156,25 @@ def test_the_interval_is_that_of_the_groups_as_samples():
     assert np.allclose((low[4], high[4]), expected)
 
 
-@pytest.mark.parametrize("spec", ["confident(by=sample, folds=3)", "em(by=sample, folds=2)", "confident(folds=3)"])
-def test_no_cross_validated_model_trains_on_a_group_that_it_judges(spec, monkeypatch):
+@pytest.fixture
+def trained_on(monkeypatch):
+    """Return a function that returns the federations on which an estimator trains its models."""
+
+    def judge(federation, data, spec):
+        seen, original = [], warmup.train_warmup
+        watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
+        monkeypatch.setattr(warmup, "train_warmup", watched)
+        run_estimator(federation, data, spec, warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
+        return seen
+
+    return judge
+
+
+@pytest.mark.parametrize("spec", ["confident(by=sample, folds=2)", "em(by=sample, folds=2)", "confident(folds=2)"])
+def test_no_cross_validated_model_trains_on_a_group_that_it_judges(spec, trained_on):
     federation, data = with_groups()
-    group, seen, original = federation.extra["group"], [], warmup.train_warmup
-    watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
-    monkeypatch.setattr(warmup, "train_warmup", watched)
-    run_estimator(federation, data, spec, warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
-    for part in seen:
+    group = federation.extra["group"]
+    for part in trained_on(federation, data, spec):
         judged = np.setdiff1d(federation.client_indices, part.client_indices)
         assert len(judged) and not np.intersect1d(group[judged], group[part.client_indices]).size
 
@@ -179,13 +196,10 @@ def test_the_votes_of_a_group_do_not_hide_its_wrong_labels():
     assert levels[0] == 0 and abs(levels[1] - wrong) < 0.15
 
 
-def test_no_cross_validated_model_trains_on_samples_that_are_held_out(monkeypatch):
-    federation, data = partitioning.federation(datasets.load("digits"), clients=3, holdout=0.3, seed=0), world()[1]
-    apart, seen = np.concatenate(federation.held_out), []
-    original = warmup.train_warmup
-    watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
-    monkeypatch.setattr(warmup, "train_warmup", watched)
-    run_estimator(federation, data, "confident(folds=3)", warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
+def test_no_cross_validated_model_trains_on_samples_that_are_held_out(trained_on):
+    federation = partitioning.federation(world()[1], clients=3, holdout=0.3, seed=0)
+    seen = trained_on(federation, world()[1], "confident(folds=3)")
+    apart = np.concatenate(federation.held_out)
     assert len(seen) == 3 and not any(np.isin(apart, part.client_indices).any() for part in seen)
 
 
@@ -200,12 +214,10 @@ def vectors(tmp_path_factory):
     return noise.inject(partitioning.federation(data, clients=4, seed=0), "symmetric(eta=0.3)", seed=0), data
 
 
-@pytest.mark.parametrize("spec", ["em(folds=2)", "confident(by=sample, folds=2)", "loss"])
+@pytest.mark.parametrize("spec", ["em(folds=2)", "confident(by=sample, folds=2)"])
 def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors):
-    options = {"warm_up": WARM_UP, "engine": "sequential"}
-    (pooled, _), (asked, facts) = (run_estimator(*vectors, spec, form=form, **options) for form in ("pooled", "federated"))
-    for name, values in pooled.items():
-        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
+    _, facts = in_both_forms(*vectors, spec, warm_up=WARM_UP)
+    assert facts["form"] == "federated" and facts["bytes_down"] > 0
     assert facts["sent"]["moments"]["bytes"] % (8 + 16 * 4) == 0
 
 
@@ -214,19 +226,21 @@ def sends_of(name):
     return declaration(find(name, ESTIMATORS, "estimator")).sends
 
 
+@cache
 def asked(spec, given):
-    """Return the EstimatorInputs after the federated form of an estimator: its `replies` and its `traffic`."""
+    """Return the arrays of the federated form, and its EstimatorInputs: their `replies` and `traffic`."""
     options = {given: rows(given)} if given else {}
     evidence = EstimatorInputs(*world(), form="federated", warm_up=WARM_UP, engine="sequential", **options)
-    bind(parse(spec), find(parse(spec).name, ESTIMATORS, "estimator"), "estimator")(evidence)
-    return evidence
+    evidence.sends = sends_of(parse(spec).name)
+    judgment = bind(parse(spec), find(parse(spec).name, ESTIMATORS, "estimator"), "estimator")(evidence)
+    return judgment.arrays(world()[0]), evidence
 
 
 @pytest.mark.parametrize(("spec", "given"), CASES)
 def test_replies_have_the_declared_shape_and_the_meter_counts_them(spec, given):
     federation, data = world()
     sends, sizes = sends_of(parse(spec).name), np.diff(federation.client_offsets).tolist()
-    evidence = asked(spec, given)
+    _, evidence = asked(spec, given)
     counted = dict.fromkeys((name for said in evidence.replies for name in said), 0)
     for said in evidence.replies:
         for name, values in said.items():
@@ -249,7 +263,7 @@ def test_no_value_of_a_sample_leaves(spec, given):
     `anchor` sends its largest probabilities and, by the paper's definition, the prediction of one sample a class.
     """
     canaries = np.unique(rows(given)[world()[0].client_indices])
-    for said in asked(spec, given).replies:
+    for said in asked(spec, given)[1].replies:
         for name in set(said) - {"typical", "anchors"}:
             assert not any(np.isin(np.asarray(value), canaries).any() for value in said[name]), name
 
@@ -260,25 +274,15 @@ def test_only_loss_and_energy_reply_a_number_per_sample(name):
     assert per_sample == {"loss": {"losses"}, "energy": {"scores_global", "scores_local"}}.get(name, set())
 
 
-def leaky(evidence):
-    """Send a sample as an undeclared reply."""
-    from fnlkit.estimators import federated
-
-    session = federated.with_rows(evidence, probabilities=evidence.predicted())
-    session.ask(send_a_sample)
-
-
 def send_a_sample(client, model, received):
     return {"secret": client.rows["input/probabilities"][0]}
 
 
 def test_a_reply_that_is_not_declared_is_noticed():
-    from fnlkit.estimators.federated import describe_traffic
-
     evidence = EstimatorInputs(*world(), form="federated", probabilities=rows("probabilities"))
-    leaky(evidence)
+    federated.with_rows(evidence, probabilities=evidence.predicted()).ask(send_a_sample)
     with pytest.raises(AssertionError, match="secret"):
-        describe_traffic(evidence.traffic, sends_of("em"))
+        federated.describe_traffic(evidence.traffic, sends_of("em"))
 
 
 # ---- what has no federated form, and what is said
@@ -305,10 +309,8 @@ def test_the_file_records_the_form_and_the_replies(tmp_path):
     done = succeed(f"fnlkit partition --clients 4 -o n.npz && {line}", tmp_path)
     facts = Federation.read(str(tmp_path / "j.npz")).meta["estimate"]
     assert facts["estimator"] == "loss(scope=client)" and facts["form"] == "federated"
-    assert (
-        set(facts["sent"]) == {"weights", "moments", *sends_of("loss")} - {"losses"}
-        and facts["sent"]["flagged"]["bytes"] == 4 * 8
-    )
+    assert set(facts["sent"]) == {"weights", "moments", *sends_of("loss")} - {"losses"}
+    assert facts["sent"]["flagged"]["bytes"] == 4 * 8
     assert f'"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]},' in done.stdout
     shown = fnlkit("fnlkit -v info j.npz", tmp_path).stdout
     assert "loss(scope=client), federated" in shown and "mean_loss" in shown
@@ -318,12 +320,8 @@ def test_the_file_records_the_form_and_the_replies(tmp_path):
 
 def test_an_invalid_record_of_the_form_is_refused():
     federation = Federation(**world()[0].__dict__)
-    for wrong in (
-        3,
-        {},
-        {"estimator": "knn", "form": "federated"},
-        {"estimator": "knn", "form": "federated", "sent": {"a": 1}},
-    ):
+    known = {"estimator": "knn", "form": "federated"}
+    for wrong in (3, {}, known, known | {"sent": {"a": 1}}):
         federation.meta = {"estimate": wrong}
         with pytest.raises(InputError, match="`estimate` does not contain"):
             federation.check()
