@@ -9,6 +9,7 @@ is removed; a change that needs a higher limit changes the line here, so that th
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,6 +74,22 @@ def measure_code(files):
     return lines
 
 
+@cache
+def list_imports(path):
+    """Return the dotted names that a file of the repository imports, at any depth."""
+    names, left = [], [ast.parse((ROOT / path).read_text(encoding="utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        # Expressions, which are most of the nodes, contain no imports.
+        left += [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt | ast.excepthandler | ast.match_case)]
+    return names
+
+
 def count_imports(files):
     """Return the number of pairs (package, imported package); a module beside the packages and `cli` count as packages."""
     modules = {path.removesuffix(".py").removesuffix("/__init__") for path in files if path.startswith(("fnlkit/", "cli/"))}
@@ -92,12 +109,8 @@ def count_imports(files):
     for path in files:
         if not path.endswith(".py") or not path.startswith(("fnlkit/", "cli/")) or path == "fnlkit/__init__.py":
             continue
-        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            imported = {target(name) for name in names if name.partition(".")[0] == "fnlkit"} - {None}
-            pairs |= {(room(path.removesuffix(".py")), package) for package in imported}
+        imported = {target(name) for name in list_imports(path) if name.partition(".")[0] == "fnlkit"} - {None}
+        pairs |= {(room(path.removesuffix(".py")), package) for package in imported}
     return sum(start != end for start, end in pairs)
 
 

@@ -66,7 +66,6 @@ def test_scores_and_rankings_equal_recorded_results(name):
 @pytest.mark.parametrize("filter_by", _FILTERS)
 def test_sites_are_judged_separately_and_names_do_not_matter(filter_by):
     labels, probs, sites = made(400, 4, 0)
-    probs = probs.astype(np.float32)
     named = np.array(["Ulm", "Bonn", "Cork", "Delft"])[sites]
     found = find_label_issues(labels, probs, sites=named, filter_by=filter_by)
     for site in range(4):
@@ -111,9 +110,8 @@ def test_certain_labels_have_cleanlabs_score():
 
 def test_a_given_joint_replaces_the_counts():
     labels, probs, _ = case("A")
-    none = find_label_issues(labels, probs, confident_joint=np.diag(np.bincount(labels)))
-    assert not none.any()
     joint = np.diag(np.bincount(labels))
+    assert not find_label_issues(labels, probs, confident_joint=joint).any()
     joint[0, 0], joint[0, 1] = joint[0, 0] - 2, 2  # two samples with label 0 belong to class 1
     found = np.flatnonzero(find_label_issues(labels, probs, confident_joint=joint))
     zeros = np.flatnonzero(labels == 0)
@@ -128,7 +126,6 @@ def test_a_given_joint_replaces_the_counts():
         ({"frac_noise": 2}, "`frac_noise` must lie in 0..1"),
         ({"num_to_remove_per_class": 1, "filter_by": "confident_learning"}, "is not supported for `filter_by` 'confident_"),
         ({"num_to_remove_per_class": [1], "filter_by": "prune_by_class"}, "must be a number or have shape"),
-        ({"num_to_remove_per_class": -1}, "of at least 0"),
         ({"num_to_remove_per_class": 1.5}, "with whole numbers"),
         ({"confident_joint": np.eye(3), "sites": np.zeros(120)}, "cannot be combined with `sites`"),
         ({"confident_joint": np.eye(2)}, "of shape"),

@@ -1,6 +1,5 @@
 """Imports point down, heavy libraries are imported in one place, and `import fnlkit` is fast; read from the syntax trees."""
 
-import ast
 import importlib.util
 import re
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 
 import fnlkit
 from benchmarks import size
+from benchmarks.size import list_imports as imports
 from fnlkit import kernels, pipeline
 from fnlkit.cli import COMMANDS
 from fnlkit.cli import group as commands
@@ -27,25 +27,6 @@ HOMES = {
     "click": "cli/", "pydicom": "fnlkit/datasets/dicom.py", "pyarrow": "fnlkit/datasets/table.py",
 }  # fmt: skip
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
-
-
-@cache
-def nodes(path):
-    """Return all nodes of the syntax tree of a file."""
-    return list(ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
-
-
-@cache
-def imports(path):
-    """Return the dotted names that a file imports, at any depth."""
-    found = []
-    for node in nodes(path):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
 
 
 @cache
@@ -129,13 +110,8 @@ def test_the_core_names_no_module_of_another_part_but_the_engine():
     """Registries import by name, which the imports of the syntax trees do not show."""
     core = parts()["core"][0]
     others = {room(path) for path in ROOMED} - {*core}
-    named = {
-        node.value
-        for path in ROOMED
-        if room(path) in core
-        for node in nodes(path)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"fnlkit\.\w+[.:\w]*$", node.value)
-    }
+    texts = ((ROOT / path).read_text(encoding="utf-8") for path in ROOMED if room(path) in core)
+    named = {name for text in texts for name in re.findall(r"""["'](fnlkit\.\w+[.:\w]*)["']""", text)}
     assert {name for name in named if re.split("[.:]", name)[1] in others} == set()
 
 
