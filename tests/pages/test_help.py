@@ -13,7 +13,7 @@ from tests.pages.steps import command, shortened
 
 SHORT = {
     "train": "--rounds 5 --epochs 1 --fraction 0.5",
-    "estimate-noise": "--rounds 2 --epochs 1",
+    "estimate-noise": "--rounds 1 --epochs 1",
 }
 
 
