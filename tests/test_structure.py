@@ -74,6 +74,7 @@ def test_every_package_is_listed_once_and_imports_only_from_lower_lines():
     lines = layers()
     level = {name: place for place, line in enumerate(reversed(lines)) for name in line}
     listed, rooms = sum(lines, []), {room(path) for path in ROOMED}
+    assert not [path for path in FILES if re.search(r"(?m)^\s*from \.", (ROOT / path).read_text(encoding="utf-8"))]
     assert all(lines) and len(listed) == len(level), f"docs/architecture.md: a line without a package, or twice in {listed}"
     assert rooms == set(level), f"docs/architecture.md lacks {rooms - set(level)}"
     for (start, end), example in arrows().items():
