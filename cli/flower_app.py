@@ -118,7 +118,7 @@ def command(
     """
     from fnlkit.experiment.settings import Settings
     from fnlkit.sites import flower_app, folders
-    from fnlkit.sites.project import TASKS
+    from fnlkit.sites.project import FEWEST, TASKS
 
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")
@@ -149,15 +149,15 @@ def command(
         folders.make_demo(folder, data, known, given.get("seed", 0))
     for note in data.notes:
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
-    for text in _describe_files(files, folder, known if place else (), demo):
+    for text in _describe_files(files, folder, known if place else (), demo, "audit" if sites >= FEWEST else "train"):
         console().print(printable(text), style="dim", soft_wrap=True)
 
 
-def _describe_files(files, folder, sites, demo):
+def _describe_files(files, folder, sites, demo, task):
     """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
     if not sites:
-        mail = f"fnlkit sites run {folder} --task audit --folder mail -o audit.json"
+        mail = f"fnlkit sites run {folder} --task {task} --folder mail -o {'run.pt' if task == 'train' else 'audit.json'}"
         yield f"next, by mail: {mail}; over Flower: write the project again with --address HOST"
         return
     yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"

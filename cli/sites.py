@@ -17,7 +17,7 @@ import click
 
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
-from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
+from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file, verbose
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
@@ -434,6 +434,7 @@ def _print(file):
             parts = fit_results(found)
         except InputError as error:
             raise InputError(f"{file}: {error}; run the task again") from None
+        parts[1:1] = [printable(f"lost {name}: {reason}") for name, reason in found["lost"].items()]
         for part in parts:
             console().print(part)
     elif found["task"] == "scale":
@@ -450,10 +451,11 @@ def _print(file):
             shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
             table.add_row(printable(row["site"]), f"{row['samples']:,}", shown, ends)
         console().print(table)
-    console().print(printable(f"covers {', '.join(found['covers'])}"))
-    for name, reason in found["lost"].items():
-        console().print(printable(f"lost {name}: {reason}"))
-    if not found["steps"]:
+    if found["task"] != "audit":
+        console().print(printable(f"covers {', '.join(found['covers'])}"))
+        for name, reason in found["lost"].items():
+            console().print(printable(f"lost {name}: {reason}"))
+    if not found["steps"] or not verbose():
         return
     steps = Table("step", "seconds", "bytes from sites", "bytes to sites")
     for step in found["steps"]:

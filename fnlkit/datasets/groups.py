@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 # Columns and fields with these names contain groups.
-NAMES = ("patient", "patient_id", "patientid", "patient_no", "subject_id", "participant", "participant_id", "case_id",
-         "speaker", "speaker_id", "document_id", "doc_id", "group_id", "groups")  # fmt: skip
+NAMES = ("patient", "patient_id", "patientid", "patient_no", "patient_nr", "subject_id", "participant", "participant_id",
+         "case_id", "speaker", "speaker_id", "document_id", "doc_id", "group_id", "groups")  # fmt: skip
 # These names have other meanings, too, such as the arm of a trial: a column is used if it has at least _MANY values of at most
 # _LONGEST characters.
 DOUBTFUL = ("group", "subject", "case", "document")

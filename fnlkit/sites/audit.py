@@ -21,6 +21,7 @@ from fnlkit.datasets import columns as features
 from fnlkit.errors import WorkStopped
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.sites.limits import RUNS, Limit, Row
+from fnlkit.sites.project import FEWEST
 
 if TYPE_CHECKING:
     from fnlkit.audits.shifts import Change
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from fnlkit.components.declarations import Sent
     from fnlkit.sites.project import Project, Task
 
-FEWEST = 3  # sites of an audit
 _ONCE = True  # a site gives one reply to one message of each step
 _FIRST = ("counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns")
 _TABLES = tuple(f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong"))

@@ -38,6 +38,7 @@ TASKS = ("train", "audit", "estimate", "evaluate")
 _HIDING = ("train", scale.TASK)  # tasks of a project that hides updates or label counts
 _MAX_BYTES = 2**24
 # Settings that only the server uses: a site does not compare them.
+FEWEST = 3  # sites of an audit
 _OF_SERVER = ("rounds", "seed", "min_replies", "max_update_ratio", "eval_every")
 
 

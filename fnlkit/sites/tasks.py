@@ -30,7 +30,7 @@ from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.server.clients import TooManyLost
 from fnlkit.sites import audit, scale, training
 from fnlkit.sites.folder import Journal
-from fnlkit.sites.project import task_of
+from fnlkit.sites.project import FEWEST, task_of
 from fnlkit.sites.remote import Remote
 from fnlkit.sites.roster import MOST_TRIES, SILENT, Roster
 from fnlkit.sites.site import network_of
@@ -109,6 +109,8 @@ def prepare(project: "Project", options: Options) -> "Task":
     if options.min_replies is not None:
         settings = replace(task.settings, min_replies=options.min_replies)
         task = replace(task, settings=settings, plan=replace(task.plan, settings=settings))
+    if task.name == "audit" and project.sites < FEWEST:
+        raise InputError(f"task audit: compares at least {FEWEST} sites, and the project has {project.sites}")
     if task.name == "evaluate" and not options.run:
         raise InputError("run: names no run to evaluate; give the output of the task train")
     if task.name != "train" and os.path.exists(options.output):
@@ -153,8 +155,9 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
             return
         found = over(sites, task, options, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
-        if not folder:
-            shutil.rmtree(beside)
+        if folder:  # no server, and so no log of it
+            return
+        shutil.rmtree(beside)
         for line in words(found):
             print(line, flush=True)
 

@@ -1,6 +1,5 @@
 """A project, its sites and its server in one process, with Flower's own messages."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts import message
 from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.run import Run
 from fnlkit.engines import travel
 from fnlkit.engines.flower import messages, visits
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import flower_app, folder, identity, ledger, project, site
+from fnlkit.sites import flower_app, identity, ledger, project, site
 from fnlkit.sites.site import network_of
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -25,6 +23,7 @@ from flwr.clientapp import ClientApp  # noqa: E402
 
 from fnlkit.sites import flower, secret, tasks  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
+from tests.sites.by_folder import result_of  # noqa: E402
 
 SITES = 4  # of audits
 CANARY = "CanaryQ7x"
@@ -238,26 +237,6 @@ def gather(updates, weights, requests, fails=()):
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(len(updates))})
     about = {"about": {}, "most": max(weights), "weighted": True, "clip": 1.0, "limit": None, "round": 0}
     return secret.gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
-
-
-def run_by_folder(agreed, options, doors, place):
-    """Run a task as people do who send files: the coordinator's command again and again, and that of each site {name: Door}."""
-    for _ in range(20):
-        transport = folder.Folder(place, [*doors], awaits_hello=options.task != "audit")
-        try:
-            tasks.conduct(transport, agreed, options, folder=str(place))
-            return result_of(options)
-        except folder.Waiting:
-            for name, door in doors.items():
-                if any(not path.with_suffix(".reply").exists() for path in Path(place).glob(f"{name}-*.request")):
-                    for path in folder.list_requests([str(place)], name):
-                        folder.answer_file(door, path)
-    raise AssertionError("the task does not end")
-
-
-def result_of(options):
-    """Return the run of a training, else the written facts."""
-    return Run.read(options.output) if options.task == "train" else json.loads(Path(options.output).read_text())
 
 
 # ---- single messages

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +23,7 @@ from fnlkit.sites.door import Door
 from fnlkit.sites.site import Place
 from tests import commands
 from tests.pages.steps import ROOT
-from tests.sites.deployed import run_by_folder
-from tests.sites.test_tasks import same
+from tests.sites.by_folder import run_by_folder, same
 
 SPEC = importlib.util.spec_from_file_location("audit_by_mail", ROOT / "examples/audit_by_mail.py")
 EXAMPLE = importlib.util.module_from_spec(SPEC)
@@ -73,7 +73,9 @@ def mailed(tmp_path_factory):
     """A folder with all files of an audit, and its result."""
     place = tmp_path_factory.mktemp("mail")
     write(place, 200)
-    return place, run(place, {name: door_of(place, name) for name in NAMES})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "flwr", None)  # files need no Flower
+        return place, run(place, {name: door_of(place, name) for name in NAMES})
 
 
 def test_an_audit_over_files_equals_the_audit_in_one_place(mailed):
@@ -108,6 +110,16 @@ def test_files_that_do_not_fit_are_named_in_one_line(mailed, tmp_path):
     for words, named in ((["site", "answer", "aix.csv"], "aix.csv"), (["site", "answer", "project"], "no request of aix")):
         line = fnlkit(" ".join([*words, "--project project/project.json --site aix --data aix.csv"]), place, ends=2).stderr
         assert named in line and len(line.splitlines()) == 1
+
+
+def test_an_audit_of_two_sites_is_refused_before_anything_is_written(mailed, tmp_path):
+    two = replace(project.read(mailed[0] / "project"), names=["aix", "bonn"])
+    options = tasks.options_of({"task": "audit", "output": str(tmp_path / "audit.json"), "wait": 0.0})
+    with pytest.raises(InputError, match="at least 3 sites, and the project has 2"):
+        tasks.conduct(
+            folder.Folder(tmp_path / "mail", two.names, awaits_hello=False), two, options, folder=str(tmp_path / "mail")
+        )
+    assert not any(tmp_path.rglob("*.request"))
 
 
 @pytest.mark.parametrize(

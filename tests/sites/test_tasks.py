@@ -16,7 +16,6 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits import report
 from fnlkit.audits.audit import audit
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import run_estimator
@@ -25,6 +24,7 @@ from fnlkit.experiment import Settings
 from fnlkit.sites import door, flower_app, labels, ledger, roster, tasks
 from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.site import network_of
+from tests.sites.by_folder import same
 from tests.sites.deployed import CANARY, NUMBER, SITES, Judged, lines, sent, told
 
 
@@ -45,16 +45,6 @@ def audit_of(deployed, sites=range(SITES)):
     """Return the audit of the same samples in one place."""
     federation, data = deployed.simulated(sites)
     return audit(federation, data, detectors=())
-
-
-def same(found, simulated, federation, data):
-    """Return whether the rows of an audit are those of the simulation, without counts of single samples."""
-    expected = json.loads(json.dumps(report.facts(simulated, federation, data)["sites"]))
-    single = ("copies", "near_copies", "far", "unlabeled", "detectors", "agreed")
-    left, right = (
-        [{name: row[name] for name in row if name not in single} for row in rows] for rows in (found["sites"], expected)
-    )
-    return left == right
 
 
 ESTIMATORS = [

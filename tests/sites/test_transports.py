@@ -10,7 +10,8 @@ import pytest
 from fnlkit.sites import ledger, tasks
 from fnlkit.sites.door import Door
 from fnlkit.sites.site import Place
-from tests.sites.deployed import SITES, Deployed, Judged, result_of, run_by_folder
+from tests.sites.by_folder import result_of, run_by_folder
+from tests.sites.deployed import SITES, Deployed, Judged
 
 
 @pytest.fixture(autouse=True)

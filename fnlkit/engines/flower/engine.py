@@ -46,7 +46,8 @@ class Flower(Engine):
 
     def __init__(self, *args, client_timeout=None, runtime=None, **settings):
         super().__init__(*args, **settings)
-        disable_telemetry()
+        if runtime is None:  # another runtime carries requests, such as files, and imports Flower itself if it needs it
+            disable_telemetry()
         if self.network.device.type != "cpu":
             raise InputError(f"`engine` flower runs on the CPU, not on {self.network.device}; write `engine='stacked'`")
         if runtime is None and client_timeout:
