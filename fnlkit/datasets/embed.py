@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -157,6 +158,15 @@ def _forward(view, *what, **options):
 
     run = {"image": network_features.run_network, "text": network_features.run_texts, "wave": network_features.run_waves}
     return run[view.kind](view, *what, **options)
+
+
+def require(module: str, package: str = "") -> Any:
+    """Return a module, or raise InputError that names the package that contains it. Default: the name of the module."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = package or module.partition(".")[0].replace("_", "-")
+        raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
 
 
 def must_have(view: View, kind: str, name: str) -> None:

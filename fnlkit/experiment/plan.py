@@ -335,21 +335,27 @@ class Plan:
                 "which noise would make useless; choose a `model` without batch norm"
             )
         if facts.sent_features:
-            raise InputError(
-                f"`protect` {protect}: clients would send sums of their features, which the noise on updates does not "
-                "cover; write `standardize='none'`"
-            )
+            self.must_not_send_features()
         privacy.must_account()
+
+    def must_not_send_features(self) -> None:
+        """Raise InputError if updates are noisy, because statistics of features are not."""
+        if self.hides:
+            raise InputError(
+                f"`protect` {self.settings.protect}: clients would send sums of their features, which the noise on updates "
+                "does not cover; write `standardize='none'`"
+            )
 
 
 def check_components(settings: Settings) -> None:
-    """Raise InputError if a setting names an unknown component or a wrong parameter; no data is read.
+    """Raise InputError if a setting names an unknown component, a wrong parameter or a missing package; no data is read.
 
     Parameters
     ----------
     settings : Settings
     """
-    Plan.of(settings)
+    if Plan.of(settings).hides:
+        privacy.must_account()
     model = parse(settings.model)
     if model != Spec("auto"):
         must_exist(model, NETWORKS, "model")

@@ -13,7 +13,7 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.components import presets
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.components.spec import bind, parse
-from fnlkit.datasets.features import choose_backbone, choose_head, embed_samples, with_backbone
+from fnlkit.datasets.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.datasets.pretrained import pretrained
 from fnlkit.engines import EngineOptions
@@ -22,7 +22,8 @@ from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-from fnlkit.experiment.plan import BoundMethod, check_components
+from fnlkit.experiment.plan import BoundMethod, Plan, check_components
+from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import count_features, vectors_of
@@ -96,6 +97,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     settings, run = _of_head(_settings_of(run, keywords), run)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
+    arrange(federation, BoundMethod.of(settings.method).needs & {"truth"}, settings.method)  # before samples are encoded
     data, vectors = _samples(federation, run, settings, previous)
     if "head" not in BoundMethod.of(settings.method).needs:  # such a method trains hidden layers
         settings = replace(settings, model=choose_head(data, settings.model))
@@ -139,7 +141,8 @@ def check_arguments(options: Mapping[str, Any]) -> None:
         Keywords of `train`.
     """
     keywords = dict(options)
-    _settings_of(replace(Training(**pick(Training, keywords)), say=None), keywords)
+    run = replace(Training(**pick(Training, keywords)), say=None)
+    check_backbone(_of_head(_settings_of(run, keywords), run)[1].backbone)
 
 
 def _settings_of(run, given):
@@ -248,6 +251,8 @@ def _samples(federation, run, settings, previous):
     # A network for images reads the images themselves.
     own = choice == "auto" and data.kind == "image" and parse(settings.model).name not in ("auto", "mlp")
     spec = None if own and not needs else choose_backbone(data, choice, say=None if own else run.say)
+    if spec is not None and not own and settings.standardize != "none":
+        Plan.of(settings).must_not_send_features()
     encoded = data if own else with_backbone(data, spec, **how)
     if needs and vectors is None and spec is not None:
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train

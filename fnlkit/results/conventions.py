@@ -31,7 +31,8 @@ def conventions_line(
     for step in steps:
         how, command = step.get("parameters") or {}, step.get("command")
         if command == "partition":
-            parts += [f"{how.get('dataset')} over {how.get('clients')} clients by {how.get('scheme')}"]
+            over = f" over {how['clients']} clients" if how.get("clients") else ""
+            parts += [f"{how.get('dataset')}{over} by {how.get('scheme')}"]
             parts[-1] += " of the noisy labels" if noisy else f", labels {how.get('labels', 'auto')}"
             parts[-1] += f", holdout {how['holdout']}" if how.get("holdout") else ""
         elif command == "inject-noise":

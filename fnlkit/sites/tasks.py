@@ -155,11 +155,10 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
             return
         found = over(sites, task, options, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
-        if folder:  # no server, and so no log of it
-            return
-        shutil.rmtree(beside)
-        for line in words(found):
-            print(line, flush=True)
+        if not folder:
+            shutil.rmtree(beside)
+            for line in words(found):  # for the log of the server
+                print(line, flush=True)
 
 
 def _token(path, *, new):
@@ -333,9 +332,8 @@ def words(found: dict[str, Any]) -> Iterator[str]:
     covers = f"{len(found['covers'])} sites: {list_names(found['covers'])}"
     yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
     for row in found.get("sites", ()):
-        value = row["agreement"] if found["task"] == "evaluate" else row["level"]
+        value, what = (row["agreement"], "agreement") if found["task"] == "evaluate" else (row["level"], "wrong labels")
         share = "unknown" if value is None else f"{100 * value:.1f} %"
-        what = "agreement" if found["task"] == "evaluate" else "wrong labels"
         yield f"{row['site']}: {row['samples']:,} samples, {what} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
 
 

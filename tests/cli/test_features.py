@@ -1,6 +1,7 @@
 """Training on frozen features, and what becomes of a trained model: predictions and files for other programs."""
 
 import json
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -142,6 +143,26 @@ def test_a_wrong_backbone_ends_in_one_line(made, option, words, capfd):
     assert call("train", made / "noisy.npz", "--backbone", option, "-o", made / "none.pt") == 2
     error = capfd.readouterr().err
     assert words in error and "Traceback" not in error and not (made / "none.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--backbone", "timm"], "`backbone` timm needs timm, which is not installed; run: pip install timm"),
+        (["--backbone", "wordllama"], "run: pip install 'fnlkit[text]'"),
+        (["--backbone", BACKBONE, "--protect", "dp"], "--standardize none"),
+        (["--backbone", BACKBONE, "--method", "oracle"], "trains on true labels"),
+    ],
+)
+def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, tmp_path, capfd):
+    missing = {"timm", "wordllama"}
+    monkeypatch.setattr("fnlkit.datasets.features.find_spec", lambda name: None if name in missing else True)
+    monkeypatch.setattr("fnlkit.privacy.must_account", lambda: None)
+    monkeypatch.setattr("fnlkit.pipeline.training.with_backbone", pytest.fail)
+    unknown = replace(Federation.read(str(made / "fed.npz")), true=None)
+    unknown.write(str(tmp_path / "unknown.npz"))
+    assert call("train", tmp_path / "unknown.npz", *options, "-o", tmp_path / "x.pt") == 2
+    assert words.replace("`backbone`", "--backbone") in capfd.readouterr().err
 
 
 def test_changed_weights_are_refused(made, tmp_path, capfd):

@@ -143,9 +143,9 @@ def test_semicolons_commas_in_numbers_and_quoted_lines(tmp_path):
         ([""], "is empty"),
         (["x,label", "1,a", "2,a"], "column 'label': 1 different labels \\('a'\\); expected 2"),
         (["x,label", *["1,a", "2,b"] * 9, "3_0,a"], "row 20: column 'x' contains '3_0' among numbers; correct it"),
-        (["x,label", *(f"text {i},{i % 2}" for i in range(101))], r'101 different texts, more than 100; write drop=\["x"\]'),
+        (["x,label", *(f"text {i},{i % 2}" for i in range(101))], r'101 different texts, more than 100; .* drop=\["x"\]'),
         (["x,label", "1,a\x01", "2,b"], r"class name 'a\\x01' contains control characters"),
-        (["x,label", *(f"text {i // 2},{i % 2}" for i in range(202))], r'write group="x" if .*, drop=\["x"\].* in the spec'),
+        (["x,label", *(f"text {i // 2},{i % 2}" for i in range(202))], r'in the spec .* write group="x" if .*, drop=\["x"\]'),
         (["x,true_label,label", "1,a,a", "2,,b"], "row 3: no true_label"),
     ],
 )
