@@ -156,15 +156,15 @@ def command(
 def _describe_files(files, folder, sites, demo, task):
     """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
+    run = f"fnlkit sites run {folder} --task {task} -o {'run.pt' if task == 'train' else 'audit.json'}"
     if not sites:
-        mail = f"fnlkit sites run {folder} --task {task} --folder mail -o {'run.pt' if task == 'train' else 'audit.json'}"
-        yield f"next, by mail: {mail}; over Flower: write the project again with --address HOST"
+        yield f"next, by mail: {run} --folder mail; over Flower: write the project again with --address HOST"
         return
     yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"
     yield f"wrote {folder}/sites/NAME: send each site its folder: {list_names(sites)}"
     if demo:
         yield f"wrote {folder}/demo.sh"
-        yield f"next: {folder}/demo.sh starts the server and all sites; then `fnlkit sites run {folder}`"
+        yield f"next: {folder}/demo.sh starts the server and all sites; then `{run}`"
         return
     yield (f"next: start the server with {folder}/coordinator/start.sh, send the folders, and admit the keys that the sites "
            f"return: `fnlkit sites admit {folder} SITE.key.pub`")  # fmt: skip
