@@ -151,6 +151,7 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
     ("options", "words"),
     [
         ("--guarantee 1.5", "between 0 and 1"),
+        ("--guarantee 0.2 --confidence 2", "between 0 and 1"),
         ("--guarantee 0.2 --reviewer-errors 1", "below 1"),
         ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
         ("--guarantee 0.2 --at-random 1", "lower --at-random"),
@@ -265,7 +266,9 @@ def test_groups_with_a_right_label_are_at_most_as_many_as_right_labels():
 
 @pytest.mark.parametrize(("budget", "guarantee", "empty"), [(150, 0.2, False), (30, 0.05, True)])
 def test_a_note_before_the_review_states_whether_a_list_is_likely(world, budget, guarantee, empty, tmp_path):
-    notes = []
-    fnlkit.export_review(world[0], 1, tmp_path / "review", say=notes.append, budget=budget, guarantee=guarantee)
+    federation, notes = world[0], []
+    levels = {"estimate_client_level": np.array([0.0, 60 / len(federation.clients[1]), 0.0])}
+    federation = replace(federation, extra=federation.extra | levels)
+    fnlkit.export_review(federation, 1, tmp_path / "review", say=notes.append, budget=budget, guarantee=guarantee)
     (note,) = [text for text in notes if "expected to be wrong" in text or "no list is possible" in text]
     assert ("empty" in note or "no list" in note) == empty, note

@@ -38,6 +38,15 @@ def test_shares_of_classes_are_those_of_pairs(classes):
     assert np.any(found) and not np.all(found)
 
 
+def test_p_values_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for classes in (2, 4):
+        mine, others = rng.integers(1, 60, classes), rng.integers(1, 60, (20, classes))
+        expected = [chi2_contingency([mine, other]).pvalue for other in others]
+        assert np.allclose(statistics.chi_square(mine, others), expected, rtol=1e-9)
+    assert statistics.chi_square([3, 0], [[4, 0]]).tolist() == [1.0]
+
+
 @pytest.mark.parametrize("sites", [1, 2, 3, 7])
 def test_classes_that_the_other_sites_have(sites):
     counts = np.random.default_rng(sites).integers(0, 6, (sites, 4))

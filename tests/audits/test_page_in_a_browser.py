@@ -1,23 +1,24 @@
 """A person reviews with the keyboard in a real browser, without a network; what the page saves is what is taken in."""
 
 import base64
+import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artifacts.records import to_json
 from fnlkit.audits import decisions, page, report
-from fnlkit.audits.records import InputDifference, SiteAudit, Skill
 from fnlkit.audits.suspects import choose, choose_guaranteed, neighbors_of, points_of
 from fnlkit.audits.verdict import AGREES
 from fnlkit.datasets import partitioning
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
+RECORDED = Path(__file__).parent / "recorded/audit.json"
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
@@ -39,67 +40,30 @@ def browser():
     driver.quit()
 
 
-def test_keyboard_review(browser, tmp_path):
-    data = datasets.load("digits")
-    clean = partitioning.federation(data, clients=4, labels="observed")
-    rng = np.random.default_rng(0)
-    suggested = (clean.given + 1) % 10
-    arrays = {
-        "issue_score": rng.random(len(clean.given)),
-        "flagged": np.ones(len(clean.given), bool),
-        "suggested_label": suggested,
-    }
-    federation = replace(clean, extra={f"estimate_{k}": v for k, v in arrays.items()})
-    chosen = choose(federation, 2, budget=8)
-    first, held, of = int(chosen.positions[0]), clean.clients[2], np.full(len(clean.given), -1)
-    of[held[held != first][0]] = first
-    federation.extra["estimate_copy_of"] = of
-    near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[2])
-    file = tmp_path / "review.html"
-    file.write_text(page.page(federation, data, 2, chosen, near, "Bonn"), encoding="utf-8")
-    browser.get(file.as_uri())
-    body = browser.find_element("tag name", "body")
-    browser.find_element("id", "who").send_keys("Ada, née Byron")
-    browser.execute_script("document.activeElement.blur()")
-    assert [len(browser.find_elements("css selector", f"{at} img")) for at in ("#copies", "#pairs")] == [1, 2]
-    browser.find_element("tag name", "summary").click()  # shows the pairs
-    assert browser.find_element("id", "pairs").is_displayed()
-    browser.execute_script("document.activeElement.blur()")
-    body.send_keys("k")  # 0 keeps
-    assert not browser.find_element("id", "copied").is_displayed()
-    assert not browser.find_element("id", "hinted").is_displayed()
-    body.send_keys("a")  # 1: shows the suggestion first
-    assert browser.find_element("id", "hinted").is_displayed()
-    body.send_keys("a")  # 1 is changed
-    assert not browser.find_element("id", "hinted").is_displayed()
-    body.send_keys("d")  # 2 is left out
-    body.send_keys("h", "a", "u", "\ue014")  # 3 is changed, undone, forward: undecided
-    assert f"5 of 8, 3 decided: sample {chosen.positions[4]}" in browser.find_element("id", "state").text
-    browser.find_element("id", "classes").send_keys("7")
-    shown = browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
-    assert shown and not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-    browser.refresh()  # decisions and the name stay in the browser, and the review goes on at the first open sample
-    assert f"4 of 8, 4 decided: sample {chosen.positions[3]}" in browser.find_element("id", "state").text
-    found = decisions.read_decisions(browser.execute_script("return csv()"), federation, data)
-    p, given = chosen.positions, federation.given
-    labels = dict(zip(found.positions.tolist(), found.label.tolist(), strict=True))
-    assert labels[p[0]] == given[p[0]] and labels[p[1]] == suggested[p[1]] and labels[p[2]] == -1 and p[3] not in labels
-    assert labels[p[4]] == 7 and found.who == ["Ada, née Byron"] and found.client == 2
+@pytest.fixture(scope="module")
+def digits():
+    """Digits, some of whose classes are called as decisions and formulas are."""
+    return replace(datasets.load("digits"), class_names=["keep", "drop", "=1+1", *"3456789"])
 
 
-def opened(browser, folder, data, *, budget=4, client=1, at_random=0.5):
+def opened(browser, folder, data, select=choose, *, copies=False, **options):
     """Show the page of a federation of two clients that suggests the next class everywhere; return (federation, selection)."""
     clean = partitioning.federation(data, clients=2, labels="observed")
     n = len(clean.given)
-    arrays = {"issue_score": np.linspace(0, 1, n), "flagged": np.ones(n, bool)}
+    arrays = {"issue_score": np.linspace(0, 1, n), "flagged": np.ones(n, bool), "copy_of": np.full(n, -1)}
     arrays["suggested_label"] = (clean.given + 1) % data.classes
     federation = replace(clean, extra={f"estimate_{name}": values for name, values in arrays.items()})
-    chosen = choose(federation, client, budget=budget, at_random=at_random)
-    near = neighbors_of(points_of(data, np.arange(n)), chosen.positions, federation.clients[client])
-    file = folder / "review.html"
-    file.write_text(page.page(federation, data, client, chosen, near, "Bonn"), encoding="utf-8")
-    browser.get(file.as_uri())
+    chosen, held = select(federation, 1, **{"budget": 4, "at_random": 0.5} | options), clean.clients[1]
+    if copies:
+        arrays["copy_of"][held[held != chosen.positions[0]][0]] = chosen.positions[0]
+    near = neighbors_of(points_of(data, np.arange(n)), chosen.positions, held)
+    (folder / "review.html").write_text(page.page(federation, data, 1, chosen, near, "Bonn"), encoding="utf-8")
+    browser.get((folder / "review.html").as_uri())
     return federation, chosen
+
+
+def press(browser, *keys):
+    browser.find_element("tag name", "body").send_keys(*keys)
 
 
 def decided(browser, federation, data):
@@ -108,24 +72,57 @@ def decided(browser, federation, data):
     return dict(zip(found.positions.tolist(), found.label.tolist(), strict=True)), found
 
 
-def test_undo_takes_back_the_last_decision_and_shows_its_sample(browser, tmp_path):
-    data = datasets.load("digits")
-    federation, chosen = opened(browser, tmp_path, data)
-    body, p, given = browser.find_element("tag name", "body"), chosen.positions.tolist(), federation.given
-    body.send_keys("d", "u")
-    assert decided(browser, federation, data)[0] == {}
+def test_keyboard_review(browser, digits, tmp_path):
+    federation, chosen = opened(browser, tmp_path, digits, copies=True, budget=12)
+    p, given = chosen.positions.tolist(), federation.given
+    browser.find_element("id", "who").send_keys("Ada, née Byron")
+    browser.execute_script("document.activeElement.blur()")
+    assert [len(browser.find_elements("css selector", f"{at} img")) for at in ("#copies", "#pairs")] == [1, 2]
+    browser.find_element("tag name", "summary").click()  # shows the pairs
+    assert browser.find_element("id", "pairs").is_displayed()
+    browser.execute_script("document.activeElement.blur()")
+    press(browser, "k")  # 0 keeps
+    assert not browser.find_element("id", "copied").is_displayed()
+    assert not browser.find_element("id", "hinted").is_displayed()
+    press(browser, "a")  # 1: shows the suggestion first
+    assert browser.find_element("id", "hinted").is_displayed()
+    press(browser, "a")  # 1 is changed
+    assert not browser.find_element("id", "hinted").is_displayed()
+    press(browser, "d")  # 2 is left out
+    press(browser, "h", "a", "u", "\ue014")  # 3 is changed, undone, forward: undecided
+    assert f"5 of 12, 3 decided: sample {p[4]}" in browser.find_element("id", "state").text
+    browser.find_element("id", "classes").send_keys("7")
+    shown = browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert shown and not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    browser.refresh()  # decisions and the name stay in the browser, and the review goes on at the first open sample
+    goes_on = f"4 of 12, 4 decided: sample {p[3]}"
+    WebDriverWait(browser, 20).until(lambda _: goes_on in browser.find_element("id", "state").text)
+    wanted = {p[0]: given[p[0]], p[1]: (given[p[1]] + 1) % 10, p[2]: -1, p[4]: 7}
+    press(browser, "\ue014", "\ue014")
+    for i, position in enumerate(p[5:]):
+        press(browser, *(["k"] if i % 2 else ["h", "a"]))
+        wanted[position] = given[position] if i % 2 else (given[position] + 1) % 10
+    labels, table = decided(browser, federation, digits)
+    assert labels == wanted and {0, 1, 2} & {*labels.values()} and ",=1+1" not in browser.execute_script("return csv()")
+    assert table.who == ["Ada, née Byron"] and table.client == 1
+
+
+def test_undo_takes_back_the_last_decision_and_shows_its_sample(browser, digits, tmp_path):
+    federation, chosen = opened(browser, tmp_path, digits)
+    p, given = chosen.positions.tolist(), federation.given
+    press(browser, "d", "u")
+    assert decided(browser, federation, digits)[0] == {}
     assert browser.find_element("id", "state").text.startswith("1 of 4, 0 decided")
-    body.send_keys("k", "d", "n", "u", "u")  # back to the second sample
-    assert decided(browser, federation, data)[0] == {p[0]: given[p[0]]}
+    press(browser, "k", "d", "n", "u", "u")  # back to the second sample
+    assert decided(browser, federation, digits)[0] == {p[0]: given[p[0]]}
     assert browser.find_element("id", "state").text.startswith("2 of 4, 1 decided")
     browser.refresh()
-    body = browser.find_element("tag name", "body")
-    body.send_keys("\ue012", "d", "u")  # the first sample is left out in place of kept, and kept again
-    assert decided(browser, federation, data)[0] == {p[0]: given[p[0]]}
-    body.send_keys("d", "k", "k", "d", "u")  # the last sample: the page has nowhere to go on to
-    assert list(decided(browser, federation, data)[0]) == p[:3]
-    body.send_keys("u", "u", "u", "u", "u", "u")
-    assert decided(browser, federation, data)[0] == {} and not browser.find_element("id", "undo").is_enabled()
+    press(browser, "\ue012", "d", "u")  # the first sample is left out in place of kept, and kept again
+    assert decided(browser, federation, digits)[0] == {p[0]: given[p[0]]}
+    press(browser, "d", "k", "k", "d", "u")  # the last sample: the page has nowhere to go on to
+    assert list(decided(browser, federation, digits)[0]) == p[:3]
+    press(browser, "u", "u", "u", "u", "u", "u")
+    assert decided(browser, federation, digits)[0] == {} and not browser.find_element("id", "undo").is_enabled()
 
 
 def test_two_tabs_do_not_overwrite_each_other(browser, tmp_path):
@@ -139,17 +136,17 @@ def test_two_tabs_do_not_overwrite_each_other(browser, tmp_path):
         browser.get(page_address)
         second = browser.current_window_handle
         browser.switch_to.window(first)
-        browser.find_element("tag name", "body").send_keys("k", "d")  # the first two samples
+        press(browser, "k", "d")  # the first two samples
         browser.switch_to.window(second)
         WebDriverWait(browser, 20).until(lambda _: "2 decided" in browser.find_element("id", "state").text)
-        browser.find_element("tag name", "body").send_keys("\ue014", "\ue014", "k")  # the third sample
+        press(browser, "\ue014", "\ue014", "k")  # the third sample
         browser.switch_to.window(first)
-        browser.find_element("tag name", "body").send_keys("\ue014", "k")  # the fourth sample
+        press(browser, "\ue014", "k")  # the fourth sample
         both = {p[0]: given[p[0]], p[1]: -1, p[2]: given[p[2]], p[3]: given[p[3]]}
         assert decided(browser, federation, data)[0] == both
         browser.switch_to.window(second)
         assert decided(browser, federation, data)[0] == both
-        browser.find_element("tag name", "body").send_keys("u", "u")  # the last decisions of both tabs
+        press(browser, "u", "u")  # the last decisions of both tabs
         assert list(decided(browser, federation, data)[0]) == p[:2]
         browser.close()
     finally:
@@ -159,26 +156,15 @@ def test_two_tabs_do_not_overwrite_each_other(browser, tmp_path):
 def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
     """With all candidates decided, the length is that of the imported list; the table has the plan of the review."""
     data = datasets.load("digits")
-    clean = partitioning.federation(data, clients=2, labels="observed")
-    n, part = len(clean.given), clean.clients[1]
-    score = np.zeros(n)
-    score[part] = np.linspace(1, 0, len(part))
-    arrays = {"issue_score": score, "flagged": score > 0.5, "suggested_label": (clean.given + 1) % 10}
-    federation = replace(clean, extra={f"estimate_{name}": values for name, values in arrays.items()})
-    chosen = choose_guaranteed(federation, 1, guarantee=0.2, budget=12, at_random=0.25, candidates=60)
-    near = [np.empty(0, int)] * 12
-    (tmp_path / "review.html").write_text(page.page(federation, data, 1, chosen, near, "Bonn"), encoding="utf-8")
-    browser.get((tmp_path / "review.html").as_uri())
-    body = browser.find_element("tag name", "body")
+    federation, _ = opened(browser, tmp_path, data, choose_guaranteed, guarantee=0.2, budget=12, at_random=0.25, candidates=60)
     assert browser.find_element("id", "promise").text == "0 of 12 decided"
     for _ in range(6):
-        body.send_keys("h", "a")
+        press(browser, "h", "a")
     early = browser.find_element("id", "promise").text
     browser.refresh()
     assert browser.find_element("id", "promise").text == early and "if the rest is alike" in early
-    body = browser.find_element("tag name", "body")
     for _ in range(6):
-        body.send_keys("h", "a")
+        press(browser, "h", "a")
     found = decisions.read_decisions(browser.execute_script("return csv()"), federation, data)
     record = decisions.decide(federation, found, when="today").meta["reviews"][0]["guarantee"]
     assert len(record["listed"]) == 51
@@ -194,27 +180,11 @@ def test_nothing_shows_which_samples_were_drawn_at_random(browser, tmp_path):
         words = browser.find_element("id", "card").text.replace(str(federation.given[position]), "?")
         assert "score" not in words and "random" not in words and "change to" not in words
         texts.append([line for line in words.splitlines() if not line.strip().isdecimal()])
-        browser.find_element("tag name", "body").send_keys("h")
+        press(browser, "h")
         assert "score" in browser.find_element("id", "hinted").text
-        browser.find_element("tag name", "body").send_keys("\ue014")
+        press(browser, "\ue014")
     assert 0 < chosen.suspect.sum() < 6 and all(len(one) >= 5 for one in texts)
     assert all(one[:8] == texts[0][:8] for one in texts)
-
-
-def test_decisions_and_classes_with_the_same_words_come_back(browser, tmp_path):
-    data = replace(datasets.load("digits"), class_names=["keep", "drop", "=1+1", *"3456789"])
-    federation, chosen = opened(browser, tmp_path, data, budget=10)
-    body, p, given = browser.find_element("tag name", "body"), chosen.positions.tolist(), federation.given
-    wanted = {}
-    for i, position in enumerate(p):
-        if i % 2:
-            body.send_keys("k")
-            wanted[position] = given[position]
-        else:
-            body.send_keys("h", "a")
-            wanted[position] = (given[position] + 1) % 10
-    assert decided(browser, federation, data)[0] == wanted
-    assert ",=1+1" not in browser.execute_script("return csv()")
 
 
 def test_a_photo_is_enlarged_and_a_table_shows_names_and_gaps(browser, tmp_path):
@@ -226,13 +196,13 @@ def test_a_photo_is_enlarged_and_a_table_shows_names_and_gaps(browser, tmp_path)
     opened(browser, tmp_path, picture, budget=2)
     large = "return document.querySelector('#sample img').naturalWidth"
     assert browser.execute_script(large) == 300
-    browser.find_element("tag name", "body").send_keys("z")
+    press(browser, "z")
     until = "return document.getElementById('zoom').open && document.querySelector('#big img').getBoundingClientRect().width"
     WebDriverWait(browser, 5).until(lambda b: b.execute_script(until))
     first = browser.execute_script(until)
-    browser.find_element("tag name", "body").send_keys("+")
+    press(browser, "+")
     assert browser.execute_script(until) == pytest.approx(1.5 * first, rel=0.02)
-    browser.find_element("tag name", "body").send_keys("z")
+    press(browser, "z")
     assert not browser.execute_script(until)
     columns = [
         {"name": "age", "kind": "number", "fill": 50.5, "missing": True},
@@ -246,7 +216,7 @@ def test_a_photo_is_enlarged_and_a_table_shows_names_and_gaps(browser, tmp_path)
     for position in chosen.positions:
         cells = browser.find_elements("css selector", "#sample td")
         seen[int(labels[position])] = [cell.text for cell in cells]
-        browser.find_element("tag name", "body").send_keys("\ue014")
+        press(browser, "\ue014")
     assert seen == {0: ["age", "missing", "city", "Bonn", "grade", "II"], 1: ["age", "31", "city", "missing", "grade", "I"]}
 
 
@@ -257,7 +227,7 @@ def test_a_picture_of_16_bits_has_window_and_level(browser, tmp_path):
     x[:, 0, 0], x[:, 0, 1] = 0, 1
     labels = np.arange(8) % 2
     data = datasets.Dataset("p", "image", labels, labels[:0], ["a", "b"], lambda: (x, x[:0]), observed=True)
-    opened(browser, tmp_path, data, budget=2)
+    federation, _ = opened(browser, tmp_path, data, budget=2)
     read = """const c = document.querySelector('#sample canvas'), x = c.getContext('2d');
         return c.raw && [x.getImageData(5, 20, 1, 1).data[0], x.getImageData(5, 80, 1, 1).data[0]]"""
     WebDriverWait(browser, 5).until(lambda b: b.execute_script(read))
@@ -270,53 +240,32 @@ def test_a_picture_of_16_bits_has_window_and_level(browser, tmp_path):
     browser.execute_script(move)
     upper, lower = browser.execute_script(read)
     assert upper - lower > 20
-    body = browser.find_element("tag name", "body")
-    body.send_keys("k", "z")
+    press(browser, "k", "z")
     WebDriverWait(browser, 5).until(lambda b: b.execute_script("return $('zoom').open"))
-    body.send_keys("u")  # works in the enlarged picture, too
-    assert decided(browser, *opened_again(browser, data))[0] == {}
+    press(browser, "u")  # works in the enlarged picture, too
+    assert decided(browser, federation, data)[0] == {}
     browser.find_element("id", "whole").click()
     WebDriverWait(browser, 5).until(lambda b: b.execute_script(read))
     upper, lower = browser.execute_script(read)
     assert abs(upper - lower) <= 1 and not browser.execute_script("return $('zoom').open")
 
 
-def opened_again(browser, data):
-    """Return (federation, data) of the page that `opened` shows."""
-    return partitioning.federation(data, clients=2, labels="observed"), data
-
-
-def audited(pictures=0):
-    """Return the facts of an audit of three sites, and pictures of suspects."""
-    inputs = InputDifference(False, False, 0.5, 0.5, columns=[], undone=False, equal_features=False, words=[])
-    row = SiteAudit(
-        client=0, site="University Hospital of Bonn", samples=1234, level=0.1, low=0.05, high=0.2, p=0.0005, judge="others",
-        contradicted=False, separable=True, unseen=0.0, noisier=True, skill={"others": Skill(0.95, 0.5, 0.9, 0.85, 0.95)},
-        skill_by_class=[], inputs=inputs, shares_differ=False, only_here=[], confused=[], classes=[],
-        matrix=[[90.0, 10], [0, 100]], detectors={"em": 9, "knn": 8}, agreed=[4, 3, 7], missing=[], balance=0.2, largest="a",
-        copies=3, near_copies=2, far=1, unlabeled=0, finding="wrong labels",
-        words=["Wrong labels: about 10 %."], next=["review the site"],
-    )  # fmt: skip
-    agrees = "Compared with the other sites, 0.0 to 2.0 % of the labels can be wrong."
-    last = replace(row, site="Aix", noisier=False, finding=AGREES, words=[agrees], next=[])
-    rows = [row, replace(row, site="x" * 80), last]
-    sites = to_json(rows)
-    sent = {"weights": {"what": "the local models; every round", "bytes": 29_004_000}}
-    facts = {"dataset": "digits", "name": "digits", "samples": 3702, "classes": ["a", "b"], "sites": sites, "sent": sent}
-    facts |= {
-        "assumptions": ["one"],
-        "range": "Range.",
-        "basis": "Basis.",
-        "words": report.answer(rows),
-    }
+def audited():
+    """Return the facts of an audit of three sites and two classes, the last one not noisy, and pictures of suspects."""
+    facts = json.loads(RECORDED.read_text()) | {"classes": ["a", "b"], "assumptions": ["one"], "sent": {}}
+    first, second, last = facts["sites"]
+    for row in facts["sites"]:
+        row |= {"matrix": [[90.0, 10], [0, 100]], "confused": [], "skill_by_class": [], "words": ["Wrong labels: about 10 %."]}
+    first["site"], second["site"] = "University Hospital of Bonn", "x" * 80
+    last |= {"noisier": False, "finding": AGREES, "words": ["0.0 to 2.0 % of the labels can be wrong."], "next": []}
     image = page.view(datasets.load("digits"), 0) | {"given": "3", "suggested": "5"}
     wave = {"wave": [[-0.5, 0.5], [-1, 1]], "given": "3", "suggested": "3"}
-    return facts, {sites[0]["site"]: [image] * pictures + [wave]}
+    return facts, {first["site"]: [image] * 5 + [wave]}
 
 
-def test_the_audit_fits_a_phone(browser, tmp_path):
+def test_the_audit_fits_a_phone_and_one_printed_page(browser, tmp_path):
     """No column is narrower than a word, and nothing is wider than the screen."""
-    facts, suspects = audited(5)
+    facts, suspects = audited()
     file = tmp_path / "audit.html"
     file.write_text(report.page(facts, "judged.npz", suspects), encoding="utf-8")
     try:
@@ -331,16 +280,10 @@ def test_the_audit_fits_a_phone(browser, tmp_path):
             assert not browser.find_element("css selector", "details table").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_the_audit_is_printed_on_one_page(browser, tmp_path):
-    facts, suspects = audited(5)
     facts["sites"] = [row | {"site": f"{row['site'][:9]} {i}"} for i, row in enumerate(facts["sites"] * 2)]
     suspects = {row["site"]: next(iter(suspects.values())) for row in facts["sites"] if row["noisier"]}
-    file = tmp_path / "audit.html"
     file.write_text(report.page(facts, "judged.npz", suspects), encoding="utf-8")
     browser.get(file.as_uri())
-    assert [part.text for part in browser.find_elements("css selector", "h2")][:2] == ["What needs attention", "Sites"]
     assert len(browser.find_elements("css selector", "table.matrix")) == 6
     assert len(browser.find_elements("css selector", "figure")) == 24 and browser.find_elements("css selector", "figure path")
     assert browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")

@@ -214,6 +214,14 @@ def test_the_question_whose_answers_are_classes_is_used(kind, tmp_path):
         read_votes(path, federation, control="third")
 
 
+def test_several_choices_are_no_vote(tmp_path):
+    tasks = tasks_of(range(1, 4), sample_id=lambda i: f"p-{i}")
+    tasks[1]["annotations"][0]["result"][0]["value"]["choices"] = ["cat", "dog"]
+    for kind in ("csv", "json", "json-min"):
+        with pytest.raises(InputError, match="several choices of 'kind'"):
+            read_votes(write(kind, tasks, tmp_path), federation_of(IDS), control="kind")
+
+
 def test_repeated_equal_votes_count_once_and_ids_are_no_answers(tmp_path):
     """Ids 0 to 2 are classes, too; the answers are in the column without a usual name of ids."""
     (tmp_path / "v.csv").write_text("id,annotator,choice\n0,a,1\n1,a,2\n1,a,2\n2,b,0\n")

@@ -12,6 +12,7 @@ from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.sites import flower_app
+from fnlkit.sites.preview import describe_data
 from fnlkit.sites.samples import samples_like
 from tests.sites.deployed import DeployedProject
 
@@ -158,6 +159,12 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
         project.site()
+
+
+def test_the_check_of_a_table_counts_empty_cells(tables):
+    rows = ["60,2000,,0.1,ill", *patients(39, 2)]
+    found = describe_data(write(tables / "theirs.csv", rows), str(deployed(tables).agreed))
+    assert found["missing"] == {"ward": 1} and found["samples"] == 40 and set(found["classes"]) == {"ill", "well"}
 
 
 def test_a_site_uses_the_groups_of_its_data(tables):
