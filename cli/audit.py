@@ -77,7 +77,10 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     Example:
       fnlkit partition --clients 5 --labels observed | fnlkit audit --json
     """
+    from fnlkit.datasets.features import check_backbone
+
     need_input(file)
+    check_backbone(options["backbone"])
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with bar("sites") as progress:

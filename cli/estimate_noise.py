@@ -80,8 +80,10 @@ def command(
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
-    need_input(file)
+    from fnlkit.datasets.features import check_backbone
 
+    need_input(file)
+    check_backbone(options["backbone"])
     # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     terminal, notes = console(), []

@@ -165,6 +165,15 @@ def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, t
     assert words.replace("`backbone`", "--backbone") in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["audit", "estimate-noise"])
+def test_a_missing_backbone_is_named_before_the_work_starts(made, command, monkeypatch, capfd):
+    monkeypatch.setattr("fnlkit.datasets.features.find_spec", lambda name: None)
+    for module in ("audit", "estimate_noise"):
+        monkeypatch.setattr(f"fnlkit.cli.{module}.bar", pytest.fail)
+    assert call(command, made / "noisy.npz", "--backbone", "timm", "-o", made / "none.npz") == 2
+    assert "--backbone timm needs timm" in capfd.readouterr().err
+
+
 def test_changed_weights_are_refused(made, tmp_path, capfd):
     """A run names its weights by checksum; predictions and exports need the same ones."""
     torch.save(torchvision().models.shufflenet_v2_x0_5(weights=None).state_dict(), tmp_path / "net.pth")
