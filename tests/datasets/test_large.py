@@ -11,7 +11,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.stored import Changed, Rows, blocks
-from fnlkit.datasets import local
+from fnlkit.datasets import dataset, local
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.embed import embed_parts
 from fnlkit.datasets.features import with_backbone
@@ -129,6 +129,14 @@ def test_a_fact_is_computed_once_until_a_file_changes(tmp_path):
     assert ask() == 4
     os.utime(file, (old + 1, old + 1))
     assert ask() == 5
+
+
+def test_moments_of_floats_do_not_depend_on_blocks(monkeypatch):
+    x = np.random.default_rng(1).normal(3, 2, (500, 4, 4, 3)).astype(np.float32)
+    expected = x.reshape(-1, 3).mean(0, dtype=float), x.reshape(-1, 3).std(0, dtype=float)
+    for size in (500, 77):
+        monkeypatch.setattr(dataset, "blocks", lambda rows, size=size: ((a, a + size) for a in range(0, 500, size)))
+        np.testing.assert_allclose(dataset.moments(x), expected, rtol=1e-12)
 
 
 def test_images_are_decoded_lazily(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Images whose channels come first, as PyTorch has them: moved last and stated, or asked about."""
 
 import base64
+import hashlib
 import io
 
 import numpy as np
@@ -118,6 +119,14 @@ def test_photos_are_upright_in_each_format_and_on_each_route(tmp_path, ending, o
     centers = [[(int((c + 0.5) * shown.width / columns), int((r + 0.5) * shown.height / rows)) for c in range(columns)]
                for r in range(rows)]  # fmt: skip
     np.testing.assert_allclose([[shown.getpixel(center) for center in row] for row in centers], upright, atol=3)
+
+
+def test_the_checksum_of_a_turned_photo_is_another_one_than_that_of_its_bytes(tmp_path):
+    """Embeddings and results of pixels that were not upright, as in version 0.2, must not be used for the upright ones."""
+    for orientation in (1, 6):
+        save_turned(tmp_path / "a.jpg", orientation)
+        plain = hashlib.sha256((tmp_path / "a.jpg").read_bytes()).digest()
+        assert (decoding.digest_of(tmp_path / "a.jpg") == plain) == (orientation == 1)
 
 
 # ---- images of microscopes: 32 bits per pixel, and files with several pages

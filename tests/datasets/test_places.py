@@ -74,3 +74,5 @@ def test_a_failed_download_keeps_the_old_file_and_names_an_alternative(tmp_path,
         datasets.load("mnist", cache=tmp_path, download=True)
     assert capfd.readouterr().out == ""  # talk goes to stderr: stdout is data
     assert mine.read_bytes() == b"put here by hand"
+    with pytest.raises(InputError, match="the download failed"):
+        datasets.load("mnist", cache=tmp_path / "empty", download=True)
