@@ -183,21 +183,6 @@ def test_the_reviewer_is_the_assignee_and_tags_of_models_are_no_labels(judged):
         read_annotations(job(of_task + renamed, meta=meta), federation, "a.xml")
 
 
-def test_the_control_with_the_classes_decides(judged, tmp_path):
-    federation, _ = judged
-    position = int(federation.clients[0][3])
-    one = task({"image": federation.ids_of([position])[0]}, "4")
-    one["annotations"][0]["result"].insert(0, {"type": "choices", "from_name": "sure", "value": {"choices": ["sure"]}})
-    (found,) = read_annotations(json.dumps([one]), federation, "a.json")
-    assert found.label.tolist() == [4] and found.who == ["ada@x"]
-    one["annotations"][0]["result"].insert(0, {"type": "choices", "from_name": "first", "value": {"choices": ["5"]}})
-    (tmp_path / "a.json").write_text(json.dumps([one]))
-    federation.write(tmp_path / "judged.npz")
-    commands.refuse("fnlkit review import judged.npz a.json -o b.npz", tmp_path, "'first', 'c'", "--control")
-    commands.succeed("fnlkit review import judged.npz a.json --control first -o b.npz", tmp_path)
-    assert fnlkit.load(tmp_path / "b.npz").given[position] == 5
-
-
 def test_decisions_of_another_order_of_the_samples_are_refused(judged, tmp_path):
     federation, _ = judged
     fnlkit.export_review(federation, 0, tmp_path / "review", budget=5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, hypergeom
 
-from fnlkit.audits import shifts, statistics
+from fnlkit.audits import statistics
 from fnlkit.estimators import likelihood
 
 
@@ -60,22 +60,6 @@ def test_samples_drawn_without_replacement_have_the_probability_of_scipy():
     count, size, marked, drawn = np.random.default_rng(0).integers([[0], [60], [0], [0]], [[9], [90], [40], [50]], (4, 50))
     expected = hypergeom.sf(count - 1, size, marked, drawn)
     assert np.allclose(statistics._at_least(count, size, marked, drawn), expected, atol=1e-12)
-
-
-def test_a_site_is_compared_with_a_limited_number_of_others(monkeypatch):
-    rng, calls, pair = np.random.default_rng(0), [], shifts._auc
-    monkeypatch.setattr(shifts, "_auc", lambda *given: calls.append(1) or pair(*given))
-    counts = np.full((60, 2), 20)
-    counts[40:] = [1, 0]  # sites of one sample are compared with none
-    means, within = rng.standard_normal((60, 2, 2, 3)), np.tile(np.eye(3), (60, 2, 1, 1))
-    means[0] += 100
-    auc = shifts.compare_inputs({"class_means": means, "covariances": within}, counts, [[0, 1]] * 60)
-    assert len(calls) == 40 * 2 * shifts.MOST_COMPARED
-    assert (auc[0] > 0.99).all() and (auc[40:] == 0.5).all()
-    few = {"class_means": means[:20], "covariances": within[:20]}
-    calls.clear()
-    shifts.compare_inputs(few, counts[:20], [[0, 1]] * 20)
-    assert len(calls) == 20 * 2 * 19
 
 
 @pytest.mark.parametrize("samples", [1, 2, 4, 30])

@@ -14,7 +14,6 @@ from PIL import Image
 from fnlkit import datasets
 from fnlkit.audits import decisions, page
 from fnlkit.audits.correct import correct
-from fnlkit.audits.reviews import Share
 from fnlkit.audits.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
@@ -79,19 +78,6 @@ def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
         assert federation.given[position] == before != after == out.given[position]
     again = choose(out, 1, budget=120)
     assert not np.isin(again.positions, selection.positions).any()
-
-
-def test_unreviewed_samples_widen_the_interval(world):
-    federation, data, wrong = world
-    selection = choose(federation, 1, budget=120, at_random=0.4)
-    whole, half = (
-        decisions.read_decisions(reviewed_by(federation, data, selection, limit=n), federation, data) for n in (120, 60)
-    )
-    a, b = (decisions.level(federation, part) for part in (whole, half))
-    share = len(wrong) / len(federation.clients[1])
-    assert b.level is None and b.low <= share <= b.high and b.high - b.low > a.high - a.low
-    nothing = decisions.read_decisions(reviewed_by(federation, data, selection, limit=0), federation, data)
-    assert decisions.level(federation, nothing) == Share(None, 0.0, 1.0)
 
 
 def test_the_level_falls_with_the_review(world):

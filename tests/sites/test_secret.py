@@ -65,13 +65,6 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
         ]  # fmt: skip
 
 
-def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):
-    about = {"rounds": 2, "optimizer": "feddyn(alpha=0.1)"}
-    runs = [Deployed(place, tmp_path / name, "fedavg", protect=name, **about).train() for name in ("none", "secagg")]
-    plain, hidden = (run.weights for run in runs)
-    assert 0 < (plain - hidden).abs().max() < 1e-4
-
-
 REQUESTS = [{"weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(5)]
 
 

@@ -1,7 +1,6 @@
 """Samples of sites become those of the task: tables by the names of their columns, an npz of one site as it lies."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,14 +132,6 @@ def test_samples_of_another_form_are_no_table(form, tables):
     path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
     with pytest.raises(InputError, match=path):
         project.site(data=str(tables / path))
-
-
-def test_a_project_without_columns_refuses_a_table(tables):
-    np.savez(tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]))
-    task = SimpleNamespace(columns=None, kind="vector")
-    with pytest.raises(InputError, match="site-0.csv"):
-        samples_like(str(tables / "site-0.csv"), task)
-    assert samples_like(str(tables / "v.npz"), task).kind == "vector"
 
 
 @pytest.mark.parametrize("split", [False, True])
