@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import privacy
+from fnlkit import datasets, privacy
 from fnlkit.artifacts import ledger
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
+from fnlkit.datasets.partitioning import federation
+from fnlkit.engines.sequential import Sequential
 from fnlkit.errors import InputError
+from fnlkit.estimators.apply import add_judgment
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.methods import feddpcont
+from fnlkit.methods.feddpcont import release_labels
 from tests import toy
 from tests.commands import fnlkit, succeed
 from tests.privacy import mechanisms
@@ -194,17 +200,8 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path):
         ledger.read_ledger(folder)
 
 
-class Dies(Exception):
-    pass
-
-
 def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
     """The first round, in which labels are told, fails: what was about to be told is written down, and adds up later."""
-    from fnlkit import datasets
-    from fnlkit.datasets.partitioning import federation
-    from fnlkit.engines.sequential import Sequential
-    from fnlkit.experiment import Experiment, Settings
-
     digits = datasets.load("digits")
     path = tmp_path / "digits.ledger"
 
@@ -214,11 +211,11 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
         return Experiment(fed, digits, settings, engine="sequential", release_ledger=path, **options)
 
     def dies(*arguments):
-        raise Dies
+        raise RuntimeError("dies")
 
     with monkeypatch.context() as patch:
         patch.setattr(Sequential, "run", dies)
-        with pytest.raises(Dies):
+        with pytest.raises(RuntimeError, match="dies"):
             experiment(0).run()
     assert len(ledger.read_ledger(path)) == 1
     run = experiment(0).run()  # the very same release, now made
@@ -236,8 +233,6 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
 
 def test_labels_as_they_came_are_released_whatever_corrected_them_since():
     """Client 0 received 0 0 1 1 2 2; a vote of neighbors would make them 0 0 0 0 0 0."""
-    from fnlkit.methods.feddpcont import release_labels
-
     client = toy.clients(count=1)[0]
     counts = torch.bincount(client.given, minlength=toy.CLASSES)
     client.y.fill_(3)
@@ -274,11 +269,6 @@ def test_within_another_method_the_release_is_about_given_labels_too(method):
 
 
 def test_the_received_labels_of_a_relabeled_federation_are_released():
-    from fnlkit import datasets
-    from fnlkit.datasets.partitioning import federation
-    from fnlkit.estimators.apply import add_judgment
-    from fnlkit.experiment import Experiment, Settings
-
     digits = datasets.load("digits")
     fed = federation(digits, clients=10)
     n = len(fed.given)
@@ -308,13 +298,6 @@ def test_the_tight_ledger_is_never_above_the_sum():
     assert privacy.epsilon_at(1e-12, [0.81], 10) == pytest.approx(0.81, abs=1e-3)
 
 
-def test_randomized_response_has_the_exact_epsilon_of_opendp():
-    dp = pytest.importorskip("opendp.prelude", reason="opendp is not installed")
-    dp.enable_features("contrib")
-    mechanism = dp.m.make_randomized_response(list(range(10)), privacy.keep_probability(1.0, 10))
-    assert mechanism.map(1) == pytest.approx(1.0, abs=1e-9)
-
-
 # ---- the audit
 def right(labels, rng, classes=10, epsilon=1.0):
     return privacy.randomized_response(labels, classes, epsilon, rng)
@@ -334,10 +317,6 @@ def test_a_right_mechanism_passes_and_the_common_mistake_is_flagged():
     assert mechanisms.audit(right, 10, 2.0).verdict == "wasteful"
 
 
-def test_a_mechanism_that_never_releases_a_class_is_flagged():
-    assert mechanisms.audit(lambda y, rng: y, 4, 5.0, samples=20_000).verdict == "violated"
-
-
 def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):
     """Labels told at epsilon 2 in two runs of one seed and key, a quarter of them changed in between.
 
@@ -345,11 +324,6 @@ def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):
     label is told twice alike with s = p^2 + (1 - p)^2 / 9 = 0.237 if unchanged and d = 2 p (1 - p) / 9 + 8 ((1 - p) / 9)^2 =
     0.085 if changed, so that (1 - d) / (1 - d + 3 (1 - s)) = 0.286 of those told otherwise were changed.
     """
-    from fnlkit import datasets
-    from fnlkit.datasets.partitioning import federation
-    from fnlkit.experiment import Experiment, Settings
-    from fnlkit.methods import feddpcont
-
     digits, told = datasets.load("digits"), []
     real = privacy.randomized_response
 
