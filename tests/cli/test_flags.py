@@ -66,6 +66,7 @@ def command(**options):
         ("`probabilities=FILE` or `probs`", "--probs FILE or --probs"),
         ("with `fnlkit.partition(holdout=0.1)`", "with `fnlkit partition --holdout 0.1`"),
         ("`fnlkit.import_review()`, `fnlkit.train(resume=...)`", "`fnlkit review import`, `fnlkit train --resume`"),
+        ("`fnlkit.partition(a b)` and `a name`", "`fnlkit.partition(a b)` and `a name`"),
         ("`fnlkit.lid(x)` and `fnlkit.partition(fnlkit=1)`", "`fnlkit.lid(x)` and `fnlkit.partition(fnlkit=1)`"),
     ],
 )

@@ -25,7 +25,7 @@ def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
         assert not inner & {row[0] for row in rows}, name
         for parameter, _, may_be, meaning in rows:
             assert may_be and meaning, f"{kind} {name}: nothing says what {parameter} means"
-    for name in ("fedprox", "symmetric", "power-of-choice", "gce"):
+    for name in ("fedprox", "symmetric", "power-of-choice", "gce", "knn"):
         done = fnlkit(f"fnlkit methods {name}", tmp_path)
         ((kind, function),) = find_all(name)
         head, _, rest = done.stdout.partition("\n")

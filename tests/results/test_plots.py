@@ -148,6 +148,10 @@ def test_known_transitions_are_drawn_side_by_side(judged, run):
     assert np.allclose(shown["requested"], mean_requested_transition(judged))
     assert np.allclose(shown["estimated"], judged.extra["estimate_transition"])
     assert np.allclose(shown["achieved"], judged.achieved_transition())
+    for axis, shares in zip(figure.axes, shown.values(), strict=False):
+        for text in axis.texts:
+            column, row = map(round, text.get_position())
+            assert text.get_text() == f"{100 * shares[row, column]:.0f}"
     assert [axis.get_title(loc="left") for axis in drawn(replace(judged, true=None), "transition").axes] == ["estimated"]
     federation, dataset = problem()
     reported = finish(federation, dataset, settings("fedefc(latest=2, report_transition=true)", rounds=5))
