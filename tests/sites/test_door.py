@@ -151,6 +151,16 @@ def test_counts_of_an_audit_are_multiples_of_five_whatever_the_step_computes(aud
     assert "multiples of 5" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
 
 
+def test_a_reply_of_another_step_of_the_task_stays_at_the_site(audited, tmp_path, monkeypatch):
+    """Sums leave in the first reply of an audit, not in the second one, which answers another request."""
+    right = summaries.judge
+    sums = np.zeros((10, 16))
+    monkeypatch.setattr(summaries, "judge", lambda *given, **more: right(*given, **more) | {"sums": sums})
+    deployed = Judged(audited, tmp_path)
+    assert ask(deployed, audit.judge, received=HEAD) == "undeclared"
+    assert "no reply of this request" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("method", "step"),
     [
