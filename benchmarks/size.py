@@ -39,7 +39,7 @@ LIMITS = {
     "sites": 3_485,
     "recipes": 1_430,
     # around the library
-    "tests": 26_840,
+    "tests": 26_850,
     "benchmarks": 4_986,
 }
 OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150, "benchmark programs": 28}

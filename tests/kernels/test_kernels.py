@@ -11,7 +11,7 @@ from fnlkit.kernels.dimensionality import lid_scores
 from tests import naive
 
 seeds = st.integers(0, 2**32 - 1)
-# Counts and inverses are compiled for float64 only, which is what commands pass: float32 has the same source.
+# Counts and inverses are mostly tested in float64, which commands pass: float32 has the same source and one test.
 kinds = st.sampled_from([np.float32, np.float64])
 
 
@@ -62,6 +62,21 @@ def test_counts_of_sure_and_of_flat_rows_equal_naive():
     np.testing.assert_array_equal(
         kernels.count_matrix(probs, labels, thresholds=limits), naive.count_matrix(probs, labels, limits)
     )
+
+
+def test_counts_and_inverses_of_single_precision_equal_naive():
+    rng = np.random.default_rng(2)
+    probs, labels = probabilities(rng, 300, 5).astype(np.float32), rng.integers(0, 5, 300)
+    limits = kernels.class_thresholds(probs, labels)
+    np.testing.assert_allclose(limits, naive.class_thresholds(probs, labels), rtol=1e-5)
+    limits = np.float32(limits)
+    np.testing.assert_array_equal(
+        kernels.count_matrix(probs, labels, thresholds=limits, least_diagonal=0), naive.count_matrix(probs, labels, limits, 0)
+    )
+    stack = transitions(rng, 7, 4).astype(np.float32)
+    inverse, _ = kernels.invert_transition(stack)
+    assert inverse.dtype == np.float32
+    np.testing.assert_allclose(inverse, np.linalg.inv(stack), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40, -(2**40)])
