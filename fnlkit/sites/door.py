@@ -1,4 +1,4 @@
-"""The door of a site: whatever leaves a site leaves as the reply to a request, through `Door.answer`.
+"""The door of a site: a site sends nothing but replies to requests, through `Door.answer`.
 
 A request is read (size, form, agreement), admitted (table of agreed steps, limits, budgets), computed (with a limit of CPU
 time), and its reply is released: declared names, types and shapes only, rounded as agreed, within the budgets, and entered in

@@ -37,8 +37,8 @@ MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partner
 TASKS = ("train", "audit", "estimate", "evaluate")
 _HIDING = ("train", scale.TASK)  # tasks of a project that hides updates or label counts
 _MAX_BYTES = 2**24
-# Settings that only the server uses: a site does not compare them.
 FEWEST = 3  # sites of an audit
+# Settings that only the server uses: a site does not compare them.
 _OF_SERVER = ("rounds", "seed", "min_replies", "max_update_ratio", "eval_every")
 
 
