@@ -3,7 +3,8 @@
 from typing import Any
 
 # Differences from the defaults of fnlkit.experiment.Settings.  With 25 rounds, models have learned a part of the wrong labels:
-# on spoken digits, photographs and mriqc, AUC of `confident` 0.976, 0.921, 0.811 instead of 0.989, 0.945, 0.865.
+# on spoken digits, encoded photographs and mriqc, AUC of `confident` 0.976, 0.921, 0.811 instead of 0.989, 0.945, 0.865
+# (`clients(rho=0.6, tau=0.5)`, seeds 10 and 11).
 WARM_UP: dict[str, Any] = {"rounds": 10, "fraction": 0.2, "augment": "none"}
 # Rounds of estimators that judge clients by models that have learned; levels of `energy` are worse with 10.
 ROUNDS = {"lid": 25, "energy": 25}
