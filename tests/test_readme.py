@@ -68,7 +68,7 @@ def test_the_readme_counts_the_methods():
     references = {"fedavg", "local", "centralized", "oracle"}
     published = {name for name in registry.METHODS if declaration(registry.method(name)).cite} - references
     assert set(registry.METHODS) - published - references == {"auto", "fedem"}
-    assert f"fnlkit has {len(registry.METHODS)} methods: {len(published)} published, two new" in README
+    assert re.findall(r"(\d+) methods in all: (\d+) published", README) == [(str(len(registry.METHODS)), str(len(published)))]
 
 
 def test_the_page_of_methods_names_every_method():
