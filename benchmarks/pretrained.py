@@ -28,7 +28,7 @@ from fnlkit.datasets.pretrained import train_lora
 from fnlkit.recipes.cells import read_cells
 
 BACKBONE = "efficientnet-lite0(size=64)"
-CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 20, 10, 10, 0.01, 0.5
+CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 100, 10, 10, 0.01, 0.5
 FIRST, COUNT = 40_000, 8_000  # images of the recipe
 PARTS = {"last block": "last(n=1)", "LoRA, rank 8": "lora(rank=8)"}
 HEAD_SAMPLES, HEAD_ROUNDS = 100, 300

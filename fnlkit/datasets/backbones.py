@@ -60,8 +60,10 @@ def torchvision_backbone(
         module = zoo.get_model(name, weights=None)
     if weights != "random":
         _load(module, weights_file(published.url if weights == "imagenet" else weights), weights)
-    last = [key for key, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
-    module.set_submodule(last, nn.Identity())
+    linear = [key for key, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if not linear:
+        raise InputError(f"torchvision's {name} has no linear layer whose input are features; use another network")
+    module.set_submodule(linear[-1], nn.Identity())
     return forward(module, size or made_for.crop_size[0], made_for.mean, made_for.std, normalize=normalize)
 
 

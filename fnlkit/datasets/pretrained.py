@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,13 +11,16 @@ from torch import nn
 
 from fnlkit.components.parameters import check_arguments
 from fnlkit.components.spec import Spec, bind, find, parse
+from fnlkit.datasets.embed import View, must_have
 from fnlkit.datasets.encoding import open_encoder
 from fnlkit.datasets.features import find_pretrained
 from fnlkit.errors import InputError
 from fnlkit.models.encoder import Encoder
 from fnlkit.models.parts import Network, image
+from fnlkit.models.split import After, Before, blocks_of, count_values, first_trained, split
 
 AUTO, HEAD = Spec("auto", {}), Spec("head", {})
+MOST_BYTES = 2**32  # of the cache folder, for the output of the frozen part of a network
 # What is trained beside the head: a function (encoder, *, parameters) that marks parameters as trainable.
 PARTS = {
     "head": "fnlkit.datasets.pretrained:train_head",
@@ -35,7 +39,7 @@ class Pretrained(Network):
 
     raw_images = True
 
-    def __init__(self, encoder: Encoder, width: int, classes: int) -> None:
+    def __init__(self, encoder: Encoder | After, width: int, classes: int) -> None:
         super().__init__()
         # Features of length 1 get entries of about 1, as a linear layer expects.
         self.encoder, self.width, self.scale = encoder, width, math.sqrt(width) if encoder.normalize else 1.0
@@ -59,17 +63,74 @@ def pretrained(
         ``head``; ``last(n=1)``: also the last n blocks of the backbone; ``lora(rank=8)``: also low-rank updates of its linear
         layers and 1x1 convolutions (Hu 2022); ``all``.
     """
-    image(input_shape, "pretrained")
     spec: str | Spec | None = backbone
     if str(backbone) == "auto":
-        spec = find_pretrained("image", min(input_shape[1:]))
+        spec = find_pretrained("image", min(image(input_shape, "pretrained")[1:]))
     if spec is None:
         raise InputError("model 'pretrained': no backbone is installed; name one")
-    encoder = freeze(open_encoder(spec))
-    width = encoder(torch.zeros(1, *input_shape)).shape[1]
+    encoder = open_part(spec, train)
+    if len(input_shape) == 1 and (block := first_trained(encoder)):  # the output of `frozen_part`
+        after = split(open_part(spec, train), encoder, block)[1]
+        if input_shape != (math.prod(after.shape),):
+            raise InputError(f"model 'pretrained': samples have {input_shape[0]} values, expected {math.prod(after.shape)}")
+        return Pretrained(after, after(torch.zeros(1, *input_shape)).shape[1], classes)
+    image(input_shape, "pretrained")
+    return Pretrained(encoder, encoder(torch.zeros(1, *input_shape)).shape[1], classes)
+
+
+def open_part(backbone: str | Spec, train: str | Spec) -> Encoder:
+    """Return the encoder of a backbone of which only the named part is trainable. Parameters are those of `pretrained`."""
+    encoder = freeze(open_encoder(backbone))
     how = parse(train, "model 'pretrained': `train`")
     bind(how, find(how, PARTS, "model 'pretrained': part"), "model 'pretrained': part")(encoder)
-    return Pretrained(encoder, width, classes)
+    return encoder
+
+
+# ---- the part before the first trained block, as a backbone
+@check_arguments
+def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | Spec, train: str | Spec) -> Any:
+    """Return the input of the first trained block of a pretrained network, which is computed once per sample.
+
+    Parameters
+    ----------
+    backbone, train : str or Spec
+        As for the model `pretrained`, which trains the blocks from there on.
+    """
+    must_have(dataset, "image", "frozen-part")
+    encoder = open_part(backbone, train)
+    block = first_trained(encoder)
+    if not block:
+        raise InputError(f"backbone 'frozen-part': with train={train}, no block is frozen")
+    mean, std = (values.flatten().tolist() for values in (encoder.mean, encoder.std))
+    before = Before(encoder.module, block.removeprefix("module."))
+    return forward(before, encoder.size, mean, std, normalize=False, interpolation=encoder.interpolation)
+
+
+def find_frozen_part(model: str, dataset: Any) -> tuple[str, str]:
+    """Return (spec of the backbone `frozen_part`, spec of the model) that train the same network with less work.
+
+    Both are "" if nothing is saved: the model is another one, or its first block is trained, or the network cannot be split,
+    or the values of all samples need more than `MOST_BYTES`.
+
+    Parameters
+    ----------
+    model : str
+    dataset : fnlkit.datasets.Dataset
+        Of images.
+    """
+    spec = parse(model, "model")
+    if spec.name != "pretrained":
+        return "", ""
+    bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
+    backbone, train = str(spec.parameters.get("backbone", "auto")), str(spec.parameters.get("train", "head"))
+    if backbone == "auto":
+        backbone = find_pretrained("image", min(dataset.x_train.shape[1:3])) or ""
+    encoder = open_part(backbone, train) if backbone else None
+    block = first_trained(encoder) if encoder else ""
+    values = count_values(encoder, open_part(backbone, train), block) if encoder and block else 0
+    if not 0 < values * 4 * (len(dataset.x_train) + len(dataset.x_test)) <= MOST_BYTES:
+        return "", ""
+    return f"frozen-part(backbone={backbone}, train={train})", f"pretrained(backbone={backbone}, train={train})"
 
 
 def freeze(encoder: Encoder) -> Encoder:
@@ -108,12 +169,7 @@ def train_last(encoder: Encoder, *, n: int = 1) -> None:
     n : int
         Number of blocks: children of the longest list of layers in the backbone.
     """
-    lists = {
-        name: [f"{name}.{child}" for child, part in module.named_children() if any(True for _ in part.parameters())]
-        for name, module in encoder.named_modules()
-    }
-    name = max(lists, key=lambda each: len(lists[each]))
-    blocks = lists[name]
+    blocks = blocks_of(encoder)
     if not 1 <= n <= len(blocks):
         raise InputError(f"model 'pretrained': last(n={n}), but the backbone has {len(blocks)} blocks")
     names = [key for key, _ in encoder.named_parameters()]

@@ -250,7 +250,8 @@ def inputs_of(
     """Return (Inputs, whether clients sent statistics for the inputs). With a given Scale, clients send nothing."""
     sent = False
     if scale is None and getattr(network.module, "raw_images", False):
-        scale = Scale((0.0,) * data.shape[0], (1.0,) * data.shape[0], from_clients=False)
+        channels = data.shape[0] if data.image else 0
+        scale = Scale((0.0,) * channels, (1.0,) * channels, from_clients=False)
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)

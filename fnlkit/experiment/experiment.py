@@ -133,7 +133,7 @@ class Experiment:
     @property
     def client_rounds_total(self) -> int:
         """Client-rounds in the budget; for the progress bar."""
-        rounds, fraction = self.settings.rounds, self.settings.fraction
+        rounds, fraction = self.settings.rounds + self.settings.warmup_head, self.settings.fraction
         return visits(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
 
     def labels(self) -> np.ndarray:

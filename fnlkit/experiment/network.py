@@ -140,8 +140,16 @@ def needs_of(run: Run) -> frozenset[str] | set[str]:
     return BoundMethod.of(run.settings["method"]).needs if recorded is None else set(recorded)
 
 
-def network_of(run: Run, *, device: str = "cpu") -> Network:
+def network_of(run: Run, *, device: str = "cpu", shape: tuple[int, ...] = ()) -> Network:
     """Return the Network of a run with its weights.
+
+    Parameters
+    ----------
+    run : fnlkit.artifacts.run.Run
+    device : str
+    shape : tuple of int
+        Shape (C, H, W) of images for a run that was trained on the output of `frozen-part`: the network contains this part,
+        whose weights are not checked.  Default: the network that was trained.
 
     Raises
     ------
@@ -154,7 +162,7 @@ def network_of(run: Run, *, device: str = "cpu") -> Network:
         raise InputError(f"the run was made with `precision` {run.settings['precision']}, which this fnlkit does not support")
     network = build_network(
         run.settings["model"],
-        input_shape=run.meta["input_shape"],
+        input_shape=shape or run.meta["input_shape"],
         classes=run.meta["classes"],
         seed=run.settings["seed"],
         kind=run.meta.get("samples", {}).get("kind"),
@@ -166,7 +174,7 @@ def network_of(run: Run, *, device: str = "cpu") -> Network:
     )
     if network.size != len(run.weights):
         raise InputError(f"the run has {len(run.weights):,} weights, but its network {network.size:,}; was the module changed?")
-    if run.meta.get("frozen") != network.frozen:
+    if not shape and run.meta.get("frozen") != network.frozen:
         raise InputError(f"the frozen parameters of {run.settings['model']} differ from those that the run was made with")
     network.load(run.weights.to(device=device, dtype=network.dtype))
     return network

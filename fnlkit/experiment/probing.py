@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fnlkit.client.client_list import in_blocks
 from fnlkit.components.spec import parse
 from fnlkit.datasets.features import find_pretrained, with_backbone
 from fnlkit.errors import InputError
@@ -64,7 +65,12 @@ def warm_head(
         settings, method="fedavg", model="mlp(hidden=[])", rounds=settings.warmup_head, warmup_head=0, augment="none",
         mixup=0.0, eval_every=10**9, measure="auto", select="last", patience=0, memorization=False, standardize="always",
     )  # fmt: skip
-    run = make(federation, with_backbone(dataset, backbone, device=device), probe, device=device).run()
+    if dataset.features is None:
+        data = with_backbone(dataset, backbone, device=device)
+    else:  # values before the first trained block
+        parts = [_encode(module.encoder, x, network) for x in (dataset.x_train, dataset.x_test)]
+        data = replace(dataset, samples=lambda: tuple(parts))
+    run = make(federation, data, probe, device=device).run()
     width, about = module.width, run.meta["samples"]
     flat = run.weights.double().cpu()
     weight, bias = flat[: -network_classes(module)].view(-1, width), flat[-network_classes(module) :]
@@ -77,6 +83,12 @@ def warm_head(
             if name in parts:
                 network.flat[start:end] = parts[name].reshape(-1).to(network.flat)
     return run.traffic
+
+
+def _encode(encoder, x, network):
+    """Return features float32 (n, d) of samples (n, ...)."""
+    with torch.no_grad():
+        return in_blocks(lambda part: encoder(part.to(network.flat)), x).float().cpu().numpy()
 
 
 def network_classes(module: Any) -> int:

@@ -15,9 +15,10 @@ from fnlkit.components.options import keywords_of, pick
 from fnlkit.components.spec import bind, parse
 from fnlkit.datasets.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.datasets.pretrained import pretrained
+from fnlkit.datasets.pretrained import find_frozen_part, pretrained
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
+from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.options import TrainOptions
@@ -98,7 +99,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
     arrange(federation, BoundMethod.of(settings.method).needs & {"truth"}, settings.method)  # before samples are encoded
-    data, vectors = _samples(federation, run, settings, previous)
+    data, vectors, settings = _samples(federation, run, settings, previous)
     if "head" not in BoundMethod.of(settings.method).needs:  # such a method trains hidden layers
         settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
@@ -239,7 +240,10 @@ def _keep_unfinished(target, resume):
 
 
 def _samples(federation, run, settings, previous):
-    """Return (Dataset, vectors or None) for the training of a run: the data set is encoded by the backbone, if there is one."""
+    """Return (Dataset, vectors or None, settings) for the training of a run.
+
+    The data set is encoded by the backbone, if there is one, or by the part of a pretrained network that is not trained.
+    """
     data, choice = to_dataset(run.dataset if run.dataset is not None else federation.dataset), run.backbone
     how = {"device": run.device, "progress": run.progress and partial(count_features, run.progress)}
     if choice == "auto" and previous is not None:
@@ -256,4 +260,8 @@ def _samples(federation, run, settings, previous):
     encoded = data if own else with_backbone(data, spec, **how)
     if needs and vectors is None and spec is not None:
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train
-    return encoded, vectors
+    if own and not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
+        frozen, model = find_frozen_part(settings.model, data)
+        if frozen:
+            return with_backbone(data, frozen, **how), vectors, replace(settings, model=model)
+    return encoded, vectors, settings

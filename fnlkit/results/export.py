@@ -140,7 +140,17 @@ def export(run: "Run", target: str) -> float | None:
         raise InputError(f"`output` {target}: the extension selects the format; write {', '.join(FORMATS)}")
     if not Path(target).resolve().parent.is_dir():
         raise InputError(f"`output` {target}: the folder does not exist; create it first")
-    module = network_of(run).module.float().eval()
+    encoding, encoder, shape, about = encoding_of(run), None, tuple(run.meta["input_shape"]), describe_samples(run)
+    whole: tuple[int, ...] = ()
+    frozen = encoding is not None and encoding.spec.startswith("frozen-part(")
+    if encoding is not None and encoding.kind == "image" and (frozen or ending != ".pt"):
+        check_weights(encoding.spec, "image", encoding.weights, "the run")
+        shape = (encoding.shape[-1], *encoding.shape[:-1])
+        if frozen:
+            whole, about = shape, about | {"mean": [], "std": []}
+        else:
+            encoder = open_encoder(encoding.spec)
+    module = network_of(run, shape=whole).module.float().eval()
     module = getattr(module, "module", module) if run.meta.get("head") else module
     for parameter in module.parameters():
         parameter.grad = None
@@ -149,11 +159,7 @@ def export(run: "Run", target: str) -> float | None:
         torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, written)
         saving.write_bytes([written.getbuffer()], target)
         return None
-    encoding, encoder, shape = encoding_of(run), None, run.meta["input_shape"]
-    if encoding is not None and encoding.kind == "image":
-        check_weights(encoding.spec, "image", encoding.weights, "the run")
-        encoder, shape = open_encoder(encoding.spec), (encoding.shape[-1], *encoding.shape[:-1])
-    deployed = Deployed(module, describe_samples(run), encoder).eval().requires_grad_(False)
+    deployed = Deployed(module, about, encoder).eval().requires_grad_(False)
     # Three samples, because torch.export treats a size of 0 or 1 as a constant.
     x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     expected, free = deployed(x), ({0: torch.export.Dim("n")},)

@@ -1,6 +1,7 @@
 """Where a command reads from: pipes that are read, refused, closed or never written; the data set that must be the same."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -87,16 +88,20 @@ def test_a_dash_reads_the_pipe(place, tmp_path):
     assert fnlkit("fnlkit partition - -o never.npz", place).returncode != 0 and not (place / "never.npz").exists()
 
 
-def test_the_first_command_does_not_read_its_pipe(place):
+LOOP = "while read name; do fnlkit partition --clients 4 -o made.npz && echo $name; done < names"
+
+
+@pytest.mark.parametrize("command", [LOOP, "make -s -j2"])
+def test_the_first_command_does_not_read_its_pipe(place, command):
     """A loop gives its own input to every command in it, and make a closed pipe to all but one of its parallel commands."""
+    if shutil.which(command.split()[0]) is None and command != LOOP:
+        pytest.skip("make is not installed")
     (place / "names").write_text("d.npz\n" * 2)
     (place / "Makefile").write_text("all: a.npz b.npz\n%.npz:\n\t@fnlkit partition --dataset d.npz --clients 4 -o $@\n")
-    loop = "while read name; do fnlkit partition --clients 4 -o made.npz && echo $name; done < names"
-    for command in (loop, "make -s -j2"):
-        done = shell(command, place)
-        assert done.returncode == 0 and "standard input" not in done.stderr, (command, done.stderr)
-        assert done.stdout.split() == (["d.npz"] * 2 if command == loop else []), command
-    assert all((place / name).exists() for name in ("a.npz", "b.npz", "made.npz"))
+    done = shell(command, place)
+    assert done.returncode == 0 and "standard input" not in done.stderr, done.stderr
+    assert done.stdout.split() == (["d.npz"] * 2 if command == LOOP else [])
+    assert all((place / name).exists() for name in (["made.npz"] if command == LOOP else ["a.npz", "b.npz"]))
 
 
 def test_a_silent_pipe_is_reported_and_not_waited_for(place, monkeypatch):

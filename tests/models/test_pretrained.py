@@ -17,6 +17,8 @@ from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.settings import Settings
 from fnlkit.models import build
+from fnlkit.models.encoder import Encoder
+from fnlkit.models.split import blocks_of, count_values, first_trained
 
 BACKBONE = "torchvision(name=mobilenet_v3_small, weights=random, size=32)"
 PARTS = ("last(n=1)", "lora(rank=2)", "all")
@@ -65,6 +67,63 @@ def test_workers_and_resumed_runs_have_the_same_bytes(federation, train, tmp_pat
     half.write(tmp_path / "half.pt")
     resumed = run(federation, train, engine="sequential", warmup_head=1, precision="fp32", resume=str(tmp_path / "half.pt"))
     assert torch.equal(whole.weights, resumed.weights) and whole.traffic == resumed.traffic
+
+
+@pytest.fixture(scope="module")
+def once(federation, tmp_path_factory):
+    """A run in which the part before the trained block is computed once per sample, and its file."""
+    place = tmp_path_factory.mktemp("once") / "run.pt"
+    made = run(federation, "last(n=1)", augment="none", backbone="auto", engine="sequential", warmup_head=1)
+    made.write(place)
+    return made, place
+
+
+def test_without_augmentation_the_frozen_part_is_computed_once(federation, once):
+    made, _ = once
+    assert made.meta["features"]["backbone"].startswith("frozen-part(") and made.meta["input_shape"] == [96]
+    options = {"augment": "none", "engine": "sequential", "warmup_head": 1}
+    images = run(federation, "last(n=1)", backbone="none", **options)
+    assert images.meta["features"] is None and images.meta["input_shape"] == [3, 32, 32]
+    assert images.history[-1]["accuracy"] == made.history[-1]["accuracy"] and images.traffic == made.traffic
+    stacked = run(federation, "last(n=1)", **options | {"engine": "stacked"})
+    torch.testing.assert_close(stacked.weights, made.weights, rtol=1e-8, atol=1e-10)
+    assert run(federation, "all", augment="none", rounds=1).meta["features"] is None
+
+
+def test_a_run_behind_the_frozen_part_resumes_and_predicts_images(federation, once, tmp_path):
+    made, place = once
+    run(federation, "last(n=1)", augment="none", engine="sequential", warmup_head=1, rounds=1).write(tmp_path / "half.pt")
+    resumed = run(federation, "last(n=1)", augment="none", engine="workers", warmup_head=1, resume=str(tmp_path / "half.pt"))
+    assert torch.equal(made.weights, resumed.weights)
+    data = datasets.load(federation.dataset)
+    np.savez(tmp_path / "new.npz", x=data.x_test)
+    rows = fnlkit.predict(place, tmp_path / "new.npz").rows
+    assert np.mean([row[1] for row in rows] == data.y_test) == made.history[-1]["accuracy"]
+    assert fnlkit.export(place, tmp_path / "m.pt2") < 1e-4
+
+
+def test_parts_of_a_network_compute_what_it_computes():
+    """A network whose last layer reads the input of the first one cannot be split."""
+
+    class Small(nn.Module):
+        def __init__(self, skips):
+            super().__init__()
+            self.first, self.skips = nn.Conv2d(3, 3, 1), skips
+            self.blocks = nn.ModuleList(nn.Conv2d(3, 3, 1) for _ in range(4))
+
+        def forward(self, x):
+            out = first = self.first(x)
+            for block in self.blocks:
+                out = block(out)
+            return (out + first if self.skips else out).mean((2, 3))
+
+    for skips, values in ((False, 3 * 8 * 8), (True, 0)):
+        encoders = [Encoder(Small(skips), 8, (0.5,) * 3, (0.2,) * 3, normalize=True) for _ in range(2)]
+        encoders[1].load_state_dict(encoders[0].state_dict())
+        assert blocks_of(encoders[0]) == [f"module.blocks.{i}" for i in range(4)]
+        encoders[0].requires_grad_(False).module.blocks[2].requires_grad_(True)
+        assert first_trained(encoders[0]) == "module.blocks.2"
+        assert count_values(*encoders, "module.blocks.2") == values
 
 
 def test_a_head_reads_features_only(federation):
