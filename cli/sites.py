@@ -444,7 +444,7 @@ def _print(file):
         console().print(table)
     else:
         evaluated = found["task"] == "evaluate"
-        table = Table("site", "samples", "agreement" if evaluated else "estimated wrong", "range")
+        table = Table("site", "tested" if evaluated else "samples", "agreement" if evaluated else "estimated wrong", "range")
         for row in found["sites"]:
             value = row["agreement" if evaluated else "level"]
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
