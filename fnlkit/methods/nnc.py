@@ -27,10 +27,20 @@ if TYPE_CHECKING:
 # ---- on the client
 
 
-def vote_if_missed(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", **how: Any) -> None:
+def vote_if_missed(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    k: int,
+    include_self: bool,
+    ties: Literal["random", "lowest"],
+    correct: bool,
+    least: float,
+) -> None:
     """Vote at a client that missed the round of the votes: a vote leaves a row, also in a run that is resumed."""
     if "neighbor_disagreement" not in client.rows:
-        vote(client, model, received, **how)
+        vote(client, model, received, k=k, include_self=include_self, ties=ties, correct=correct, least=least)
 
 
 # ---- the server
