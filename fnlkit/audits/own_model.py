@@ -164,14 +164,18 @@ def predict_by_votes(labels: np.ndarray, classes: int, near: np.ndarray, groups:
 
 def predict_by_folds(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray, model: Any) -> np.ndarray:
     """Return probabilities (n, C) by a classifier of scikit-learn that is trained on the other folds."""
+    import threadpoolctl
+
     out = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))
-    for each in range(FOLDS):
-        here, there = fold == each, np.flatnonzero(fold != each)
-        if not here.any() or not points.shape[1] or len(np.unique(labels[there])) < 2:
-            continue
-        model.fit(points[there], labels[there])
-        out[here] = 0
-        out[np.ix_(here, model.classes_)] = model.predict_proba(points[here])
+    # Beside a busy process, two threads of OpenMP that wait for each other take a hundred times the CPU seconds of the trees.
+    with threadpoolctl.threadpool_limits(1, "openmp"):
+        for each in range(FOLDS):
+            here, there = fold == each, np.flatnonzero(fold != each)
+            if not here.any() or not points.shape[1] or len(np.unique(labels[there])) < 2:
+                continue
+            model.fit(points[there], labels[there])
+            out[here] = 0
+            out[np.ix_(here, model.classes_)] = model.predict_proba(points[here])
     return out
 
 

@@ -23,6 +23,7 @@ from fnlkit.audits.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, Predictions
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
+from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account
 
@@ -144,6 +145,7 @@ def points_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None) -> 
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
 
+@on_one_blas_thread
 def summarize_with_noise(
     samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
 ) -> dict[str, np.ndarray]:
@@ -175,6 +177,7 @@ def summarize_with_noise(
     return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
 
 
+@on_one_blas_thread
 def judge_with_noise(
     samples: Samples,
     head: dict[str, np.ndarray],
@@ -392,6 +395,7 @@ def expected_counts(
     return np.stack(out)
 
 
+@on_one_blas_thread
 def conclude(
     firsts: list[dict[str, np.ndarray]],
     seconds: list[dict[str, np.ndarray]],

@@ -19,6 +19,7 @@ from fnlkit.audits.samples import LEAST, Samples, large_classes, table_of, value
 from fnlkit.audits.shifts import Change, Compared
 from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import likelihood
+from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
@@ -115,6 +116,7 @@ def sums(points: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarr
     return np.bincount(labels, minlength=classes), by_class, points.T @ points
 
 
+@on_one_blas_thread
 def summarize(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a site's first file.
 
@@ -142,6 +144,7 @@ def summarize(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = No
     return first | {"sums": by_class, "moments": (moments + moments.T) / 2} | shifts.describe_columns(samples)
 
 
+@on_one_blas_thread
 def judge(
     whole: Samples,
     heads: dict[str, np.ndarray],
@@ -561,6 +564,7 @@ def narrow(heads: dict[str, np.ndarray], number: int, samples: Samples, scale: t
     return ""
 
 
+@on_one_blas_thread
 def make_heads(
     firsts: list[dict[str, Any]],
     scale: tuple[np.ndarray, np.ndarray] | None = None,
@@ -709,6 +713,7 @@ def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict
     return likelihood.estimates_of(low, high, expected)
 
 
+@on_one_blas_thread
 def conclude(
     firsts: list[dict[str, Any]],
     heads: dict[str, np.ndarray],

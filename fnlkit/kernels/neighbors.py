@@ -14,7 +14,9 @@ import contextlib
 import functools
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,6 +26,7 @@ from fnlkit._kernels.threads import even, run
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
+T = TypeVar("T")
 # Largest client for which a separate matrix of products is faster (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
 
@@ -56,6 +59,17 @@ def _pools(loaded):
 def blas_threads(threads: int | None) -> AbstractContextManager[object]:
     """Return a context in which each call of BLAS and LAPACK uses `threads` threads."""
     return _pools("scipy.linalg" in sys.modules).limit(limits=threads, user_api="blas")
+
+
+def on_one_blas_thread(function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function whose calls of BLAS use one thread: small products beside a busy process wait for other threads."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> T:
+        with blas_threads(1):
+            return function(*arguments, **options)
+
+    return call
 
 
 @functools.cache

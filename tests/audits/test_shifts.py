@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from benchmarks import audit as simulated
 from fnlkit.audits import differing, own_model, shifts, statistics, summaries, verdict
@@ -263,3 +264,28 @@ def test_no_site_is_accused_and_no_estimate_is_shown_if_the_features_are_noise()
         row = one["row"]
         assert row.finding == verdict.UNKNOWN and not row.noisier and row.level is None
         assert row.low <= one["wrong"] <= row.high
+
+
+def test_sums_and_models_of_a_site_use_one_thread(monkeypatch):
+    """Two threads that wait for each other beside a busy process took a hundred times the CPU seconds."""
+    import sklearn.ensemble  # noqa: F401 - loads OpenMP
+
+    seen, features = [], summaries.features
+
+    def threads_of(kind):
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == kind}
+
+    class Model:
+        classes_ = np.array([0, 1])
+
+        def fit(self, points, labels):
+            seen.append(threads_of("openmp"))
+
+        def predict_proba(self, points):
+            return np.full((len(points), 2), 0.5)
+
+    monkeypatch.setattr(summaries, "features", lambda *given: seen.append(threads_of("blas")) or features(*given))
+    with threadpoolctl.threadpool_limits(2):
+        own_model.predict_by_folds(np.zeros((20, 1)), np.arange(20) % 2, 2, np.arange(20) % 5, Model())
+        summaries.summarize(Site(np.zeros((40, 3), np.float32), np.arange(40) % 2, 2))
+        assert seen == [{1}] * 6 and threads_of("openmp") == threads_of("blas") == {2}
