@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fnlkit.client.training import Adam
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Count, Percentile, check_arguments
 from fnlkit.estimators import federated
@@ -145,13 +146,14 @@ def _train(points, labels, classes, rng, epochs):
         start = (rng.standard_normal((rows, columns)) * np.sqrt(2 / rows)).astype(np.float32)
         weights += [torch.from_numpy(start).requires_grad_(), torch.zeros(columns, requires_grad=True)]
     forward = lambda x: torch.relu(x @ weights[0] + weights[1]) @ weights[2] + weights[3]  # noqa: E731
-    optimizer, total = torch.optim.Adam(weights, lr=RATE), torch.zeros(len(x), classes, dtype=torch.float64)
+    optimizers, total = [Adam(part, RATE) for part in weights], torch.zeros(len(x), classes, dtype=torch.float64)
     margin = torch.zeros(len(x), dtype=torch.float64)
     for _ in range(epochs):
         for batch in torch.from_numpy(rng.permutation(len(x))).split(BATCH):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(forward(x[batch]), y[batch]).backward()
-            optimizer.step()
+            gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(forward(x[batch]), y[batch]), weights)
+            with torch.no_grad():
+                for optimizer, gradient in zip(optimizers, gradients, strict=True):
+                    optimizer.step(gradient)
         with torch.no_grad():
             logits = forward(x).double()
         total += logits

@@ -14,6 +14,7 @@ import torch
 from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.learning import learn_layer_compiled, learn_matrix_compiled
 from fnlkit.client.losses import crowd_cross_entropy, forward_corrected
+from fnlkit.client.training import Adam
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
@@ -80,11 +81,11 @@ def _learn(client, model, values, loss, rate):
     kind, values = values.dtype, values.double().clone().requires_grad_()
     with torch.enable_grad():
         logits, labels = model(client.x).detach().cpu().double(), client.y.cpu()
-        optimizer = torch.optim.Adam([values], lr=rate)
+        optimizer = Adam(values, rate)
         for _ in range(len(client)):
-            optimizer.zero_grad()
-            loss(values, logits, labels).backward()
-            optimizer.step()
+            (gradient,) = torch.autograd.grad(loss(values, logits, labels), values)
+            with torch.no_grad():
+                optimizer.step(gradient)
     return values.detach().to(kind)
 
 
