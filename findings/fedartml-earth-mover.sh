@@ -2,9 +2,9 @@
 # Package: FedArtML 0.1.34, distances of SplitAsFederatedData.create_clients. It needs scikit-learn, which it does not name.
 # Guess: all three reported distances between the clients' label distributions grow with percent_noniid, and are largest where
 #   no two clients share a class.
-# Behavior: the earth mover's distance is 0 there, below the 0.080 of a random split, while Jensen-Shannon and Hellinger are 1. It
-#   compares the clients' shares as sets of numbers, without the class that a share belongs to: clients with the same shares of
-#   other classes are at distance 0.
+# Behavior: the earth mover's distance is 0 there, below the 0.080 of a random split, while Jensen-Shannon and Hellinger are
+#   1. It compares the clients' shares as sets of numbers, without the class that a share belongs to: clients with the same
+#   shares of other classes are at distance 0.
 # Source: fedartml/function_base.py, earth_movers_distance: shares are passed to scipy's wasserstein_distance as values.
 "$(dirname "$0")/fresh" FedArtML==0.1.34 scikit-learn==1.9.1 numpy==2.4.6 <<'PYTHON'
 from importlib.metadata import version

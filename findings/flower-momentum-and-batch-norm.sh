@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Package: flwr 1.42.0, strategies FedAvgM and FedAdam, with a model that has a batch norm layer.
 # Guess: running variances stay positive on the server, since those of all clients are; the server's step at most delays them.
-# Behavior: the step acts on all arrays, and also on statistics. From torch's initial 1 toward clients' variances of 0.05 to 0.15,
-#   FedAvgM with momentum 0.9 makes running_var negative in round 2, and in 15 of 60 rounds; FedAdam with its defaults in
-#   round 13, and in 14 of 60. Evaluation is NaN in these rounds. Clients' training is not, since it reads the statistics of
-#   batches, and it heals the variance. FedAvg has none of these rounds.
+# Behavior: the step acts on all arrays, and also on statistics. From torch's initial 1 toward clients' variances of 0.05 to
+#   0.15, FedAvgM with momentum 0.9 makes running_var negative in round 2, and in 15 of 60 rounds; FedAdam with its defaults
+#   in round 13, and in 14 of 60. Evaluation is NaN in these rounds. Clients' training is not, since it reads the statistics
+#   of batches, and it heals the variance. FedAvg has none of these rounds.
 # Source: flwr/serverapp/strategy/fedavgm.py and fedadam.py, aggregate_train.
 "$(dirname "$0")/fresh" flwr==1.42.0 numpy==2.4.6 <<'PYTHON'
 import logging

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Package: nvflare 2.9.0, federated statistics with the default precision of 4 digits.
-# Guess: the standard deviation over all sites does not depend on how the same rows are divided among sites, up to the last of the
-#   four digits.
-# Behavior: 5,000 rows with deviation 0.06 have 0.06 on 1 to 10 sites, 0.07 on 50 and 0.02 on 100; with deviation 0.02 they have 0
-#   from 10 sites on, the value of a constant column. Each site's part of the variance is rounded to four digits before the parts
-#   are added and the root is taken. Count and mean stay right.
+# Guess: the standard deviation over all sites does not depend on how the same rows are divided among sites, up to the last of
+#   the four digits.
+# Behavior: 5,000 rows with deviation 0.06 have 0.06 on 1 to 10 sites, 0.07 on 50 and 0.02 on 100; with deviation 0.02 they
+#   have 0 from 10 sites on, the value of a constant column. Each site's part of the variance is rounded to four digits before
+#   the parts are added and the root is taken. Count and mean stay right.
 # Source: nvflare/app_common/statistics/numeric_stats.py, accumulate_metrics and get_global_stats.
 "$(dirname "$0")/fresh" nvflare==2.9.0 numpy==2.4.6 pandas==2.3.3 <<'PYTHON'
 from importlib.metadata import version
