@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -103,6 +104,8 @@ class Door:
         name, scale = about.get("task"), about.get("scale", "")
         if name not in {*project.TASKS, "scale"} or not isinstance(scale, str):
             raise NotInTable("the request names no task")
+        if not data:  # a stage of secure aggregation before the update, which needs no scale of the samples
+            agreed = replace(agreed, scaling="project")
         site = self._memo((name, scale), lambda: open_site(self.place, agreed, name, scale))
         if len(data) > (most := message.MOST_TEXT + MOST_ARRAY_BYTES + 8 * MOST_MODELS * site.network.size):
             raise NotInTable(f"the request has {len(data):,} bytes, and this site reads {most:,}")

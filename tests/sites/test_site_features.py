@@ -112,6 +112,18 @@ def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsy
     assert torch.equal(run.weights, Experiment(by_site, whole, Settings(**TRAIN), engine="sequential").run().weights)
 
 
+def test_masked_updates_use_the_scale_of_the_sites(tables, capsys):
+    """Messages of secure aggregation before the update contain no scale; a site starts a process for each."""
+    deployed = of_tables(tables, 3)
+    found = deployed.run("scale")["scale"]
+    plain = deployed.run("train", scale=found, output=str(tables / "plain.pt"))
+    deployed.agree(settings=deployed.project.settings | {"protect": "secagg"})
+    exchange = deployed.grid.push_messages
+    deployed.grid.push_messages = lambda messages: deployed.restart_sites() or exchange(messages)
+    masked = deployed.run("train", scale=found, output=str(tables / "masked.pt"))
+    assert not masked.rejected and 0 < (masked.weights - plain.weights).abs().max() < 1e-3
+
+
 def test_a_task_without_the_scale_is_refused(tables, capsys):
     deployed = of_tables(tables)
     with pytest.raises(InputError, match="scale"):
