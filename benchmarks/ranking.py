@@ -19,6 +19,7 @@ from fnlkit.audits.audit import audit
 from fnlkit.kernels.streams import stream
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
+CURVED = "hastie", "circles", "shells", "swiss-roll"  # six sites of 200 rows; run by --only
 FIRST = 50
 
 
@@ -48,7 +49,7 @@ def federation_of(name, seed, real=None):
         x, true, given = x[given >= 0], true[given >= 0], given[given >= 0]
         group, embeddings = rng.permutation(len(x)) % 5, x
     else:
-        data = datasets.load(name)
+        data = datasets.load(f"small-table(source={name}, sites=6, rows=200)" if name in CURVED else name)
         x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
         group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
         names = sorted(one for one in np.unique(group) if (group == one).sum() >= 30)

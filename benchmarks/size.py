@@ -16,31 +16,31 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
     # core
     "cli": 4_040,
-    "pipeline": 1_825,
-    "results": 1_885,
-    "estimators": 1_772,
-    "experiment": 2_210,
+    "pipeline": 1_835,
+    "results": 1_890,
+    "estimators": 1_775,
+    "experiment": 2_215,
     "engines": 2_685,
     "methods": 3_400,
     "server": 1_350,
     "client": 1_905,
-    "datasets": 5_230,
+    "datasets": 5_265,
     "cleanlab": 950,
     "noise": 400,
     "privacy": 320,
-    "models": 920,
+    "models": 995,
     "artifacts": 2_730,
     "components": 1_000,
-    "kernels": 1_935,
+    "kernels": 1_945,
     "_kernels": 4_060,
     "modules": 150,
     # the other parts
-    "audits": 4_050,
-    "sites": 3_485,
+    "audits": 4_060,
+    "sites": 3_490,
     "recipes": 1_430,
     # around the library
-    "tests": 26_850,
-    "benchmarks": 4_986,
+    "tests": 26_930,
+    "benchmarks": 4_990,
 }
 OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150, "benchmark programs": 28}
 
