@@ -96,8 +96,8 @@ def estimate(
     >>> digits = datasets.load("digits")
     >>> size = len(digits.y_train)
     >>> federation = Federation("digits", 10, np.array([0, size // 2, size]), np.arange(size), digits.y_train)
-    >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
-    np.True_
+    >>> bool(estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1)
+    True
     """
     return run_estimator(federation, dataset, spec, **options)[0]
 

@@ -55,9 +55,9 @@ def invert_transition(
     Examples
     --------
     >>> inverse, condition = invert_transition([[0.8, 0.2], [0.4, 0.6]])
-    >>> inverse.round(3), condition.round(3)
+    >>> inverse.round(3), round(float(condition), 3)
     (array([[ 1.5, -0.5],
-           [-1. ,  2. ]]), np.float64(3.0))
+           [-1. ,  2. ]]), 3.0)
     """
     T = checks.array(T, "T")
     if T.ndim < 2 or T.shape[-1] != T.shape[-2] or T.shape[-1] < 1:

@@ -204,8 +204,8 @@ def evaluate(
     --------
     >>> import fnlkit
     >>> run = fnlkit.train(fnlkit.partition("digits"), rounds=1, engine="sequential", say=None)
-    >>> fnlkit.evaluate(run).arrays["test_confusion"].sum()
-    np.int64(359)
+    >>> int(fnlkit.evaluate(run).arrays["test_confusion"].sum())
+    359
     """
     from fnlkit.results.scores import measure_run
 
