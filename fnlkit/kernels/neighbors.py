@@ -49,8 +49,8 @@ def center(points: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 
 
 @functools.cache
-def _pools(loaded):
-    # Inspecting all loaded libraries can take longer than the call itself; scipy has its own BLAS.
+def _pools(*loaded):
+    # Inspecting all loaded libraries can take longer than the call itself; these have a BLAS of their own.
     import threadpoolctl
 
     return threadpoolctl.ThreadpoolController()
@@ -58,7 +58,7 @@ def _pools(loaded):
 
 def blas_threads(threads: int | None) -> AbstractContextManager[object]:
     """Return a context in which each call of BLAS and LAPACK uses `threads` threads."""
-    return _pools("scipy.linalg" in sys.modules).limit(limits=threads, user_api="blas")
+    return _pools("scipy.linalg" in sys.modules, "faiss" in sys.modules).limit(limits=threads, user_api="blas")
 
 
 def on_one_blas_thread(function: Callable[..., T]) -> Callable[..., T]:

@@ -12,6 +12,7 @@ from fnlkit.audits.audit import audit
 from fnlkit.audits.records import ColumnDifference
 from fnlkit.audits.samples import Samples
 from fnlkit.kernels import nearby
+from fnlkit.kernels.neighbors import blas_threads
 
 
 def Site(x, y, classes):
@@ -269,6 +270,9 @@ def test_no_site_is_accused_and_no_estimate_is_shown_if_the_features_are_noise()
 def test_sums_and_models_of_a_site_use_one_thread(monkeypatch):
     """Two threads that wait for each other beside a busy process took a hundred times the CPU seconds."""
     import sklearn.ensemble  # noqa: F401 - loads OpenMP
+
+    with blas_threads(1):
+        import faiss  # noqa: F401 - loads a BLAS of its own, after the others were found
 
     seen, features = [], summaries.features
 
