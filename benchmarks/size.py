@@ -24,7 +24,7 @@ LIMITS = {
     "methods": 3_400,
     "server": 1_350,
     "client": 1_905,
-    "datasets": 5_265,
+    "datasets": 5_270,
     "cleanlab": 950,
     "noise": 400,
     "privacy": 320,

@@ -95,6 +95,11 @@ def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | S
     ----------
     backbone, train : str or Spec
         As for the model `pretrained`, which trains the blocks from there on.
+
+    Raises
+    ------
+    InputError
+        If no block is frozen, or the samples are no images.
     """
     must_have(dataset, "image", "frozen-part")
     encoder = open_part(backbone, train)
@@ -106,7 +111,7 @@ def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | S
     return forward(before, encoder.size, mean, std, normalize=False, interpolation=encoder.interpolation)
 
 
-def find_frozen_part(model: str, dataset: Any) -> tuple[str, str]:
+def find_frozen_part(model: str, dataset: Any, say: Callable[[str], object] | None = None) -> tuple[str, str]:
     """Return (spec of the backbone `frozen_part`, spec of the model) that train the same network with less work.
 
     Both are "" if nothing is saved: the model is another one, or its first block is trained, or the network cannot be split,
@@ -117,6 +122,8 @@ def find_frozen_part(model: str, dataset: Any) -> tuple[str, str]:
     model : str
     dataset : fnlkit.datasets.Dataset
         Of images.
+    say : callable(str), optional
+        Receives a note if frozen blocks are computed again in each batch.
     """
     spec = parse(model, "model")
     if spec.name != "pretrained":
@@ -129,6 +136,9 @@ def find_frozen_part(model: str, dataset: Any) -> tuple[str, str]:
     block = first_trained(encoder) if encoder else ""
     values = count_values(encoder, open_part(backbone, train), block) if encoder and block else 0
     if not 0 < values * 4 * (len(dataset.x_train) + len(dataset.x_test)) <= MOST_BYTES:
+        if block and say:
+            why = f"its values need more than {MOST_BYTES / 2**30:.0f} GiB" if values else "this network cannot be split"
+            say(f"the frozen part of {backbone} is computed again in each batch: {why}")
         return "", ""
     return f"frozen-part(backbone={backbone}, train={train})", f"pretrained(backbone={backbone}, train={train})"
 

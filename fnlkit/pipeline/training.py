@@ -261,7 +261,7 @@ def _samples(federation, run, settings, previous):
     if needs and vectors is None and spec is not None:
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train
     if own and not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
-        frozen, model = find_frozen_part(settings.model, data)
+        frozen, model = find_frozen_part(settings.model, data, run.say)
         if frozen:
             return with_backbone(data, frozen, **how), vectors, replace(settings, model=model)
     return encoded, vectors, settings

@@ -9,7 +9,7 @@ from fnlkit.audits import private
 from fnlkit.audits.audit import audit
 from fnlkit.audits.samples import Samples
 
-pytest.importorskip("dp_accounting")
+pytest.importorskip("dp_accounting", reason="needs dp-accounting (extra `privacy`)")
 TERMS = {"epsilon": 1.0, "delta": 1e-5}
 
 

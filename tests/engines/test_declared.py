@@ -113,7 +113,7 @@ def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
     run = Run.read(str(tmp_path / "run.pt"))
     assert run.traffic.sent["mean"] == 8 * 20 and math.isfinite(run.history[0]["mean"])
     assert fnlkit("fnlkit report run.pt --trust -o run.html", tmp_path).returncode == 0
-    pytest.importorskip("dp_accounting")
+    pytest.importorskip("dp_accounting", reason="needs dp-accounting (extra `privacy`)")
     done = fnlkit(f"{line} --protect dp", tmp_path)
     assert done.returncode == 2 and "--protect dp" in done.stderr.splitlines()[-1]
 

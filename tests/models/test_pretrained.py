@@ -90,6 +90,13 @@ def test_without_augmentation_the_frozen_part_is_computed_once(federation, once)
     assert run(federation, "all", augment="none", rounds=1).meta["features"] is None
 
 
+def test_a_frozen_part_that_is_computed_in_each_batch_is_noted(federation, monkeypatch):
+    monkeypatch.setattr("fnlkit.datasets.pretrained.MOST_BYTES", 100)
+    notes = []
+    made = run(federation, "last(n=1)", augment="none", rounds=1, say=notes.append)
+    assert made.meta["features"] is None and [note for note in notes if "computed again in each batch" in note]
+
+
 def test_a_run_behind_the_frozen_part_resumes_and_predicts_images(federation, once, tmp_path):
     made, place = once
     run(federation, "last(n=1)", augment="none", engine="sequential", warmup_head=1, rounds=1).write(tmp_path / "half.pt")
