@@ -39,7 +39,7 @@ LIMITS = {
     "sites": 3_490,
     "recipes": 1_430,
     # around the library
-    "tests": 26_930,
+    "tests": 26_935,
     "benchmarks": 4_990,
 }
 OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150, "benchmark programs": 28}
