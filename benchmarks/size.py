@@ -42,7 +42,7 @@ LIMITS = {
     "tests": 26_935,
     "benchmarks": 4_990,
 }
-OTHERS = {"words of pages": 45_225, "tracked files": 1_010, "imports between packages": 150, "benchmark programs": 28}
+OTHERS = {"words of pages": 45_000, "tracked files": 990, "imports between packages": 150, "benchmark programs": 28}
 
 
 def count_code_lines(source):

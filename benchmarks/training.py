@@ -48,8 +48,6 @@ def data(shape, count, clients):
 class Eager:
     """The plain loop over clients, also used by each of two processes."""
 
-    pids = ()
-
     def __init__(self, name, shape, count, clients, batch, channels_last):
         torch.set_num_threads(1)
         x, self.y = data(shape, count, clients)
@@ -83,13 +81,11 @@ class Processes:
     """Two processes that share the clients of a round."""
 
     def __init__(self, *arguments):
-        context, self.pipes, self.pids = multiprocessing.get_context("spawn"), [], []
+        context, self.pipes = multiprocessing.get_context("spawn"), []
         for _ in range(2):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, arguments), daemon=True)
-            process.start()
+            context.Process(target=_serve, args=(theirs, arguments), daemon=True).start()
             self.pipes.append(ours)
-            self.pids.append(process.pid)
 
     def train(self, clients):
         for part, pipe in enumerate(self.pipes):
@@ -118,10 +114,6 @@ class Ours:
     def train(self, clients):
         self.opt.round(self.fed, clients, self.model)
 
-    @property
-    def pids(self):
-        return [worker.process.pid for worker in getattr(self.fed, "workers", [])]
-
     def close(self):
         self.fed.close()
 
@@ -131,20 +123,24 @@ def interleaved(jobs, clients, samples, repeats):
     rates = {name: ([], []) for name in jobs}
     for repeat in range(repeats + 1):
         for name, job in jobs.items():
-            wall, busy = time.perf_counter(), processor_seconds(job)
+            wall, busy = time.perf_counter(), processor_seconds()
             job.train(clients)
             if repeat:
                 rates[name][0].append(samples / (time.perf_counter() - wall))
-                rates[name][1].append(samples / (processor_seconds(job) - busy))
+                rates[name][1].append(samples / (processor_seconds() - busy))
     return rates
 
 
-def processor_seconds(job):
-    """Return the CPU seconds of this process and of the processes of a job."""
-    total = time.process_time()
-    for pid in job.pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_seconds():
+    """Return the CPU seconds of this process and of all processes that descend from it and live."""
+    total, todo = time.process_time(), [os.getpid()]
+    while todo:
+        pid = todo.pop()
+        children = [int(p) for task in Path(f"/proc/{pid}/task").glob("*/children") for p in task.read_text().split()]
+        for child in children:
+            fields = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        todo += children
     return total
 
 

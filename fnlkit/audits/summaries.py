@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.audits import copies, differing, own_model, rounding, shifts, statistics, verdict
+from fnlkit.audits import column_differences, copies, own_model, rounding, shifts, statistics, verdict
 from fnlkit.audits.own_model import discriminant, softmax
 from fnlkit.audits.results import Names, describe_sites
 from fnlkit.audits.samples import LEAST, Samples, large_classes, table_of, values_of
@@ -517,10 +517,12 @@ def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 
 def compare_columns(firsts: list[dict[str, np.ndarray]]) -> "tuple[np.ndarray, list[list[ColumnDifference]], np.ndarray]":
-    """Return (columns (N, 5, d), findings and fits of fnlkit.audits.differing.differing_columns)."""
+    """Return (columns (N, 5, d), findings and fits of fnlkit.audits.column_differences.differing_columns)."""
     counts = np.stack([first["counts"] for first in firsts])
     columns = shifts.fill_missing(np.stack([first["columns"] for first in firsts]), counts, shifts.LEAST_COLUMNS)
-    return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
+    return columns, *column_differences.differing_columns(
+        columns, np.stack([first["class_columns"] for first in firsts]), counts
+    )
 
 
 def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -614,7 +616,7 @@ def make_heads(
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / max(1, part[1].sum()) for part in parts])
     mean, std = scale or (np.zeros(0), np.ones(0))
-    center = differing.reference(columns)
+    center = column_differences.reference(columns)
     if len(mean) == center.shape[1]:
         center = widen(center, (mean, std))
     return {
@@ -625,7 +627,7 @@ def make_heads(
         "shares": shares,
         "differ": statistics.shares_differ(counts),
         "center": center,
-        "suspects": differing.suspects(found),
+        "suspects": column_differences.suspects(found),
         "tone": np.median(columns[:, :2, 0], 0),
         "fits": fits,
         "compared": np.array(max(4, int(np.median(counts.sum(1))) // 5)),
@@ -699,7 +701,7 @@ def compare_inputs(
     silent = np.array([not second["covariances"].any() for second in seconds])
     held = np.where(silent[:, None], 0, counts)
     auc = shifts.compare_inputs(replies, held, [[0, int(second["chosen"])] for second in seconds])
-    found = differing.seen(found, auc[:, 0])
+    found = column_differences.seen(found, auc[:, 0])
     if not embedded:
         return Compared(changes, auc, found)
     every = [range(len(changes)) if value >= shifts.DIFFERENT else [0] for value in auc[:, 0]]

@@ -7,7 +7,7 @@ import pytest
 import threadpoolctl
 
 from benchmarks import audit as simulated
-from fnlkit.audits import differing, own_model, shifts, statistics, summaries, verdict
+from fnlkit.audits import column_differences, own_model, shifts, statistics, summaries, verdict
 from fnlkit.audits.audit import audit
 from fnlkit.audits.records import ColumnDifference
 from fnlkit.audits.samples import Samples
@@ -32,10 +32,10 @@ def differences(sites, classes=3):
     counts = np.array([np.bincount(y, minlength=classes) for _, y in sites])
     replies = [shifts.describe_columns(member) for member in members]
     columns, by_class = (np.stack([reply[name] for reply in replies]) for name in ("columns", "class_columns"))
-    found, fits = differing.differing_columns(columns, by_class, counts)
+    found, fits = column_differences.differing_columns(columns, by_class, counts)
     image = members[0].image
     changes = shifts.possible("image" if image else "vector", tuple(members[0].x.shape[1:]))
-    told = {"center": differing.reference(columns), "suspects": differing.suspects(found),
+    told = {"center": column_differences.reference(columns), "suspects": column_differences.suspects(found),
             "tone": np.median(columns[:, :2, 0], 0)}  # fmt: skip
     described = [
         shifts.describe_inputs(member, {**told, "fits": fit}, changes=changes, width=60, seed=0)
@@ -43,7 +43,7 @@ def differences(sites, classes=3):
     ]
     replies = {name: np.stack([reply[name] for reply in described]) for name in ("class_means", "covariances")}
     auc = shifts.compare_inputs(replies, counts, [range(len(changes))] * len(members))
-    return shifts.Compared(changes, auc, differing.seen(found, auc[:, 0])), members, told
+    return shifts.Compared(changes, auc, column_differences.seen(found, auc[:, 0])), members, told
 
 
 def test_units_and_missing_columns_are_named_and_class_shares_are_not_inputs():
@@ -99,8 +99,8 @@ def test_a_constant_column_among_many_is_named():
 
 def test_columns_that_no_classifier_recognizes_do_not_differ():
     rows = [[ColumnDifference(3, "units", 2.0)], [ColumnDifference(1, "offset", 1.0)], []]
-    assert differing.seen(rows, np.array([0.5, 0.6, 0.5])) == [[], rows[1], []]
-    assert differing.suspects(rows).tolist() == [3, 1] + [-1] * 6
+    assert column_differences.seen(rows, np.array([0.5, 0.6, 0.5])) == [[], rows[1], []]
+    assert column_differences.suspects(rows).tolist() == [3, 1] + [-1] * 6
 
 
 def test_classes_of_a_few_samples_are_not_described():
