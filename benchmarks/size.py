@@ -39,7 +39,7 @@ LIMITS = {
     "sites": 3_490,
     "recipes": 1_430,
     # around the library
-    "tests": 26_935,
+    "tests": 27_000,
     "benchmarks": 4_990,
 }
 OTHERS = {"words of pages": 45_000, "tracked files": 990, "imports between packages": 150, "benchmark programs": 28}

@@ -202,13 +202,14 @@ def torchaudio_backbone(
     if not isinstance(bundle, pipelines.Wav2Vec2Bundle):
         known = [key for key in dir(pipelines) if isinstance(getattr(pipelines, key), pipelines.Wav2Vec2Bundle)]
         raise InputError(f"torchaudio has no pipeline {name!r} with features{nearest(name, known)}")
+    models = require("torchaudio.models", "torchaudio")
     with _fix_seed():
-        module = require("torchaudio.models").wav2vec2_model(**bundle._params)
+        module = (models.wavlm_model if bundle._model_type == "WavLM" else models.wav2vec2_model)(**bundle._params)
     if weights != "random":
         _load(
             module, weights_file(weights or f"https://download.pytorch.org/torchaudio/models/{bundle._path}"), weights or name
         )
-    return forward(OverTime(module, normalize), int(bundle.sample_rate))
+    return forward(OverTime(module, normalize, loudness=bundle._normalize_waveform), int(bundle.sample_rate))
 
 
 class Visual(torch.nn.Module):
@@ -234,13 +235,19 @@ class Pooled(torch.nn.Module):
 
 
 class OverTime(torch.nn.Module):
-    """Mean over time of the last layer of a speech network."""
+    """Mean over time of the last layer of a speech network.
 
-    def __init__(self, net: Any, normalize: bool) -> None:
+    With `loudness`, each recording has mean 0 and variance 1, as in the network's training. torchaudio computes both over the
+    whole batch, so that a recording's features depend on the others.
+    """
+
+    def __init__(self, net: Any, normalize: bool, *, loudness: bool) -> None:
         super().__init__()
-        self.net, self.normalize = net, normalize
+        self.net, self.normalize, self.loudness = net, normalize, loudness
 
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        if self.loudness:
+            x = torch.nn.functional.layer_norm(x, x.shape[1:])
         out = self.net.extract_features(x)[0][-1].mean(1)
         return torch.nn.functional.normalize(out, dim=1) if self.normalize else out
 

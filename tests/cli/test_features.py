@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from scipy.io import wavfile
 
 from fnlkit import datasets
 from fnlkit.artifacts import files, large
@@ -218,6 +219,40 @@ def test_texts_are_encoded_and_new_texts_predicted(tmp_path, monkeypatch, capsys
     stored.write(str(run))
     assert call("predict", run, tmp_path / "new.csv") == 2
     assert "are not those of the run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("like", ["WAV2VEC2_BASE", "HUBERT_LARGE", "WAVLM_LARGE"])
+def test_sounds_are_encoded_as_by_the_pipeline_and_new_sounds_predicted(like, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torchaudio", reason="needs torchaudio")
+    pipelines, rng = pytest.importorskip("torchaudio.pipelines"), np.random.default_rng(0)
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+    bundle = getattr(pipelines, like)
+    small = {"encoder_embed_dim": 32, "encoder_num_layers": 2, "encoder_num_heads": 2, "encoder_ff_interm_features": 32}
+    convolutions = {"extractor_conv_layer_config": [(16, 10, 5), (16, 8, 8), (16, 8, 8)]}
+    bundle = replace(bundle, _params=bundle._params | small | convolutions)
+    monkeypatch.setattr(pipelines, like, bundle)
+    weights = tmp_path / bundle._path
+    weights.parent.mkdir(exist_ok=True)
+    models = pytest.importorskip("torchaudio.models")
+    make = models.wavlm_model if like.startswith("WAVLM") else models.wav2vec2_model
+    torch.save(make(**bundle._params).state_dict(), weights)
+    waves = np.sin(np.arange(8000) * 2 * np.pi * np.repeat([[0.02], [0.2]], 8, 0)) * rng.uniform(0.01, 0.9, (16, 1))
+    for i, wave in enumerate(waves):
+        folder = tmp_path / ("new" if i % 8 > 5 else f"sounds/{'low' if i < 8 else 'high'}")
+        folder.mkdir(parents=True, exist_ok=True)
+        wavfile.write(folder / f"{i:02d}.wav", 16000, (wave * 32767).astype(np.int16))
+    backbone, run = f"torchaudio(name={like}, weights='{weights}')", tmp_path / "run.pt"
+    data = datasets.load(tmp_path / "sounds")
+    pipeline = bundle.get_model(dl_kwargs={"model_dir": str(weights.parent), "file_name": weights.name})
+    x = torch.from_numpy(np.asarray(data.x_train))
+    with torch.inference_mode():  # one recording in a batch
+        expected = torch.cat([pipeline.extract_features(wave[None])[0][-1].mean(1) for wave in x])
+    found = embed(data, backbone.replace(")", ", normalize=false)"), device="cpu")
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    assert call("partition", "--dataset", tmp_path / "sounds", "--clients", "2", "-o", tmp_path / "fed.npz") == 0
+    assert call("train", tmp_path / "fed.npz", "--backbone", backbone, "--rounds", "5", "--fraction", "1", "-o", run) == 0
+    assert call("predict", run, tmp_path / "new", "-o", tmp_path / "p.csv") == 0
+    assert [row["name"] for row in parse_csv(tmp_path / "p.csv")] == ["low", "low", "high", "high"]
 
 
 OPEN = large.open_arrays

@@ -10,7 +10,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client.network import Network
 from fnlkit.datasets.encoding import open_encoder
-from fnlkit.datasets.pretrained import freeze
+from fnlkit.datasets.pretrained import LowRank, freeze, train_lora
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import load_trained
@@ -161,6 +161,43 @@ def test_statistics_of_the_backbone_stay_as_they_are():
         assert net.size == net.parameters_count
         x = torch.rand(3, 3, 32, 32)
         assert torch.equal(net.module.train()(x), net.module.eval()(x))
+
+
+def test_low_rank_updates_train_as_those_of_peft():
+    peft = pytest.importorskip("peft", reason="needs peft (extra `bench`)")
+
+    def layers():
+        torch.manual_seed(1)
+        parts = (
+            nn.Conv2d(3, 6, 1),
+            nn.ReLU(),
+            nn.Conv2d(6, 6, 3, groups=6),
+            nn.Flatten(),
+            nn.Linear(24, 10),
+            nn.GELU(),
+            nn.Linear(10, 4),
+        )
+        return nn.Sequential(*parts).requires_grad_(False)
+
+    ours = layers()
+    train_lora(ours, rank=2)
+    names = [name for name, part in ours.named_modules() if isinstance(part, LowRank)]
+    assert names == ["0", "4", "6"]
+    theirs = peft.get_peft_model(layers(), peft.LoraConfig(r=2, lora_alpha=2, target_modules=names))
+    for name in names:
+        part = theirs.get_submodule(f"base_model.model.{name}")
+        ours[int(name)].down.weight.data.copy_(part.lora_A["default"].weight)
+    x, y = torch.randn(8, 3, 4, 4), torch.arange(8) % 4
+    for module in (ours, theirs):
+        trained = [p for p in module.parameters() if p.requires_grad]
+        assert len(trained) == 2 * len(names)
+        optimizer = torch.optim.SGD(trained, lr=1.0, momentum=0.9)
+        for _ in range(20):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(x), y).backward()
+            optimizer.step()
+    assert (ours(x) - layers()(x)).abs().max() > 0.01
+    torch.testing.assert_close(ours(x), theirs.merge_and_unload()(x), rtol=1e-4, atol=1e-5)
 
 
 def test_last_blocks_are_nested():
