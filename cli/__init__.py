@@ -17,9 +17,11 @@ import click
 from fnlkit import tested_versions
 from fnlkit.cli import lazy_torch
 from fnlkit.cli.flags import FlagContext
+from fnlkit.cli.group import Group
 from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
-from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
+from fnlkit.errors import InputError, Terminated, WorkStopped
+from fnlkit.retired import refuse_retired
 
 # Summaries by group, defined here so that `fnlkit --help` imports no command.
 GROUPS = {
@@ -62,23 +64,6 @@ STARTS = {
     "a paper's row": "fnlkit reproduce fedcorr/table3 --dry-run",
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
-# Commands of earlier versions, and what to do instead.
-# Commands and options of earlier versions, and the replacement.
-REMOVED = {
-    "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
-    "train --log": "read RUN.metrics.jsonl, a line of JSON for each round",
-    "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",
-    "evaluate --markdown": "write --json, or --latex",
-    "reproduce --markdown": "write --json, or --latex",
-    "partition --task": "labels are classes; cleanlab has functions for numbers, tags and several labels per sample",
-    "plot --embeddings": "project the samples by scikit-learn",
-    "plot --projection": "project the samples by scikit-learn",
-    "reproduce --merge": "copy the files of all parts into one folder, then write --no-train -o FOLDER",
-    "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
-}
-
-
-# Environment variable in which the shell's completion function names its request.
 
 
 class ReaderGone(Exception):
@@ -97,7 +82,7 @@ def _end_with_signal():
         os.kill(os.getpid(), _last_signal[0])
 
 
-class Verbs(click.Group):
+class Verbs(Group):
     """A group whose commands are modules of this package with an attribute `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -132,13 +117,6 @@ class Verbs(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
         with formatter.section("Three starts"):
             formatter.write_dl([(f"{title}:".ljust(width), line) for title, line in STARTS.items()])
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in REMOVED:
-            raise InputError(f"the command {args[0]} was removed: {REMOVED[args[0]]}")
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `fnlkit --help` lists them")
-        return super().resolve_command(ctx, args)
 
 
 def _verbose(ctx, option, count):
@@ -257,9 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except click.NoSuchOption as error:
         command = error.ctx.command_path if error.ctx else "fnlkit"
-        replacement = REMOVED.get(f"{command.removeprefix('fnlkit ')} {error.option_name}")
-        removed = f"the option {error.option_name} was removed: {replacement}"
-        _fail(removed if replacement else f"{error.format_message()} (see {command} --help)", 2, deep)
+        try:
+            refuse_retired("option", f"{command.removeprefix('fnlkit ')} {error.option_name}")
+        except InputError as retired:
+            _fail(str(retired), 2, deep)
+        _fail(f"{error.format_message()} (see {command} --help)", 2, deep)
     except click.UsageError as error:
         _fail(error.format_message() + (f" (see {error.ctx.command_path} --help)" if error.ctx else ""), 2, deep)
     except (InputError, click.ClickException) as error:

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from fnlkit import datasets
+from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import Table, json_option, out_console, printable, suggest, verbose
 from fnlkit.errors import list_names
 
 _MOST = 8  # data sets that are listed with their descriptions
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """List, download and describe data sets.
 

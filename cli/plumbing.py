@@ -85,16 +85,6 @@ def output_option(what: str = "FILE") -> Callable[..., Any]:
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
 
 
-def removed_option(flag: str, instead: str) -> Callable[..., Any]:
-    """Return a hidden option of an earlier version, which raises with the text `instead`."""
-
-    def refuse(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-        if value is not None:
-            raise InputError(f"{flag} was removed: {instead}")
-
-    return click.option(flag, hidden=True, expose_value=False, callback=refuse, help=f"Removed: {instead}.")
-
-
 def keeps(file: str | None, output: str | None, what: str, option: str = "-o") -> None:
     """Raise if `output` would overwrite the input file."""
     if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):

@@ -11,6 +11,7 @@ import numpy as np
 
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
+from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
     caution,
     console,
@@ -56,7 +57,7 @@ def guarantee_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Review suspicious samples of a site.
 

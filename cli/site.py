@@ -11,6 +11,7 @@ import click
 
 from fnlkit import pipeline
 from fnlkit.artifacts import files, saving
+from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
     Table,
     caution,
@@ -47,7 +48,7 @@ def place_options(f: Callable[..., Any]) -> Callable[..., Any]:
                         help="Folder that the coordinator sent, or the project's project.json.")(f)  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Take part in a federation: check the data, join, review labels, and list everything that has left.
 

@@ -17,6 +17,7 @@ import click
 
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
+from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file, verbose
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import connection
@@ -28,7 +29,7 @@ _ENDED = ("completed", "failed", "stopped")
 _SECONDS = 120
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Admit sites, show the state of each site, and run tasks.
 

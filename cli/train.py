@@ -23,7 +23,6 @@ from fnlkit.cli.plumbing import (
     file_argument,
     keeps,
     output_option,
-    removed_option,
     setting_options,
     suggest,
 )
@@ -46,7 +45,6 @@ TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection",
 @dataset_option
 @setting_options()
 @options_of(TrainOptions)
-@removed_option("--features", "write --backbone SPEC, which computes and keeps the features itself")
 @output_option("RUN.pt")
 @click.pass_context
 def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:

@@ -19,6 +19,8 @@ def attach(package: str, home: dict[str, str]) -> Callable[[str], Any]:
     ------
     AttributeError
         From the returned function, if a name is not in `home`.
+    ImportError
+        For a name of an earlier version, also in ``from PACKAGE import NAME``, which drops the text of an AttributeError.
 
     Examples
     --------
@@ -29,6 +31,10 @@ def attach(package: str, home: dict[str, str]) -> Callable[[str], Any]:
 
     def load(name: str) -> Any:
         if name not in home:
+            from fnlkit.retired import RETIRED
+
+            if instead := RETIRED["name"].get(f"{package}.{name}"):
+                raise ImportError(f"{package}.{name} was removed: {instead}")
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(home[name]), name)
 

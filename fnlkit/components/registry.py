@@ -10,6 +10,7 @@ from fnlkit.components.declarations import Sent, declaration, resolve
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import Spec, bind, find, format_value, parse
 from fnlkit.errors import InputError, nearest
+from fnlkit.retired import refuse_retired
 
 METHODS = {
     "fedavg": "fnlkit.methods.fedavg:fedavg",
@@ -310,6 +311,7 @@ def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     if spec == Spec("none"):
         return None
     if spec.name not in PROTECTIONS:
+        refuse_retired("protection", spec.name)
         known = ["none", *PROTECTIONS]
         raise InputError(f"`protect` {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, get_origin
 from fnlkit.components import own
 from fnlkit.components.parameters import SpecText, Text, check, kinds
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
+from fnlkit.retired import refuse_retired
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -310,6 +311,7 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
     if ":" not in name and not message:
         _refuse_unknown(name, table, what)
     if message:
+        refuse_retired(what, name)
         hint = nearest(name, table)
         raise InputError(f"a message or project names the {what} {name!r}, which is not in the installed fnlkit{hint}")
     if issubclass(spec.origin, FileText):
@@ -329,6 +331,7 @@ def must_exist(spec: str | Spec, table: Mapping[str, str], what: str) -> None:
 
 def _refuse_unknown(name, table, what) -> NoReturn:
     """Raise with the nearest name, or with the first names of the table, and the command that lists all."""
+    refuse_retired(what, name)
     near = nearest(name, table)
     listed = f"`fnlkit methods {what}` lists all" if len(table) > MOST_NAMES else ""
     known = f"{near} {listed}".rstrip() if near else f"; known: {list_names(sorted(table))}" + (f"; {listed}" if listed else "")
@@ -369,6 +372,7 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
     values = {}
     for key, value in spec.parameters.items():
         if key not in known:
+            refuse_retired(what, f"{spec.name}({key}=)")
             near = nearest(key, known)
             names = list_names(known) or "none"
             if key in inspect.signature(function).parameters and key not in given:

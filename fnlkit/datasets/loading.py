@@ -20,6 +20,7 @@ from fnlkit.datasets import places
 from fnlkit.datasets.places import cache_folder
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
+from fnlkit.retired import refuse_retired
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,16 +67,6 @@ _KNOWN = {
     ),
     "crowdtruth": ("fnlkit.datasets.crowdtruth:crowdtruth", "medical relations by distant supervision, crowd and expert"),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
-}
-_OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"
-_OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
-# Readers of earlier versions, and what replaces each.
-_REMOVED = {
-    **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
-    **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs", "openml"), _OF_TABLE),
-    "open-set": "samples of no class were removed; hold classes out by a loader, FILE.py:NAME",
-    "medmnist": "write the path of a file of MedMNIST, such as bloodmnist.npz",
-    "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",
 }
 
 
@@ -137,9 +128,8 @@ def load(
     spec = parse(text, "DATA" if of_site else "`dataset`")
     if ":" in spec.name:
         return _of_user(spec)
-    if spec.name in _REMOVED:
-        raise InputError(f"the reader {spec.name} was removed; {_REMOVED[spec.name]}")
     if spec.name not in _KNOWN:
+        refuse_retired("data set", spec.name)
         raise InputError(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; `fnlkit data` lists all; a data set is also a path of an "
             ".npz, a .csv, a .parquet or an image folder"

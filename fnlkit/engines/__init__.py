@@ -12,6 +12,7 @@ from fnlkit.components.parameters import Natural, NotNegative
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.threads import core_count
+from fnlkit.retired import refuse_retired
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Client
@@ -97,6 +98,7 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     spec = parse(name, "`engine`")
     name = spec.name
     if name not in ENGINES:
+        refuse_retired("engine", name)
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"`engine`: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
     for word, takers in OPTIONS.items():

@@ -31,6 +31,7 @@ from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.options import PartitionOptions
 from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
 from fnlkit.pipeline.types import Labels, Samples, Say
+from fnlkit.retired import refuse_retired
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows
@@ -83,10 +84,6 @@ def to_federation(federation: Federation | str | os.PathLike[str]) -> Federation
     raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
-# Options of earlier versions, and what to write instead.
-_REMOVED = {"features": "write `backbone`, a pretrained network that encodes the samples"}
-
-
 def check_settings(options: Iterable[str], function: str, known: Sequence[str] = ()) -> None:
     """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings; `known` are the function's other keywords."""
     from fnlkit.experiment import Settings
@@ -94,8 +91,7 @@ def check_settings(options: Iterable[str], function: str, known: Sequence[str] =
     names = [field.name for field in fields(Settings)]
     for name in options:
         if name not in names:
-            if name in _REMOVED:
-                raise InputError(f"{function} has no option `{name}` any more; {_REMOVED[name]}")
+            refuse_retired("option", f"{function} --{name}".replace("_", "-"))
             hint = nearest(name, [*names, *known])
             raise InputError(f"{function} has no option `{name}`{hint}; its settings are: {list_names(names)}")
 

@@ -16,6 +16,7 @@ from fnlkit.errors import InputError
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
 WRITERS = {
+    "retired.py",
     "sites/folders.py",
     "recipes/belonging.py",
     "recipes/specifications.py",

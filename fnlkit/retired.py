@@ -1,0 +1,59 @@
+"""Names of earlier versions, each with one line that says what to do instead."""
+
+from __future__ import annotations
+
+from fnlkit.errors import InputError
+
+_OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"
+_OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
+_LATEX = "write --json, or --latex"
+# Kind -> name -> what to do instead. Kinds of components are those of their registries: method, loss, estimator, ...
+RETIRED: dict[str, dict[str, str]] = {
+    # "sites log": a command, as written after `fnlkit`.
+    "command": {
+        "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
+    },
+    # "train --log": an option of a command. `fnlkit.train(log=...)` ends with the same line.
+    "option": {
+        "train --log": "read RUN.metrics.jsonl, a line of JSON for each round",
+        "train --features": "write --backbone SPEC, which computes and keeps the features itself",
+        "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",
+        "evaluate --markdown": _LATEX,
+        "reproduce --markdown": _LATEX,
+        "partition --task": "labels are classes; cleanlab has functions for numbers, tags and several labels per sample",
+        "plot --embeddings": "project the samples by scikit-learn",
+        "plot --projection": "project the samples by scikit-learn",
+        "reproduce --merge": "copy the files of all parts into one folder, then write --no-train -o FOLDER",
+        "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
+    },
+    # "NAME" or, for a parameter, "NAME(PARAMETER=)".
+    "data set": {
+        **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
+        **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs", "openml"), _OF_TABLE),
+        "open-set": "hold classes out by a loader, FILE.py:NAME",
+        "medmnist": "write the path of a file of MedMNIST, such as bloodmnist.npz",
+        "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",
+    },
+    # "fnlkit.NAME": a public name of a package whose names are imported at first use (fnlkit._lazy).
+    "name": {},
+}
+
+
+def refuse_retired(kind: str, name: str) -> None:
+    """Raise InputError with the replacement if `name` is a name of an earlier version.
+
+    Parameters
+    ----------
+    kind : str
+        A key of `RETIRED`; nothing is raised for another one.
+    name : str
+
+    Examples
+    --------
+    >>> from fnlkit.retired import refuse_retired
+    >>> refuse_retired("data set", "medmnist")
+    Traceback (most recent call last):
+    fnlkit.errors.InputError: the data set medmnist was removed: write the path of a file of MedMNIST, such as bloodmnist.npz
+    """
+    if instead := RETIRED.get(kind, {}).get(name):
+        raise InputError(f"the {kind} {name} was removed: {instead}")
