@@ -79,9 +79,8 @@ from fnlkit.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    # `fnlkit.cli.lazy_torch` puts an empty module in place of torch until it is used.
-    heavy = {"torch": "torch._C", "numba": "numba", "sklearn": "sklearn", "matplotlib": "matplotlib"}
-    print("imports:", *[name for name, module in heavy.items() if module in sys.modules], file=sys.stderr)
+    heavy = "torch", "numba", "sklearn", "matplotlib"
+    print("imports:", *[name for name in heavy if name in sys.modules], file=sys.stderr)
 """
 # A step of both networks: everything that `train` loads at the first visit of a client.
 LOAD = """

@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from fnlkit import tested_versions
-from fnlkit.cli import lazy_torch
 from fnlkit.cli.flags import FlagContext
 from fnlkit.cli.group import Group
 from fnlkit.cli.terminal import be_quiet, speak_plainly
@@ -201,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     speak_plainly()
     be_quiet(False)  # for a program that runs several commands
-    lazy_torch.postpone("torch")
     # Idle threads of OpenMP (torch, FAISS, scikit-learn) and OpenBLAS (numpy) must sleep: beside a busy process on two cores,
     # threads that wait actively take up to six times the CPU seconds of the work. Read when the libraries are loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -271,7 +269,7 @@ def _asks_for_tracebacks(arguments):
 
 
 def _note_untested_torch():
-    if "torch._C" in sys.modules:  # loaded by the command
+    if "torch" in sys.modules:  # loaded by the command
         version = str(sys.modules["torch"].__version__)
         if tested_versions.is_newer(version):
             from fnlkit.datasets import cache_folder

@@ -13,7 +13,6 @@ from fnlkit.cli import tables
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.flags import name_flags
 from fnlkit.cli.plumbing import (
-    Listing,
     console,
     dataset_option,
     device_option,
@@ -34,10 +33,10 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
 from fnlkit.estimators.compare import compare
 
 
-@click.command(cls=Listing, title="Estimators", parts=lambda: ESTIMATORS)
+@click.command()
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
-              help="Estimator from the list above, or FILE.py:NAME.")  # fmt: skip
+              help=f"{', '.join(ESTIMATORS)} (`fnlkit methods estimator` describes them), or FILE.py:NAME.")  # fmt: skip
 @options_of(EstimateOptions)
 @click.option("--backbone", default="auto", show_default=True, metavar="SPEC",
               help="Pretrained network that encodes the samples, as for `fnlkit train`.")  # fmt: skip

@@ -35,9 +35,9 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit.experiment import cards
-
     if markdown:
+        from fnlkit.experiment import cards
+
         click.echo(cards.markdown())
         return
     if template is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass
@@ -96,6 +98,8 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
     log : sequence of Exchange
     results : sequence of Result
     """
+    import torch
+
     buffer, index = io.BytesIO(), []
 
     def put(array: ArrayLike) -> list[Any]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 
 from fnlkit.artifacts import display, files, paths, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
@@ -20,6 +19,7 @@ from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
+    import torch
 
     from fnlkit.artifacts.files import Artifact
 
@@ -174,7 +174,7 @@ class Run:
             "finished": self.finished,
         }
         # One text is cheaper for the safe reader than thousands of nodes.
-        tensors["body"] = torch.frombuffer(bytearray(json.dumps(body).encode()), dtype=torch.uint8)
+        tensors["body"] = _tensor(np.frombuffer(json.dumps(body).encode(), np.uint8))
         return files.Artifact(KIND, tensors, self.meta)
 
     def write(self, target: str | os.PathLike[str]) -> None:
@@ -269,6 +269,8 @@ def _load_state(run, stored):
 
 def _to_torch(value):
     """Return the tensor of a stored array; its array of bfloat16 is float32, which holds the same numbers."""
+    import torch
+
     return torch.from_numpy(value.array()).to(getattr(torch, value.dtype))
 
 
@@ -285,4 +287,6 @@ def _named_errors(source):
 
 
 def _tensor(values):
+    import torch
+
     return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

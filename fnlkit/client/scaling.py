@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from fnlkit.artifacts.stored import blocks
 from fnlkit.components.declarations import Sent
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
 
 
@@ -72,6 +73,8 @@ def reply_moments(
     client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
 ) -> "dict[str, torch.Tensor]":
     """Reply `moments_of_known` of the client's vectors."""
+    import torch
+
     moments = zip(("known", "total", "squares"), moments_of_known(client.x.double().numpy()), strict=True)
     return {name: torch.from_numpy(values) for name, values in moments}
 

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from fnlkit.artifacts.stored import Chosen, Rows
-from fnlkit.client.client_list import load_small
-from fnlkit.client.scoring import sample_losses
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.artifacts.federation import Federation
     from fnlkit.datasets.dataset import Dataset
 
@@ -60,6 +59,8 @@ class EvaluationSet:
 
         The cross entropy refers to the labels of `name`.
         """
+        from fnlkit.client.scoring import sample_losses
+
         out = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
         out |= {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
         return out | (self._measured(logits) if self.measure else {})
@@ -110,7 +111,7 @@ def evaluation_set(
         raise InputError(f"`measure` {measure}: a measure of yours requires test samples in the data set")
     if len(test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
-        return EvaluationSet(load_small(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))}, 0, *measures)
+        return _to_torch(test, {name: dataset.y_test}, 0, *measures)
     return held_out_set(federation, train)
 
 
@@ -130,8 +131,15 @@ def held_out_set(federation: Federation, train: np.ndarray | Rows) -> Evaluation
     labels = {"agreement": federation.given[positions]}
     if federation.true is not None:
         labels = {"accuracy": federation.true[positions]} | labels
-    labels = {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}
-    return EvaluationSet(load_small(Chosen(train, positions)), labels, len(federation))
+    return _to_torch(Chosen(train, positions), labels, len(federation))
+
+
+def _to_torch(x, labels, *more):
+    import torch
+
+    from fnlkit.client.client_list import load_small
+
+    return EvaluationSet(load_small(x), {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}, *more)
 
 
 def tested_samples(

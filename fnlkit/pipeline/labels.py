@@ -325,7 +325,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
     ----------
     federation : Federation, or path
     estimator : str
-        ``knn``, ``confident``, ``lid``, ... (`fnlkit estimate-noise --help`), or ``FILE.py:NAME`` for a user's estimator.
+        ``knn``, ``confident``, ``lid``, ... (`fnlkit methods estimator`), or ``FILE.py:NAME`` for a user's estimator.
     **options
         Fields of `Estimating`. ``embeddings``, ``probabilities`` and ``run`` can also be paths of files. All other keywords are
         fields of fnlkit.experiment.Settings for the short training of estimators that need a model: ``rounds``, ``lr``, ...

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets.dataset import Dataset, must_be
@@ -236,6 +235,8 @@ def _to_range(one):
 
 def predictions(trained: "Trained", positions: np.ndarray) -> np.ndarray:
     """Return predicted classes (m,) of training samples by position."""
+    import torch
+
     with torch.inference_mode():
         return trained.logits(Chosen(trained.x_train, positions)).argmax(-1).numpy()
 
@@ -267,7 +268,9 @@ class RunPredictions:
             if len(stored) != count:
                 raise InputError(f"the run has {len(stored):,} predictions for {count:,} samples ({name}); train it again")
             return stored
-        from fnlkit.experiment.network import load_trained  # torch, which stored predictions do not need
+        import torch
+
+        from fnlkit.experiment.network import load_trained
 
         if self._trained is None:
             trained = self._trained = load_trained(self.run, self.dataset)
