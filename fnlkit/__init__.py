@@ -25,7 +25,6 @@ _HOME = {
     "load": "fnlkit.pipeline",
     "reproduce": "fnlkit.recipes.running",
     "save": "fnlkit.pipeline",
-    "Datalab": "fnlkit.cleanlab.datalab",
     "find_label_issues": "fnlkit.cleanlab.filter",
     "get_label_quality_scores": "fnlkit.cleanlab.rank",
     "count_matrix": "fnlkit.kernels",
@@ -44,7 +43,6 @@ __all__ = sorted(_HOME)
 # The same names for type checkers, which do not run `__getattr__`. This line is cheaper than an import of typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fnlkit.cleanlab.datalab import Datalab as Datalab
     from fnlkit.cleanlab.filter import find_label_issues as find_label_issues
     from fnlkit.cleanlab.rank import get_label_quality_scores as get_label_quality_scores
     from fnlkit.errors import InputError as InputError

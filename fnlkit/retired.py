@@ -6,6 +6,7 @@ from fnlkit.errors import InputError
 
 _OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"
 _OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
+_OF_CLEANLAB = "call cleanlab on the samples of a site, or fnlkit.find_label_issues(sites=...)"
 _LATEX = "write --json, or --latex"
 # Kind -> name -> what to do instead. Kinds of components are those of their registries: method, loss, estimator, ...
 RETIRED: dict[str, dict[str, str]] = {
@@ -35,7 +36,9 @@ RETIRED: dict[str, dict[str, str]] = {
         "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",
     },
     # "fnlkit.NAME": a public name of a package whose names are imported at first use (fnlkit._lazy).
-    "name": {},
+    "name": {
+        **dict.fromkeys(("fnlkit.Datalab", "fnlkit.datalab", "fnlkit.dataset"), _OF_CLEANLAB),
+    },
 }
 
 

@@ -1,13 +1,12 @@
-"""`fnlkit.count` and `fnlkit.dataset`: joints, latent matrices and tables of classes, by hand, by site and beside cleanlab."""
+"""`fnlkit.count`: joints and latent matrices, by hand, by site and beside cleanlab."""
 
 import numpy as np
 import pytest
 
-from fnlkit import count, dataset
+from fnlkit import count
 from fnlkit.errors import InputError
 from tests.test_filter import lists, made
 
-pandas = pytest.importorskip("pandas", reason="needs pandas (extra `notebook`)")
 # Classes 0 and 1 have thresholds 0.6 and 0.8; sample 2 is confident in class 1.
 LABELS, PROBS = np.array([0, 0, 0, 1, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.2, 0.8]])
 JOINT = np.array([[2, 1], [0, 2]])
@@ -55,8 +54,6 @@ def test_sites_are_counted_alone():
         "issues": lambda y, p, **o: count.num_label_issues(y, p, **o),
         "py": lambda y, p, **o: count.estimate_py_and_noise_matrices_from_probabilities(y, p, **o)[0],
         "inverse": lambda y, p, **o: count.estimate_py_and_noise_matrices_from_probabilities(y, p, **o)[2],
-        "score": lambda y, p, **o: dataset.overall_label_health_score(y, p, verbose=False, **o),
-        "summary": lambda y, p, **o: dataset.health_summary(y, p, verbose=False, **o)["joint"],
     }
     for name, call in calls.items():
         together = call(labels, probs, **options)
@@ -65,10 +62,6 @@ def test_sites_are_counted_alone():
             alone = call(labels[here], probs[here])
             np.testing.assert_allclose(together[site], alone if name != "indices" else alone[0], err_msg=name)
     assert count.num_label_issues(labels, probs, **options)[3] == 0
-    table = dataset.rank_classes_by_label_quality(labels, probs, class_names="abcd", **options)
-    alone = dataset.rank_classes_by_label_quality(labels[sites == 1], probs[sites == 1], class_names="abcd")
-    of_site = table[table.Site == 1].drop(columns="Site").reset_index(drop=True)
-    pandas.testing.assert_frame_equal(of_site, alone)
 
 
 def off_diagonals(labels, probs, **options):
@@ -91,31 +84,6 @@ def test_lists_of_classes_are_counted_one_class_after_another():
     assert count.num_label_issues(labels, probs, multi_label=True, sites=sites).sum() > 0
 
 
-def test_tables_of_classes_by_hand():
-    classes = dataset.rank_classes_by_label_quality(LABELS, PROBS, class_names=["no", "yes"])
-    assert classes["Class Name"].tolist() == ["no", "yes"]
-    assert classes["Label Issues"].tolist() == [1, 0] and classes["Inverse Label Issues"].tolist() == [0, 1]
-    np.testing.assert_allclose(classes["Label Noise"], [1 / 3, 0])
-    np.testing.assert_allclose(classes["Inverse Label Noise"], [0, 1 / 3])
-    np.testing.assert_allclose(classes["Label Quality Score"], [2 / 3, 1])
-    pairs = dataset.find_overlapping_classes(joint=JOINT / 5, num_examples=5)
-    assert pairs["Num Overlapping Examples"].tolist() == [1] and pairs["Joint Probability"].tolist() == [0.2]
-    both = dataset.find_overlapping_classes(confident_joint=JOINT, asymmetric=True)
-    assert both[["Class Index A", "Class Index B"]].values.tolist() == [[0, 1], [1, 0]]
-    assert both["Num Overlapping Examples"].tolist() == [1, 0]
-    assert dataset.overall_label_health_score(confident_joint=JOINT, verbose=False) == pytest.approx(0.8)
-    assert dataset.overall_label_health_score(LABELS, PROBS, verbose=False) == pytest.approx(0.8)
-    empty = dataset.find_overlapping_classes(confident_joint=np.zeros((3, 3), int))
-    assert empty["Joint Probability"].tolist() == [0, 0, 0]
-
-
-def test_the_summary_prints_the_score_and_both_tables(capsys):
-    summary = dataset.health_summary(LABELS, PROBS)
-    out = capsys.readouterr().out
-    assert out.startswith("all: 1 of 5 labels may be wrong") and "Label Quality Score" in out and "Joint Probability" in out
-    assert set(summary) == {"overall_label_health_score", "joint", "classes_by_label_quality", "overlapping_classes"}
-
-
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -124,10 +92,6 @@ def test_the_summary_prints_the_score_and_both_tables(capsys):
         (lambda: count.calibrate_confident_joint(np.eye(3), LABELS, sites=LABELS), r"must have shape \(2, 3, 3\)"),
         (lambda: count.calibrate_confident_joint(np.eye(1), LABELS), r"must lie in 0\.\.0"),
         (lambda: count.estimate_py_and_noise_matrices_from_probabilities(LABELS, PROBS, py_method="x"), "must be cnt"),
-        (lambda: dataset.health_summary(), "give `labels`"),
-        (lambda: dataset.health_summary(joint=JOINT), "needs `num_examples`"),
-        (lambda: dataset.health_summary(LABELS, PROBS, multi_label=True), "is not supported"),
-        (lambda: dataset.health_summary(joint=JOINT, sites=LABELS), "`sites` needs"),
     ],
 )
 def test_input_that_does_not_fit_is_refused(call, message):
@@ -154,9 +118,3 @@ def test_results_are_cleanlabs(seed):
         found = getattr(count, name)(labels, probs, py_method=method)
         for one, expected in zip(found, getattr(theirs.count, name)(labels, probs, py_method=method), strict=True):
             np.testing.assert_allclose(one, expected, rtol=0, atol=1e-6)
-    for name in ("rank_classes_by_label_quality", "find_overlapping_classes"):
-        found, expected = (getattr(module, name)(labels, probs) for module in (dataset, theirs.dataset))
-        keys = [column for column in expected if column.startswith("Class")]
-        pandas.testing.assert_frame_equal(
-            found.sort_values(keys, ignore_index=True), expected.sort_values(keys, ignore_index=True)
-        )

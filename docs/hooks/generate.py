@@ -25,7 +25,7 @@ from fnlkit.results import plots
 from fnlkit.results.trained_run import TrainedRun
 
 ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines", "filter", "rank", "datalab")
+PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines", "filter", "rank", "count")
 TYPES = (Federation, TrainedRun, Evaluation, EstimatorInputs, Judgment)  # arguments and results of exported functions
 
 

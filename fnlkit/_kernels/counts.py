@@ -145,29 +145,3 @@ def count_confident(
             for lane in range(width if last - first < width else 0):
                 starts[lane] = lane * classes
     return nans != 0
-
-
-@kernel
-def confident_rows(
-    probs: np.ndarray, classes: int, limits: np.ndarray, rows: np.ndarray, start: int, stop: int, out: np.ndarray
-) -> None:
-    """Write the class that each of the rows[start:stop] is confident in, number `classes` for none (`confident_lanes`).
-
-    Parameters
-    ----------
-    probs : (n * classes,)
-    limits : (classes rounded up to whole vectors,)
-    rows : (m,) int64
-        Increasing.
-    out : (m,) int64
-    """
-    width = 64 // probs.itemsize
-    starts, true = np.empty(width, np.int64), np.empty(width, probs.dtype)
-    columns = np.empty(len(limits) * width, probs.dtype)
-    for first in range(start, stop, width):
-        for lane in range(width):
-            starts[lane] = rows[min(first + lane, stop - 1)] * classes
-        transpose_rows(probs, classes, starts, 0, columns)
-        store(true, 0, confident_lanes(columns, classes, limits, False)[0])
-        for i in range(first, min(first + width, stop)):
-            out[i] = int(true[i - first])

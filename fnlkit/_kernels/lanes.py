@@ -120,19 +120,6 @@ def store(typingctx: Any, array: Any, at: Any, vector: Any) -> tuple[Any, Callab
 
 
 @intrinsic
-def store_bits(typingctx: Any, array: Any, at: Any, bits: Any, like: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write the bits of a mask, for the lanes of `like`, to the booleans array[at : at + width]."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        flags = ir.VectorType(ir.IntType(8), like.width)
-        pointer = _pointer(context, builder, array, args[0], args[1], flags)
-        builder.store(builder.zext(_mask(builder, args[2], like.width), flags), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.int64, like), codegen
-
-
-@intrinsic
 def splat(typingctx: Any, number: Any) -> tuple[Any, Callable[..., Any]]:
     """Return a vector with one number in all lanes."""
     lanes = Lanes(number)
@@ -320,16 +307,6 @@ def count_bits(typingctx: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def first_bit(typingctx: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
-    """Return the first lane in a mask, 64 for an empty mask."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), codegen
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.filter import find_label_issues
 from fnlkit.cleanlab.one_vs_rest import class_pairs, class_table, read_class_lists
-from fnlkit.cleanlab.rank import group_by_site, owners, read_labels
+from fnlkit.cleanlab.rank import read_labels, rows_of_sites
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import calibrate_counts, confident_class
@@ -37,8 +37,7 @@ def get_confident_thresholds(
     if multi_label:
         return np.stack([get_confident_thresholds(*pair, sites=sites) for pair in _pairs(labels, pred_probs)], -2)
     labels, probs = read_labels(labels, pred_probs)
-    order, offsets = group_by_site(sites, len(labels))
-    return _of_sites(class_thresholds(probs[order], labels[order], client_offsets=offsets), sites)
+    return _stack([class_thresholds(probs[rows], labels[rows]) for rows in rows_of_sites(sites, len(labels))], sites)
 
 
 def compute_confident_joint(
@@ -71,18 +70,18 @@ def compute_confident_joint(
             return np.stack([joint for joint, _ in joints], -3), [indices for _, indices in joints]
         return np.stack(joints, -3)
     labels, probs = read_labels(labels, pred_probs)
-    order, offsets = group_by_site(sites, len(labels))
-    y, p = labels[order], probs[order]
     fixed = None if thresholds is None else np.asarray(thresholds, np.float64).reshape(-1)
-    counts = count_matrix(p, y, thresholds=fixed, client_offsets=offsets, calibrate=calibrate)
-    joint = _of_sites(counts.swapaxes(1, 2), sites)
+    joints, indices = [], []
+    for rows in rows_of_sites(sites, len(labels)):
+        y, p = labels[rows], probs[rows]
+        joints.append(count_matrix(p, y, thresholds=fixed, calibrate=calibrate).T)
+        if return_indices_of_off_diagonals:
+            true = confident_class(p, class_thresholds(p, y) if fixed is None else fixed)
+            indices.append(np.arange(len(labels))[rows][(true >= 0) & (true != y)])
+    joint = _stack(joints, sites)
     if not return_indices_of_off_diagonals:
         return joint
-    limits = class_thresholds(p, y, client_offsets=offsets)[owners(offsets)] if fixed is None else fixed
-    true = confident_class(p, limits)
-    rows = np.arange(len(y))[order]
-    off = (true >= 0) & (true != y)
-    return joint, _of_sites([np.sort(rows[a:b][off[a:b]]) for a, b in zip(offsets[:-1], offsets[1:], strict=True)], sites)
+    return joint, indices[0] if sites is None else indices
 
 
 def calibrate_confident_joint(
@@ -97,12 +96,12 @@ def calibrate_confident_joint(
     classes = joint.shape[-1]
     labels = checks.integers(labels, "labels", np.size(labels), "sample")
     checks.check_range(labels, "labels", classes)
-    order, offsets = group_by_site(sites, len(labels))
-    shape = (len(offsets) - 1, classes, classes)
+    rows = rows_of_sites(sites, len(labels))
+    shape = (len(rows), classes, classes)
     if (joint if sites is not None else joint[None]).shape != shape:
         raise InputError(f"`confident_joint` must have shape {shape[sites is None :]}, found {joint.shape}")
-    members = np.bincount(owners(offsets) * classes + labels[order], minlength=shape[0] * classes).reshape(-1, classes)
-    return _of_sites(calibrate_counts(joint.reshape(shape).swapaxes(1, 2), members).swapaxes(1, 2), sites)
+    members = np.array([np.bincount(labels[here], minlength=classes) for here in rows])
+    return _stack(calibrate_counts(joint.reshape(shape).swapaxes(1, 2), members).swapaxes(1, 2), sites)
 
 
 def estimate_joint(
@@ -145,8 +144,7 @@ def num_label_issues(
         warnings.warn("`confident_joint` is ignored unless `estimation_method` is 'off_diagonal_custom'", stacklevel=2)
     if multi_label or estimation_method == "off_diagonal":
         issues = find_label_issues(labels, pred_probs, filter_by="confident_learning", multi_label=multi_label, sites=sites)
-        order, offsets = group_by_site(sites, len(issues))
-        return _of_sites(np.add.reduceat(issues[order], offsets[:-1], dtype=np.int64), sites)
+        return _stack([issues[rows].sum() for rows in rows_of_sites(sites, len(issues))], sites)
     if custom:
         joint = calibrate_confident_joint(confident_joint, labels, sites=sites)
     else:
@@ -175,10 +173,9 @@ def estimate_py_and_noise_matrices_from_probabilities(
         raise InputError(f"`py_method` must be {', '.join(get_args(Prior))}, found {py_method!r}")
     joint = compute_confident_joint(labels, pred_probs, thresholds=thresholds, calibrate=calibrate, sites=sites)
     labels = np.asarray(labels)
-    order, offsets = group_by_site(sites, len(labels))
-    pieces = zip(joint[None] if sites is None else joint, offsets[:-1], offsets[1:], strict=True)
-    latent = [_latent(one, labels[order][a:b], py_method, converge_latent_estimates) for one, a, b in pieces]
-    py, noise, inverse = (_of_sites(np.array(part), sites) for part in zip(*latent, strict=True))
+    joints = zip(joint[None] if sites is None else joint, rows_of_sites(sites, len(labels)), strict=True)
+    latent = [_latent(one, labels[rows], py_method, converge_latent_estimates) for one, rows in joints]
+    py, noise, inverse = (_stack(part, sites) for part in zip(*latent, strict=True))
     return py, noise, inverse, joint
 
 
@@ -220,5 +217,6 @@ def _pairs(labels, pred_probs):
     return class_pairs(*read_class_lists(labels, pred_probs))
 
 
-def _of_sites(values, sites):
-    return values[0] if sites is None else values
+def _stack(values, sites):
+    """Return the values of all sites (S, ...), or that of the only one if `sites` is None."""
+    return values[0] if sites is None else np.array(values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -11,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.one_vs_rest import class_pairs, joint_scores, read_class_lists
-from fnlkit.cleanlab.rank import Method, get_label_quality_scores, group_by_site, margins, owners, read_labels
+from fnlkit.cleanlab.rank import Method, get_label_quality_scores, own_and_other, read_labels, rows_of_sites
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
-from fnlkit.kernels import checks
-from fnlkit.kernels.counting import calibrate_counts, count_confident, round_rows, thresholds_of
-from fnlkit.kernels.labels import confident_classes, largest_margins, own_and_other, positions_by_group
+from fnlkit.kernels import checks, class_thresholds, count_matrix
+from fnlkit.kernels.counting import confident_class, round_rows
 
 Filter = Literal[
     "prune_by_noise_rate",
@@ -119,30 +117,24 @@ def find_label_issues(
     _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
     threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
     options = _Options(filter_by, frac_noise, min_examples_per_class, num_to_remove_per_class, confident_joint, threads)
-    score = {"sites": sites, **(rank_by_kwargs or {})}
     if multi_label:
         warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
-        has, probs = read_class_lists(labels, pred_probs)
-        order, offsets = group_by_site(sites, len(has))
-        found = _issues_of_lists(has[order], probs[order], offsets, options)
-        sizes = np.stack([np.count_nonzero(has[order][a:b], 0) for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+        labels, probs = read_class_lists(labels, pred_probs)
+        find, score = _issues_of_lists, joint_scores
     else:
         labels, probs = read_labels(labels, pred_probs)
-        order, offsets = group_by_site(sites, len(labels))
-        found = _issues(labels[order], probs[order], offsets, options)
-        sizes = class_sizes(labels[order], probs.shape[1], offsets)
+        find, score = _issues, get_label_quality_scores
+    mask, sizes = np.zeros(len(probs), bool), []
+    for rows in rows_of_sites(sites, len(probs)):
+        mask[rows] = find(labels[rows], probs[rows], options)
+        sizes.append(labels[rows].sum(0) if multi_label else np.bincount(labels[rows], minlength=probs.shape[1]))
     if filter_by != "predicted_neq_given":  # does not depend on other labels
-        warn_of_small_classes(sizes, sites, 0 if multi_label or filter_by not in PRUNING else min_examples_per_class)
-    mask = np.zeros(len(probs), bool)
-    mask[order] = found
+        _warn_of_small_classes(np.array(sizes), sites, 0 if multi_label or filter_by not in PRUNING else options.least)
     if verbose:
         print(f"label issues: {mask.sum():,} of {len(mask):,} samples")
     if return_indices_ranked_by is None:
         return mask
-    if multi_label:
-        scores = joint_scores(has, probs, method=return_indices_ranked_by, **score)
-    else:
-        scores = get_label_quality_scores(labels, probs, method=return_indices_ranked_by, **score)
+    scores = score(labels, probs, method=return_indices_ranked_by, sites=sites, **(rank_by_kwargs or {}))
     issues = np.flatnonzero(mask)
     return issues[np.argsort(scores[issues], kind="stable")]
 
@@ -159,48 +151,41 @@ class _Options:
     threads: int | None
 
 
-def _issues(labels, probs, offsets, options):
-    """Return the issues (n,) of samples that are sorted by site."""
-    classes, threads = probs.shape[1], options.threads
-    own, other, agrees = own_and_other(probs, labels, threads=threads)
-    issues = ~agrees
+def _issues(labels, probs, options):
+    """Return the issues (n,) of the samples of a site."""
+    classes = probs.shape[1]
+    own, other, agrees = own_and_other(probs, labels)
     if options.filter_by == "predicted_neq_given":
-        return issues
-    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
-    sizes = class_sizes(labels, classes, offsets)
-    limits = thresholds_of(np.bincount(group, own, sizes.size).reshape(sizes.shape), sizes, np.inf)
+        return ~agrees
     if options.filter_by not in PRUNING:
-        rows = np.flatnonzero(issues)
-        found = confident_classes(probs, rows, limits, offsets, threads=threads)
-        issues[rows] = (found < classes) & (found != labels[rows])
+        confident = confident_class(probs, class_thresholds(probs, labels, threads=options.threads))
+        issues = ~agrees & (confident >= 0) & (confident != labels)
         if options.filter_by == "confident_learning":
             return issues
-        return _lowest(own if options.filter_by == "low_self_confidence" else margins(own, other), issues, offsets)
+        return _lowest(own if options.filter_by == "low_self_confidence" else own - other, issues.sum())
+    sizes = np.bincount(labels, minlength=classes)
     if options.joint is None:
-        counts = count_confident(probs, labels, offsets, limits, threads=threads)
-        counts = calibrate_counts(np.maximum(counts, np.eye(classes, dtype=np.int64)), sizes)
+        counts = count_matrix(probs, labels, calibrate=True, threads=options.threads)
     else:
         counts = _counts_by_given(options.joint, classes)
-    removed = None if options.removed is None else _numbers(options.removed, classes)
     counts = _pruning_counts(counts, options.least, options.frac_noise)
-    if removed is not None:
-        counts = _scale_counts(counts, sizes, removed)
-    enough = sizes > options.least
-    if options.filter_by != "prune_by_class":
-        numbers = np.where(enough[:, :, None], counts.swapaxes(1, 2), 0).reshape(-1, classes)
-        issues &= largest_margins(probs, group, sizes.ravel(), numbers, own, other, threads=threads)
-    if options.filter_by != "prune_by_noise_rate":
-        wrong = sizes - np.einsum("scc->sc", counts) if removed is None else np.broadcast_to(removed, sizes.shape)
-        order, bounds = positions_by_group(group, sizes.ravel())
-        lowest = np.zeros(len(labels), bool)
-        for rows, number in zip(np.split(order, bounds[1:-1]), np.where(enough, wrong, 0).ravel(), strict=True):
-            lowest[rows[_smallest(own[rows], number)]] = True
-        issues &= lowest
-    return issues
+    wrong = sizes - counts.diagonal()
+    if options.removed is not None:
+        wrong = _numbers(options.removed, classes)
+        counts = _scale_counts(counts, sizes, wrong)
+    large, small = np.zeros(len(labels), bool), np.zeros(len(labels), bool)
+    for label in np.flatnonzero(sizes > options.least):
+        rows = np.flatnonzero(labels == label)
+        small[rows] = _lowest(own[rows], wrong[label])
+        for true in np.flatnonzero(counts[:, label] > 0):
+            if true != label:
+                large[rows] |= _lowest(own[rows] - probs[rows, true], counts[true, label])
+    chosen = {"prune_by_noise_rate": large, "prune_by_class": small, "both": large & small}
+    return chosen[options.filter_by] & ~agrees
 
 
-def _issues_of_lists(has, probs, offsets, options):
-    """Return the samples (n,) for which a class (n, C) or its absence is an issue, for samples sorted by site."""
+def _issues_of_lists(has, probs, options):
+    """Return the samples (n,) of a site for which a class (n, C) or its absence is an issue."""
     classes = has.shape[1]
     joint, removed = options.joint, options.removed
     if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
@@ -219,28 +204,19 @@ def _issues_of_lists(has, probs, offsets, options):
             joint=None if joint is None else np.asarray(joint)[c],
             removed=None if removed is None else [removed[c], 0],
         )
-        any_class |= _issues(labels, pairs, offsets, of_class)
+        any_class |= _issues(labels, pairs, of_class)
     if not low:
         return any_class
-    return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class, offsets)
+    return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class.sum())
 
 
-def class_sizes(labels: np.ndarray, classes: int, offsets: np.ndarray) -> NDArray[np.int64]:
-    """Return the number of labels (S, C) of each class at each site, for labels sorted by site."""
-    group = labels if len(offsets) == 2 else owners(offsets) * classes + labels
-    return np.bincount(group, minlength=(len(offsets) - 1) * classes).reshape(-1, classes)
-
-
-def warn_of_small_classes(
-    sizes: np.ndarray, sites: ArrayLike | None, least: int, class_names: Sequence[Any] | None = None
-) -> None:
+def _warn_of_small_classes(sizes, sites, least):
     """Warn once of all classes with at most `least` of `sizes` (S, C) labels."""
     small = sizes <= least
     if not small.any():
         return
-    classes = np.arange(sizes.shape[1]) if class_names is None else np.array([*class_names, None], object)[:-1]
     sites = [""] if sites is None else [f"{site}: " for site in np.unique(np.asarray(sites))]
-    parts = [site + list_names(classes[row]) for site, row in zip(sites, small, strict=True) if row.any()]
+    parts = [site + list_names(np.flatnonzero(row)) for site, row in zip(sites, small, strict=True) if row.any()]
     more = f"; and {len(parts) - MOST_NAMES:,} more sites" if len(parts) > MOST_NAMES else ""
     few = f"no issues in classes with at most {least} labels (`min_examples_per_class`)" if least else "classes without labels"
     warnings.warn(f"{few}: {'; '.join(parts[:MOST_NAMES])}{more}", stacklevel=3)
@@ -265,24 +241,23 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
 
 
 def _counts_by_given(joint, classes):
-    """Return counts[true, given] (1, C, C) of a confident joint, which has given labels in rows."""
+    """Return counts[true, given] (C, C) of a confident joint, which has given labels in rows."""
     joint = np.asarray(joint)
     if joint.shape != (classes, classes) or joint.dtype.kind not in "iuf":
         raise InputError(f"`confident_joint` must hold numbers of shape ({classes}, {classes}), found {joint.shape}")
-    return joint.T[None]
+    return joint.T
 
 
 def _pruning_counts(counts, least, frac_noise):
-    """Return integer counts (S, C, C) with at least `least` on the diagonal and `frac_noise` of the other entries."""
-    classes = np.arange(counts.shape[1])
-    diagonal = counts[:, classes, classes]
+    """Return integer counts (C, C) with at least `least` on the diagonal and `frac_noise` of the other entries."""
+    diagonal = counts.diagonal()
     kept = np.maximum(diagonal, least)
-    others = np.maximum(np.count_nonzero(counts, axis=1) - 1.0, 1.0)
-    left = np.maximum(counts - ((kept - diagonal) / others)[:, None], 0)
-    left[:, classes, classes] = kept
+    others = np.maximum(np.count_nonzero(counts, axis=0) - 1.0, 1.0)
+    left = np.maximum(counts - (kept - diagonal) / others, 0)
+    np.fill_diagonal(left, kept)
     fewer = left * frac_noise
-    fewer[:, classes, classes] = kept
-    fewer[:, classes, classes] = kept + (left - fewer).sum(1)
+    np.fill_diagonal(fewer, kept)
+    np.fill_diagonal(fewer, kept + (left - fewer).sum(0))
     return fewer.astype(np.int64)
 
 
@@ -298,30 +273,18 @@ def _numbers(removed, classes):
 
 
 def _scale_counts(counts, sizes, removed):
-    """Return counts (S, C, C) whose entries off the diagonal sum to `removed` (C,) for each true class.
+    """Return counts (C, C) whose entries off the diagonal sum to `removed` (C,) for each true class.
 
     Shares are those of cleanlab, which divides the counts of label k by the sum of the counts of true class k.
     """
-    classes = np.arange(len(removed))
-    shares = counts / np.maximum(counts.sum(2), 1)[:, None]
-    diagonal = shares[:, classes, classes]
-    scaled = shares * (removed / np.maximum(shares.sum(2) - diagonal, 1e-100))[:, :, None]
-    scaled[:, classes, classes] = sizes - removed
+    shares = counts / np.maximum(counts.sum(1), 1)
+    scaled = shares * (removed / np.maximum(shares.sum(1) - shares.diagonal(), 1e-100))[:, None]
+    np.fill_diagonal(scaled, sizes - removed)
     return round_rows(scaled)
 
 
-def _lowest(scores, issues, offsets):
-    """Return the samples (n,) with the lowest scores of each site, as many as the site has issues."""
+def _lowest(scores, number):
+    """Return a mask of the `number` lowest scores (n,); of equal scores, the first ones."""
     mask = np.zeros(len(scores), bool)
-    for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
-        mask[start + _smallest(scores[start:stop], issues[start:stop].sum())] = True
+    mask[np.argsort(scores, kind="stable")[: max(number, 0)]] = True
     return mask
-
-
-def _smallest(values, number):
-    """Return the positions of the `number` smallest values (n,); of equal values, the first ones."""
-    if not 0 < number < len(values):
-        return np.arange(len(values) if number > 0 else 0)
-    limit = np.partition(values, number - 1)[number - 1]
-    below = np.flatnonzero(values < limit)
-    return np.append(below, np.flatnonzero(values == limit)[: number - len(below)])

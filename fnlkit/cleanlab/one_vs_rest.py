@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from fnlkit.cleanlab.rank import Method, get_label_quality_scores
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
-from fnlkit.kernels.labels import split_class
 
 # Weight of the next lower score in cleanlab's aggregation.
 _ALPHA = 0.8
@@ -54,14 +53,9 @@ def class_table(labels: Any, classes: int) -> NDArray[np.bool_]:
 
 
 def class_pairs(has: np.ndarray, probs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each class, labels (n,) 0 or 1 and probabilities (n, 2) of its absence and presence.
-
-    The arrays are overwritten for the next class.
-    """
-    labels, pairs = np.empty(len(has), np.int64), np.empty((len(has), 2), probs.dtype)
-    for c in range(has.shape[1]):
-        split_class(has, probs, c, labels, pairs)
-        yield labels, pairs
+    """Yield, for each class, labels (n,) 0 or 1 and probabilities (n, 2) of its absence and presence."""
+    for labels, p in zip(has.T, probs.T, strict=True):
+        yield labels.astype(np.int64), np.column_stack([1 - p, p])
 
 
 def joint_scores(

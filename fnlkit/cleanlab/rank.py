@@ -6,10 +6,11 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import xlogy
 
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds
-from fnlkit.kernels.labels import entropy_scores, own_and_other
+from fnlkit.kernels.counting import SLACK
 
 Method = Literal["self_confidence", "normalized_margin", "confidence_weighted_entropy"]
 METHODS = get_args(Method)
@@ -69,44 +70,53 @@ def get_label_quality_scores(
     labels, probs = read_labels(labels, pred_probs)
     if probs.shape[1] < 2 and method != "self_confidence":
         raise InputError(f"`method` {method!r} compares classes, but `pred_probs` has {probs.shape[1]} column")
-    if not adjust_pred_probs:
-        own, other, _ = own_and_other(probs, labels)
-        if method == "confidence_weighted_entropy":
-            return entropy_scores(probs, own, _LEAST)
-        own = own.astype(np.float64, copy=False)
-        return own if method == "self_confidence" else margins(own, other)
-    order, offsets = group_by_site(sites, len(labels))
-    limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
-    shifts = limits.max(1, keepdims=True) - limits
-    scores, rows = np.empty(len(labels)), np.arange(len(labels))[order]
-    for shift, start, stop in zip(shifts, offsets[:-1], offsets[1:], strict=True):
-        here = rows[start:stop]
-        own, other, _ = own_and_other(probs[here], labels[here], shift=shift)
-        scores[here] = own if method == "self_confidence" else margins(own, other)
-    return scores
+    own, other = np.empty(len(labels)), np.empty(len(labels))
+    for rows in rows_of_sites(sites, len(labels)):
+        own[rows], other[rows], _ = own_and_other(probs[rows], labels[rows], adjust_pred_probs)
+    if method == "confidence_weighted_entropy":
+        entropy = -xlogy(probs, probs, dtype=np.float64).sum(1) / np.log(probs.shape[1])
+        ratio = entropy / np.maximum(own, _LEAST)
+        return np.log(ratio + 1) / np.maximum(ratio, _LEAST)
+    return own if method == "self_confidence" else (own - other + 1) / 2
 
 
-def margins(own: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the normalized margins (own - other + 1) / 2 (n,), which replace `own`."""
-    own -= other
-    own += 1
-    return np.multiply(own, 0.5, out=own)
+def own_and_other(
+    probs: np.ndarray, labels: np.ndarray, adjust: bool = False
+) -> tuple[np.ndarray, np.ndarray, NDArray[np.bool_]]:
+    """Return the probability of the label (n,), the largest other one (n,), and whether the label is the predicted class (n,).
+
+    The label is the predicted class if it is the most probable class after 1e-6 was added to its probability. With `adjust`,
+    the first two results are those of the probabilities less the class thresholds, normalized.
+    """
+    rows = np.arange(len(labels))
+    raised = probs.copy()
+    raised[rows, labels] += SLACK
+    agrees = raised.argmax(1) == labels
+    if adjust:
+        limits = class_thresholds(probs, labels)
+        raised = probs + (limits.max() - limits)
+        probs = raised / raised.sum(1, keepdims=True)
+        raised = probs.copy()
+    raised[rows, labels] = -np.inf
+    return probs[rows, labels], raised.max(1), agrees
 
 
 def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked labels (n,) int64, and probabilities (n, C) float32 or float64, whose values `own_and_other` checks."""
+    """Return checked labels (n,) int64, and probabilities (n, C) float32 or float64."""
     probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
     labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
     checks.check_range(labels, "labels", probs.shape[1])
     if not len(labels):
         raise InputError("`labels` is empty; give at least one sample")
+    checks.finite(probs, "pred_probs")
+    checks.distributions(probs, "pred_probs", 1e-2, "apply softmax to logits first")
     return labels, probs
 
 
-def group_by_site(sites: ArrayLike | None, n: int) -> tuple[np.ndarray | slice, np.ndarray]:
-    """Return an index that sorts n samples by site, and the offsets (S + 1,) of the sites; one site if `sites` is None."""
+def rows_of_sites(sites: ArrayLike | None, n: int) -> list[np.ndarray | slice]:
+    """Return an index of the samples of each site, in the sorted order of the sites; one site if `sites` is None."""
     if sites is None:
-        return slice(None), np.array([0, n])
+        return [slice(None)]
     names = checks.array(sites, "sites")
     if names.shape != (n,):
         raise InputError(f"`sites` must have shape ({n:,},), one a sample; found {names.shape}")
@@ -114,9 +124,4 @@ def group_by_site(sites: ArrayLike | None, n: int) -> tuple[np.ndarray | slice, 
         _, site, sizes = np.unique(names, return_inverse=True, return_counts=True)
     except TypeError as error:
         raise InputError("`sites` must hold names or numbers of one type; convert them with astype(str)") from error
-    return np.argsort(site, kind="stable"), np.append(0, np.cumsum(sizes))
-
-
-def owners(offsets: np.ndarray) -> np.ndarray:
-    """Return the number of the site (n,) of each sample, for samples sorted by site."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return np.split(np.argsort(site, kind="stable"), np.cumsum(sizes)[:-1])
