@@ -27,7 +27,6 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import bar
-from fnlkit.cli.source import need_input
 from fnlkit.errors import MOST_NAMES, InputError
 from fnlkit.pipeline.auditing import GONE
 from fnlkit.pipeline.options import AuditOptions
@@ -79,7 +78,6 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     """
     from fnlkit.datasets.features import check_backbone
 
-    need_input(file)
     check_backbone(options["backbone"])
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731

@@ -19,16 +19,16 @@ from fnlkit.cli.plumbing import (
     printable,
     sample_column_option,
     suggest,
+    take_inputs,
     verbose,
 )
-from fnlkit.cli.source import need_input
 from fnlkit.errors import list_names
 
 MOST = 4  # sites, and annotators, that the tables show without -v
 
 
 @click.command()
-@click.argument("file", metavar="FED.npz")
+@click.argument("file", metavar="FED.npz", callback=take_inputs)
 @click.argument("votes", metavar="[VOTES]", required=False)
 @click.option("--method", default="dawid-skene", show_default=True, metavar="NAME",
               help="Consensus: majority; dawid-skene, which estimates the reliability of each annotator; or "
@@ -51,7 +51,6 @@ def command(file: str, votes: str | None, method: str, as_json: bool, output: st
     Example:
       fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
     """
-    need_input(file)
     from rich.table import Table
 
     found = pipeline.consensus(file, votes, cast(Any, method), say=caution, **options)

@@ -7,7 +7,6 @@ from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option, suggest
-from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
 
@@ -29,7 +28,6 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit correct --csv cleaned.csv -o corrected.npz
     """
-    need_input(file)
     if listed and click.get_current_context().get_parameter_source("above") is not ParameterSource.DEFAULT:
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     keeps(file, sheet, "federation", "--csv")

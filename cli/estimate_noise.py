@@ -28,7 +28,6 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import bar
-from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
 from fnlkit.estimators.compare import compare
 
@@ -81,7 +80,6 @@ def command(
     """
     from fnlkit.datasets.features import check_backbone
 
-    need_input(file)
     check_backbone(options["backbone"])
     # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}

@@ -23,12 +23,12 @@ from fnlkit.cli.plumbing import (
     ledger_option,
     out_console,
     printable,
+    runs_argument,
     suggest,
     takes_file,
     trust_option,
     verbose,
 )
-from fnlkit.cli.source import need_input
 from fnlkit.components.options import pick
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
@@ -54,7 +54,7 @@ class View:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN.pt]...")
+@runs_argument
 @dataset_option
 @json_option
 @ledger_option
@@ -95,9 +95,7 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
       fnlkit evaluate run.pt --json
       fnlkit evaluate runs/quickstart --by method --latex
     """
-    runs = runs or ("-",)
     for path in runs:
-        need_input(path)
         keeps(path, output, "run")
     if output and len(runs) > 1:
         raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")

@@ -10,7 +10,6 @@ import click
 from fnlkit.artifacts import files, large
 from fnlkit.cli.artifact_tables import describe, show, summarize
 from fnlkit.cli.plumbing import file_argument, json_option, suggest, verbose
-from fnlkit.cli.source import need_input
 
 
 @click.command()
@@ -25,7 +24,6 @@ def command(file: str, as_json: bool) -> None:
     Example:
       fnlkit partition | fnlkit info --json
     """
-    need_input(file)
     artifact, digest = large.heads(file)
     if artifact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artifact.arrays.values()):
         artifact, digest = files.read(file), None  # for the labels

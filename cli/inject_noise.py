@@ -7,8 +7,18 @@ import click
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
-from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, suggest, verbose
-from fnlkit.cli.source import need_input, refuse_unread
+from fnlkit.cli.plumbing import (
+    Listing,
+    caution,
+    console,
+    dataset_option,
+    emit,
+    need_input,
+    output_option,
+    seed_option,
+    suggest,
+    verbose,
+)
 from fnlkit.noise import MODELS
 
 
@@ -42,7 +52,6 @@ def command(file: str | None, dataset: str | None, noise: str | None, seed: int,
     """
     if file is None and dataset is not None:
         noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
-        refuse_unread(file)
     else:
         need_input(file or "-")
         noisy = pipeline.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)

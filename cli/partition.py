@@ -20,8 +20,8 @@ from fnlkit.cli.plumbing import (
     printable,
     seed_option,
     suggest,
+    take_inputs,
 )
-from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.datasets.partition_report import report_lines
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.errors import InputError
@@ -33,7 +33,7 @@ def _schemes():
 
 
 @click.command(cls=Listing, title="Schemes", parts=_schemes, given=("fields",))
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("file", required=False, metavar="[FILE]", callback=take_inputs)
 @dataset_option
 @click.option(
     "--scheme", default="iid", show_default=True, metavar="SPEC", help="Partition scheme from the list above, or FILE.py:NAME."
@@ -67,10 +67,8 @@ def command(
     facts: dict[str, Any] = {}
     source: Any = dataset or "digits"
     if file is not None:
-        need_input(file)
         source, options["dataset"] = Federation.read(file), dataset
     federation = pipeline.partition(source, seed=seed, say=notes.append, report=facts.update, **options)
-    refuse_unread(file)
     if as_json:
         emit(federation, output)
         sys.stdout.write(json.dumps(facts | {"notes": notes}) + "\n")

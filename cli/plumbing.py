@@ -35,7 +35,23 @@ __all__ = [
     "printable",
 ]  # commands import everything shared from here
 
-file_argument = click.argument("file", default="-", metavar="[FILE]")
+
+def need_input(file: str | None) -> None:
+    """Raise if an input file would come from a keyboard."""
+    if file == "-" and (sys.stdin is None or sys.stdin.closed or sys.stdin.isatty()):
+        raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
+
+
+def take_inputs(ctx: click.Context, argument: click.Parameter, value: Any) -> Any:
+    """Return the input files of an argument, stdin for none of several, after `need_input`; a callback."""
+    value = ("-",) if value == () else value
+    for file in value if isinstance(value, tuple) else (value,):
+        need_input(file)
+    return value
+
+
+file_argument = click.argument("file", default="-", metavar="[FILE]", callback=take_inputs)
+runs_argument = click.argument("runs", nargs=-1, metavar="[RUN.pt]...", callback=take_inputs)
 seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),

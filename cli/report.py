@@ -12,16 +12,16 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     ledger_option,
     printable,
+    runs_argument,
     suggest,
     takes_file,
     trust_option,
 )
-from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN.pt]...")
+@runs_argument
 @dataset_option
 @ledger_option
 @trust_option
@@ -40,9 +40,6 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     """
     from fnlkit.pipeline import report
 
-    runs = runs or ("-",)
-    for path in runs:
-        need_input(path)
     result = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
     shown = report.page(report.facts(result, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)

@@ -27,7 +27,6 @@ from fnlkit.cli.plumbing import (
     suggest,
 )
 from fnlkit.cli.progress import bar, of_rounds
-from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.settings import Settings
@@ -57,7 +56,6 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
     """
-    need_input(file)
     keeps(file, output, "federation")
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
