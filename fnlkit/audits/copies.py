@@ -4,12 +4,12 @@ Near copies are near in every compared space: in the embedding, if there is one,
 samples that only the backbone cannot distinguish are therefore not copies.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from fnlkit.audits.samples import Samples
+from fnlkit.datasets.copies import digests
 from fnlkit.kernels.nearby import exact, far_out, near_and_typical, nearest, sample_positions
 
 # Smallest correlation between the values of two near copies that were found by an embedding.
@@ -104,8 +104,8 @@ def find_copies(
     wanted : int
         Number of neighbors to return for other searches.
     """
-    prints = _hashes(samples.x)
-    _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
+    prints = digests(samples.x)
+    _, first, inverse = np.unique(np.array(prints, "V16"), return_index=True, return_inverse=True)
     distinct = np.sort(first)
     copy, near, far = first[inverse] != np.arange(len(prints)), np.zeros(len(prints), bool), np.zeros(len(prints), bool)
     copy_of = np.where(copy, first[inverse], -1)
@@ -137,10 +137,3 @@ def _verifying_distance(samples, values):
         return limit
     most = np.sqrt(2 * (1 - CORRELATION))
     return min(limit or most, most)
-
-
-def _hashes(rows):
-    """Return a hash (n,) int64 of each row of an array (n, ...)."""
-    rows = np.ascontiguousarray(rows)
-    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
-    return np.frombuffer(digests, "<i8").astype(np.int64)

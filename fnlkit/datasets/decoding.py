@@ -361,6 +361,16 @@ def _count_pages(path):
         return 1
 
 
+def form_of(path: pathlib.Path) -> str:
+    """Return the format and size of an image file, such as ``JPEG 640 480``; "" of another file."""
+    pillow = _pillow()
+    try:
+        with pillow.Image.open(path, formats=_FORMATS) as picture:
+            return f"{picture.format} {picture.width} {picture.height}"
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return ""
+
+
 def image(path: pathlib.Path, *, size: int = 0, window: str = "", pixels: str = "") -> np.ndarray:
     """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 or 32 bits.
 

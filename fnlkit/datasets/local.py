@@ -21,6 +21,7 @@ from fnlkit.datasets.decoding import (
     Decoded,
     decode_files,
     digest_of,
+    form_of,
     kind_of,
     load_small,
     note_pages,
@@ -598,7 +599,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)
     data.name = str(path) if size == 224 else str(Spec("clothing1m", {"path": str(path), "size": size}))
-    data.in_files, data.test_true = False, True
+    data.in_files, data.forms, data.test_true = False, None, True
     return data
 
 
@@ -658,6 +659,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         content=content,
         remember=remember,
         in_files=True,
+        forms=lambda: tuple(remember("forms", lambda: [[form_of(file) for file, _ in part] for part in (train, test)])),
         layout=LAYOUTS[0],
     )
     return out, read

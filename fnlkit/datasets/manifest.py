@@ -19,7 +19,17 @@ from fnlkit.artifacts import paths
 from fnlkit.components.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups
 from fnlkit.datasets.dataset import Dataset, Unlabeled
-from fnlkit.datasets.decoding import IMAGES, decode_files, digest_of, first_of, note_pages, pixel_range, reader, sample_rate
+from fnlkit.datasets.decoding import (
+    IMAGES,
+    decode_files,
+    digest_of,
+    first_of,
+    form_of,
+    note_pages,
+    pixel_range,
+    reader,
+    sample_rate,
+)
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
@@ -435,6 +445,7 @@ class Manifest:
                     yield digest_of(paths[row])
 
         out.content, out.in_files = content, True
+        out.forms = lambda: tuple(out.remember("forms", lambda: [[form_of(paths[i]) for i in part] for part in (train, test)]))
         out.remember = partial(
             cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"2 {out.name}"
         )

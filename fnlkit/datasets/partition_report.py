@@ -29,10 +29,10 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
     dict
         ``dataset``; ``samples``: numbers of samples by use (``training``, ``held_out``, ``verified``, ``left_out``, ``test``,
         ``unlabeled``); ``clients``: ``count``, ``smallest``, ``largest``; ``sites``: samples by site; ``groups``: number of
-        groups or None; ``classes``: labels by class, or None for a task without classes; ``columns``: names by role and
-        encoding; ``left_out``: kind of each column that is no feature; ``missing``: for each column with missing cells, rows
-        by site, where ``label`` stands for samples without a label and ``""`` for no site; ``true_labels``: whether the true
-        labels are known.
+        groups or None; ``copies``: numbers of equal samples, or None (fnlkit.datasets.copies.Copies.facts); ``classes``:
+        labels by class, or None for a task without classes; ``columns``: names by role and encoding; ``left_out``: kind of
+        each column that is no feature; ``missing``: for each column with missing cells, rows by site, where ``label`` stands
+        for samples without a label and ``""`` for no site; ``true_labels``: whether the true labels are known.
     """
     sizes = [len(part) for part in federation.clients]
     held_out = sum(map(len, federation.held_out))
@@ -55,6 +55,7 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
         "clients": {"count": len(sizes), "smallest": min(sizes), "largest": max(sizes)},
         "sites": None if sites is None else _count(sites),
         "groups": None if groups is None else len(np.unique(groups)),
+        "copies": federation.meta.get("copies"),
         "classes": _count_classes(federation),
         "columns": columns,
         "left_out": dict(data.left_out),

@@ -14,6 +14,7 @@ import numpy as np
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.components.spec import Spec, bind, find, parse
+from fnlkit.datasets.copies import find_copies, is_published, must_be_duplicates, separate
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import class_of_groups, must_have_several
 from fnlkit.datasets.holdout import USUAL, read_gold, set_apart
@@ -161,6 +162,7 @@ def federation(
     gold: str | None = None,
     sample_column: str | None = None,
     public: float = 0.0,
+    duplicates: str | None = None,
 ) -> Federation:
     """Return the federation of a data set, or of labels that were corrupted before.
 
@@ -181,10 +183,14 @@ def federation(
         A csv of verified samples, and its column that names them; see fnlkit.datasets.holdout.read_gold.
     public : float in [0, 1)
         Share of all samples, drawn at random, that belongs to no client: a public set.
+    duplicates : "together", "drop" or "allow", optional
+        Use of equal samples (fnlkit.datasets.copies.separate).  Default: together, and allow for data sets that fnlkit
+        includes or downloads.
 
     Returns
     -------
     Federation
+        If there are copies, ``meta["copies"]`` has their numbers (fnlkit.datasets.copies.Copies.facts).
 
     Raises
     ------
@@ -200,12 +206,16 @@ def federation(
         dataset = by_vote(dataset)
         size = len(dataset.y_train)
     groups = dataset.groups if noisy is None else noisy.extra.get("group")
+    duplicates = duplicates or ("allow" if is_published(dataset.name) else "together")
+    must_be_duplicates(duplicates)
+    found = None if is_published(dataset.name) and duplicates == "allow" else find_copies(dataset)
+    used = np.ones(size, bool)
+    if found is not None:
+        used, groups = separate(dataset, found, duplicates, groups)
     if clients is None and spec.name not in FIXED:
         clients = max(1, min(20 if size < 10_000 else 100, (size if groups is None else len(np.unique(groups))) // 10))
     given, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
-    parts = partition(
-        given, classes, scheme, fields=dataset.fields, clients=clients, seed=seed, min_samples=min_samples, groups=groups
-    )
+    parts = _parts_of(used, given, classes, scheme, dataset.fields, groups, clients=clients, seed=seed, min_samples=min_samples)
     if public:
         units = next(numbers for numbers in (groups, dataset.sample_of, np.arange(size)) if numbers is not None)
         parts = _without_public(parts, units, public, seed)
@@ -213,6 +223,10 @@ def federation(
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     out.meta = {**out.meta, **_names(parts, spec, dataset)}
+    if groups is not None:
+        out.extra = {**out.extra, "group": np.asarray(groups, np.int64)}
+    if found is not None and any((facts := found.facts(dataset.fields.get("site"), dataset.sample_of)).values()):
+        out.meta["copies"] = {**facts, "left_out": int((~used).sum()), "duplicates": duplicates}
     if sample_column is not None and gold is None:
         raise InputError("`sample_column` is the column of `gold` that names the samples; name a table with `gold`")
     if gold is not None:
@@ -227,6 +241,21 @@ def federation(
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
+
+
+def _parts_of(used, given, classes, scheme, fields, groups, **how):
+    """Return the parts of the samples (n,) that are used; the schemes of `FIXED` follow all samples."""
+    if used.all():
+        return partition(given, classes, scheme, fields=fields, groups=groups, **how)
+    if parse(scheme).name in FIXED:
+        parts = [part[used[part]] for part in partition(given, classes, scheme, fields=fields, groups=groups, **how)]
+        if empty := [number for number, part in enumerate(parts) if not len(part)]:
+            raise InputError(f"all samples of client {empty[0]} are copies of others; write `duplicates='allow'` to keep them")
+        return parts
+    at = np.flatnonzero(used)
+    fields = {name: np.asarray(values)[at] for name, values in fields.items()}
+    parts = partition(given[at], classes, scheme, fields=fields, groups=None if groups is None else groups[at], **how)
+    return [at[part] for part in parts]
 
 
 def _without_public(parts, samples, share, seed):

@@ -72,6 +72,7 @@ def by_vote(dataset: Dataset) -> Dataset:
         ids=np.array([f"{ids[i]} by {name}" for i, name in zip(sample.tolist(), names[annotator].tolist(), strict=True)]),
         paths=None if dataset.paths is None else dataset.paths[sample],
         votes=None,
+        forms=None if dataset.forms is None else lambda: ([dataset.forms()[0][i] for i in sample], dataset.forms()[1]),
         sample_of=sample,
         groups=None if dataset.groups is None else dataset.groups[sample],
     )

@@ -16,6 +16,7 @@ from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.components.options import keywords_of, pick
 from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning
+from fnlkit.datasets.copies import note_copies
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.features import choose_backbone, choose_head, with_backbone
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
@@ -168,7 +169,13 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     split["public"] = chosen.public or None
     out.meta = with_record(out.meta, provenance("partition", chosen.seed, dataset=data.name, scheme=str(scheme), **split))
     if say is not None:
-        for text in [*data.notes, *_note_unlabeled(data, out), *_sites_left(data, scheme), *_note_groups(data, out)]:
+        for text in [
+            *data.notes,
+            *_note_unlabeled(data, out),
+            *_sites_left(data, scheme),
+            *_note_groups(data, out),
+            *_note_copies(data, out),
+        ]:
             say(text)
     if chosen.report is not None:
         chosen.report(report_partition(data, out))
@@ -194,6 +201,14 @@ def _note_groups(data, federation):
     if data.groups is None and data.sample_of is None:
         fields = {name: np.asarray(values) for name, values in data.fields.items() if name not in ("site", "annotator", "id")}
         yield from doubt_groups(fields, lambda name: fields[name].astype(str).tolist())
+
+
+def _note_copies(data, federation):
+    """Return notes on samples that are equal to others."""
+    if not (facts := federation.meta.get("copies")):
+        return []
+    samples = len(data.y_train) if data.sample_of is None else len(np.unique(data.sample_of))
+    return note_copies(facts, facts["duplicates"], (samples, len(data.y_test)))
 
 
 def _note_unlabeled(data, federation):

@@ -39,6 +39,12 @@ class PartitionOptions:
         None, "Verified samples (columns id, label), used for evaluation and never for training.", metavar="IDS.csv"
     )
     public: float = option(0.0, "Share of the samples in a public set, for methods such as rhfl and clipfl.", metavar="SHARE")
+    duplicates: str | None = option(
+        None,
+        "Samples that are equal to others. together: never divided, and left out of training if they are in the test set; "
+        "drop: only the first is used; allow: only counted. Default: together; allow for data sets of fnlkit.",
+        metavar="WORD",
+    )
     sample_column: str | None = option(
         None,
         "Column of a table that names the samples. Default: the only column that names a sample in every row.",

@@ -10,6 +10,7 @@ from fnlkit.artifacts import large
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
+from fnlkit.datasets.copies import find_copies, separate
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
@@ -126,6 +127,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         If the samples do not fit the task. The one-line message names the column or the class.
     """
     data = samples_like(text, project)
+    used, groups = separate(data, find_copies(data), "together", data.groups)
     if project.backbone_checksum and data.features is None and memory:
         data = encode_samples(data, project, text)
     shape = tuple(data.x_train.shape[1:])
@@ -153,7 +155,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         )
     number = np.array([project.classes.index(name) if name in project.classes else -1 for name in names], np.int64)
     train, test = number[data.y_train], number[data.y_test]
-    kept, kept_test = np.flatnonzero(train >= 0), np.flatnonzero(test >= 0)
+    kept, kept_test = np.flatnonzero((train >= 0) & used), np.flatnonzero(test >= 0)
     if not len(kept):
         raise InputError(f"{display_path(text)}: no sample has a label of the partners' classes; check the labels")
     if len(kept) > project.max_samples:
@@ -171,7 +173,8 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         ids=None if data.ids is None else np.asarray(data.ids)[kept],
         paths=None if data.paths is None else np.asarray(data.paths)[kept],
         fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
-        groups=None if data.groups is None else data.groups[kept],
+        groups=None if groups is None else groups[kept],
+        forms=None,
         groups_test=None if data.groups_test is None else data.groups_test[kept_test],
         y_train_true=None,
         observed=True,
