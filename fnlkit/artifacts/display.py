@@ -90,15 +90,7 @@ def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence
 
 
 def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pandas.DataFrame:
-    """Return a list of dicts as a pandas.DataFrame.
+    """Return a list of dicts as a pandas.DataFrame."""
+    import pandas
 
-    Raises
-    ------
-    InputError
-        If pandas is not installed.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise InputError("to_pandas needs pandas; run: pip install 'fnlkit[notebook]'") from None
     return pandas.DataFrame(rows)

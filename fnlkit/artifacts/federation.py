@@ -135,11 +135,6 @@ class Federation:
 
         The columns are the number of samples, the share of wrong labels if the true labels are known, and the estimated noise
         level.  The index contains client names, or numbers if the file has no names.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
         """
         table: dict[str, np.ndarray | None] = {"samples": np.diff(self.client_offsets)}
         if self.true is not None:

@@ -122,11 +122,6 @@ class Run:
         """Return a data frame with one row per round.
 
         The columns as in metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
         """
         return display.frame(self.history)
 

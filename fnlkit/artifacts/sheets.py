@@ -71,13 +71,7 @@ class Sheet:
         saving.write_bytes([self.csv().encode()], os.fspath(target))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table as a pandas.DataFrame.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
+        """Return the table as a pandas.DataFrame."""
         return display.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
 
     def _repr_html_(self):

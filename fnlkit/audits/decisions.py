@@ -13,6 +13,7 @@ from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
 from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.spelling import spell
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError, list_names
@@ -111,11 +112,11 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
         position, client = _whole(found, cells, i, "position"), _whole(found, cells, i, "client")
         if not 0 <= position < len(federation.given):
             found.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
-        if "sample" in cells and cells["sample"][i] != (sample := federation.ids_of([position])[0].strip()):
+        if "sample" in cells and cells["sample"][i] != spell(sample := federation.ids_of([position])[0]):
             found.fail([i], f"sample is {cells['sample'][i][:80]!r}, but {sample[:80]!r} at position {position}; export the "
                             "review again")  # fmt: skip
         now = words(names, federation.given[[position]])[0]
-        if imported.has(position) and cells["given"][i] == imported.before(position):
+        if imported.has(position) and cells["given"][i] == spell(imported.before(position)):
             decision, label = _decide(found, cells, i, label_of, names)
             if design is not None or not imported.agrees(position, decision, label):
                 how = " otherwise" if design is None else ""
@@ -124,7 +125,7 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
             clients.add(client)
             left_out.append(i)
             continue
-        if cells["given"][i] != now.strip():
+        if cells["given"][i] != spell(now):
             found.fail([i], f"given label is {cells['given'][i]!r} but {now!r} in the federation; export the review again")
         if cells["part"][i] not in wanted:
             found.fail([i], f"part is {cells['part'][i]!r}; expected {wanted[0]} or {wanted[1]}, as exported")

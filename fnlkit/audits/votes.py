@@ -12,7 +12,7 @@ from fnlkit.audits.answers import answers_of, is_answers, labels_of
 from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
 from fnlkit.datasets.manifest import VOTE_ROLES
-from fnlkit.datasets.table import Table, read_table, read_text
+from fnlkit.datasets.table import from_frame, read_table, read_text
 from fnlkit.datasets.votes import whole_votes
 from fnlkit.errors import InputError, list_names
 
@@ -129,10 +129,9 @@ def _reader(federation) -> Callable[[str], int | None]:
 
 def _frame(frame):
     """Return the Table of a data frame; its index is the column ``index`` unless a column names the samples."""
-    columns = {str(name): ["" if value is None else str(value) for value in frame[name].tolist()] for name in frame.columns}
-    table = Table("`votes`", columns, list(range(1, len(frame) + 1)))
+    table = from_frame(frame, "`votes`", list(range(1, len(frame) + 1)))
     if not table.find_columns(*VOTE_ROLES["id"], *VOTE_ROLES["path"]):
-        table.columns = {"index": [str(value) for value in frame.index.tolist()], **columns}
+        table.columns = {"index": [str(value) for value in frame.index.tolist()], **table.columns}
     return table
 
 

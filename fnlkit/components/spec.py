@@ -18,7 +18,7 @@ _TOKEN = re.compile(
         (?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)(?![\w.:-]))
       | (?P<text>"[^"]*"|'[^']*')
       | (?P<word>[A-Za-z_./~][\w./:~+-]*)
-      | (?P<mark>[(),=\[\]])
+      | (?P<mark>[(),=\[\]{}:])
     )""",
     re.VERBOSE,
 )
@@ -59,7 +59,7 @@ def from_file(value: object, kind: type[FileText] = FileText) -> Any:
 class Spec:
     """A component by name, with keyword parameters.
 
-    Values are numbers, texts, true, false, none, lists or other specs.
+    Values are numbers, texts, true, false, none, lists, {name: value} or other specs.
 
     Attributes
     ----------
@@ -86,6 +86,8 @@ def format_value(value: object) -> str:
     """Return the text of a parameter's value in a spec."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(format_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{format_value(key)}: {format_value(inner)}' for key, inner in value.items())}}}"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -151,6 +153,8 @@ class _Reader:
     def value(self, top: bool = False) -> Any:
         if self.at("["):
             return self.items()
+        if self.at("{"):
+            return self.mapping()
         kind, word = self.take()
         if kind == "number":
             return float(word) if re.search(r"[.eE]", word) else int(word)
@@ -175,6 +179,24 @@ class _Reader:
             if not self.at("]"):
                 self.take(",")
         self.take("]")
+        return out
+
+    def mapping(self) -> dict[str, Any]:
+        self.take("{")
+        out = {}
+        while not self.at("}"):
+            kind, key = self.take()
+            if kind == "mark":
+                self.fail()
+            if kind == "word" and key.endswith(":"):
+                key = key[:-1]
+            else:
+                key = key[1:-1] if kind == "text" else key
+                self.take(":")
+            out[key] = self.value()
+            if not self.at("}"):
+                self.take(",")
+        self.take("}")
         return out
 
     def arguments(self) -> dict[str, Any]:

@@ -7,12 +7,13 @@ run, so that new rows are encoded in the same way.  The mean is computed from on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.datasets import dates, notation
+from fnlkit.datasets.spelling import is_code, order_levels, order_texts, spell
 from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def learn(
     sites: Sequence[str] | np.ndarray | None,
     *,
     categorical: Collection[str] = (),
-    ordinal: Collection[str] = (),
+    ordinal: Mapping[str, Sequence[str]] | Collection[str] = (),
     text: Collection[str] = (),
     numbers: Collection[str] = (),
     date: Collection[str] = (),
@@ -53,8 +54,11 @@ def learn(
     rows : int (n,)
         Indices of the training rows.  Only these rows are used for learning.
     sites : (n,) texts or None
-    categorical, ordinal : collection of str
-        Numeric columns to treat as categories: encoded one-hot, or by the rank of their sorted values.
+    categorical : collection of str
+        Columns of numbers to encode one-hot.
+    ordinal : dict of str to list of str, or collection of str
+        Columns to encode by the rank of their levels, with the levels in order.  Without levels, the order is that of the file
+        (a categorical of Parquet or Stata), or that of `fnlkit.datasets.spelling.order_levels`.
     text : collection of str
         Columns of free text, encoded by hashed words and pairs of words; `fnlkit.datasets.features.with_backbone` replaces
         the hashed words.
@@ -84,7 +88,8 @@ def learn(
         if name in date:
             out.append(_learn_date(table, name, rows, sites))
             continue
-        if name not in categorical and name not in ordinal:
+        codes = name not in numbers and _has_codes(table, name)
+        if name not in categorical and name not in ordinal and not codes:
             values, odd = table.numbers(name)
             if len(odd) == 0:
                 out.append({"name": name, "kind": "number", **_absent(values[rows], sites)})
@@ -96,7 +101,11 @@ def learn(
                 _refuse_among_numbers(table, name, odd)
         texts = table.texts(name)
         seen = {texts[row] for row in rows}
+        given = ordinal[name] if isinstance(ordinal, Mapping) and name in ordinal else ()
         levels = order_texts(seen - {""})
+        if name in ordinal:
+            _must_list_all(table, name, rows, given)
+            levels = order_levels(levels, given or table.orders.get(name, ()))
         if name in categorical or name in ordinal:
             most = len(levels) > MOST_LEVELS
         else:
@@ -111,9 +120,22 @@ def learn(
     return out
 
 
+def _has_codes(table, name):
+    """Return whether a column has numbers with leading zeros, which are codes."""
+    return isinstance(table.columns[name], list) and any(map(is_code, table.columns[name]))
+
+
+def _must_list_all(table, name, rows, given):
+    """Raise InputError if a cell is none of the levels that the user gave."""
+    texts = table.texts(name)
+    odd = [row for row in rows if given and texts[row] and texts[row] not in given]
+    if odd:
+        table.fail(odd, f"column {name!r} holds {texts[odd[0]][:40]!r}; `ordinal` lists {list_names(given, quote=True)}")
+
+
 def _refuse_among_numbers(table, name, odd):
     """Raise InputError for a column of numbers with a few other cells."""
-    texts = table.texts(name)
+    texts = table.raw(name)
     first = f"column {name!r} contains {texts[odd[0]][:40]!r} among numbers"
     forms = notation.describe_forms([texts[row] for row in odd])
     if forms and notation.find_notation(texts, comma=table.comma):
@@ -124,6 +146,9 @@ def _refuse_among_numbers(table, name, odd):
 def _refuse_texts(table, name, levels, rows):
     """Raise InputError for a column with too many texts for categories."""
     first = f"{table.source}: column {name!r} has {len(levels):,} different texts"
+    if _has_codes(table, name):
+        first += ", some with leading zeros, which are codes"
+        raise InputError(f'{first}; write numbers=["{name}"] to read numbers, or drop=["{name}"] to leave the column out')
     if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
         raise InputError(
             f"{first}, which look like numbers with {forms}; write "
@@ -143,7 +168,7 @@ def _refuse_texts(table, name, levels, rows):
 
 def _learn_notation(table, name, rows, sites):
     """Return the description of a column of numbers with units, separators or limits."""
-    texts = table.texts(name)
+    texts = table.raw(name)
     form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
     column = {"name": name, "kind": "number", "notation": form}
     return column | _absent(_read_numbers(table, column)[rows], sites)
@@ -156,17 +181,17 @@ def _read_numbers(table, column):
         values, odd = table.numbers(name)
         wanted = "expected a number"
     else:
-        values, odd = notation.read_numbers(table.texts(name), form)
+        values, odd = notation.read_numbers(table.raw(name), form)
         marks = [f"the unit {form['unit']!r}" if form["unit"] else "no unit", f"decimal mark {form['decimal']!r}"]
         marks += [f"thousands separator {form['thousands']!r}"] * bool(form["thousands"])
         wanted = f"expected a number with {' and '.join(marks)}, as in the other rows"
     if len(odd):
-        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; {wanted}")
+        table.fail(odd, f"column {name!r} holds {table.raw(name)[odd[0]][:40]!r}; {wanted}")
     return values
 
 
 def _learn_date(table, name, rows, sites):
-    texts = table.texts(name)
+    texts = table.raw(name)
     forms = dates.forms_of(texts)
     if len(forms) != 1:
         problem = f"contains {next(filter(None, texts), '')[:40]!r}, which has no known form of a date" if not forms else (
@@ -180,9 +205,9 @@ def _learn_date(table, name, rows, sites):
 
 
 def _parts_of_dates(table, name, form):
-    values, odd = dates.parts_of(table.texts(name), form)
+    values, odd = dates.parts_of(table.raw(name), form)
     if odd:
-        table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; expected a date, {form}")
+        table.fail(odd, f"column {name!r} holds {table.raw(name)[odd[0]][:40]!r}; expected a date, {form}")
     return values
 
 
@@ -198,18 +223,24 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
         Columns that the user declared.
     """
     written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
-    out = [notation.note_notation(each["name"], table.texts(each["name"]), each["notation"]) for each in written]
+    out = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
-        texts = table.texts(name)
-        if odd and notation.looks_like_numbers(texts, comma=table.comma):
+        texts = table.raw(name)
+        if _has_codes(table, name):
+            example = next(text for text in texts if is_code(text))
+            out.append(
+                f"column {name!r} has numbers with leading zeros, such as {example!r}: codes, read as categories; write "
+                f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
+            )
+        elif odd and notation.looks_like_numbers(texts, comma=table.comma):
             out.append(
                 f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
             )
         elif count > len(odd) > 0:
-            text = table.texts(name)[odd[0]][:40]
+            text = texts[odd[0]][:40]
             out.append(
                 f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "
                 f"{len(odd):,} are not, such as {text!r} in row {table.rows[odd[0]]}: correct them to read numbers, or write "
@@ -223,14 +254,6 @@ def _free(levels, rows):
     return len(levels) > _FEW_TEXTS and (2 * len(levels) > rows or np.median([len(t.split()) for t in levels]) >= _SENTENCE)
 
 
-def order_texts(texts: Iterable[str]) -> list[str]:
-    """Sort texts by value if all are numbers, otherwise alphabetically."""
-    try:
-        return sorted(texts, key=float)
-    except ValueError:
-        return sorted(texts)
-
-
 def _absent(values, sites):
     """Return {"fill", "missing"}: the mean, and whether any value is missing."""
     known = np.isfinite(values)
@@ -240,7 +263,7 @@ def _absent(values, sites):
 
 
 def _ranks(texts, levels):
-    rank = {level: float(i) for i, level in enumerate(levels)}
+    rank = {spell(level): float(i) for i, level in enumerate(levels)}
     return np.array([rank.get(text, np.nan) for text in texts])
 
 
@@ -276,7 +299,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         name = column["name"]
         table.must_have(name, "the model's columns")
         if column["kind"] == "text":
-            texts = table.texts(name)
+            texts = table.raw(name)
             parts.append(encode_texts([texts[row] for row in rows], column))
             continue
         if column["kind"] == "date":
@@ -287,7 +310,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         if column["kind"] == "one-hot":
             texts = table.texts(name)
             cells = np.array([texts[row] or _ABSENT for row in rows], np.str_)
-            parts.append(cells[:, None] == np.array(column["levels"], np.str_)[None, :])
+            parts.append(cells[:, None] == np.array([spell(level) for level in column["levels"]], np.str_)[None, :])
             continue
         if column["kind"] == "rank":
             values = _ranks(table.texts(name), column["levels"])[rows]
@@ -312,13 +335,10 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
     """
     out, all_rows = [], set()
     for column in columns:
-        if column["kind"] not in ("one-hot", "rank"):
-            continue
-        texts, absent = table.texts(column["name"]), _ABSENT if column["kind"] == "one-hot" else ""
-        known = {"" if level == absent else level for level in column["levels"]} | ({""} if column.get("missing") else set())
-        odd = [int(row) for row in rows if texts[row] not in known]
+        odd = unseen_rows(column, table, rows)
         if odd:
             all_rows.update(odd)
+            texts = table.texts(column["name"])
             names = list_names(order_texts({texts[row] or _ABSENT for row in odd}), quote=True)
             out.append(
                 f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have categories that no training row has: "
@@ -327,6 +347,16 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
     if len(out) > 1:
         out.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
     return out
+
+
+def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> list[int]:
+    """Return the rows whose category is not a level of a column; [] for a column of another kind."""
+    if column["kind"] not in ("one-hot", "rank"):
+        return []
+    texts, absent = table.texts(column["name"]), _ABSENT if column["kind"] == "one-hot" else None
+    known = {"" if level == absent else spell(level) for level in column["levels"]}
+    known |= {""} if column.get("missing") else set()
+    return [int(row) for row in rows if texts[row] not in known]
 
 
 def encode_texts(texts: Sequence[str], column: dict[str, Any]) -> np.ndarray:
@@ -404,7 +434,7 @@ def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
     }
     out = []
     for kind, words in kinds.items():
-        names = [c["name"] for c in columns if c["kind"] == kind]
+        names = [c["name"] + (f" ({' < '.join(c['levels'])})" if kind == "rank" else "") for c in columns if c["kind"] == kind]
         if names:
             out.append(f"{words}: {list_names(names)}")
     gaps = [c["name"] for c in columns if c.get("missing") or _ABSENT in c.get("levels", ())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.datasets.spelling import merge_spellings
 from fnlkit.errors import InputError, list_names, nearest
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     Parameters
     ----------
     names : (n,) texts or numbers
-        A sample with an empty text is a group of its own.
+        Equal values in different spellings are one group (fnlkit.datasets.spelling).  A sample with an empty text is a group
+        of its own.
     within : (n,) texts, optional
         Sites: equal names at different sites are different groups, because sites number their patients independently.
 
@@ -50,8 +52,9 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     sites = [""] * len(names) if within is None else list(within)
     place: dict[Any, int] = {}
     out = np.empty(len(names), np.int64)
-    for i, (name, site) in enumerate(zip(np.asarray(names).astype(str).tolist(), sites, strict=True)):
-        key = (name.strip(), site) if name.strip() else i
+    (texts,), _ = merge_spellings(np.asarray(names).astype(str).tolist(), what="groups")
+    for i, (name, site) in enumerate(zip(texts, sites, strict=True)):
+        key = (name, site) if name else i
         out[i] = place.setdefault(key, len(place))
     return out if len(place) < len(out) else None
 
@@ -71,7 +74,7 @@ def of_parts(
     sites, test_sites : (n,), (n_test,) texts, optional
         Sites within which the names are unique.
     """
-    names = [*map(str, train), *map(str, test)]
+    (names,), merged = merge_spellings([*map(str, train), *map(str, test)], what="groups")
     places = None if sites is None else [*map(str, sites), *map(str, [""] * len(test) if test_sites is None else test_sites)]
     groups = number_groups(names, places)
     if groups is None:
@@ -79,7 +82,7 @@ def of_parts(
     both = set(zip(names[: len(train)], (places or names)[: len(train)], strict=True)) & set(
         zip(names[len(train) :], (places or names)[len(train) :], strict=True)
     )
-    notes = note_groups(groups[: len(train)])
+    notes = [*merged, *note_groups(groups[: len(train)])]
     if count := len([pair for pair in both if pair[0].strip()]):
         notes.append(
             f"{count:,} groups have training samples and test samples, so that scores on the test samples are too good; move "

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 
 from fnlkit.datasets.manifest import VOTE_ROLES
+from fnlkit.datasets.spelling import spell
 from fnlkit.errors import MOST_NAMES, InputError, list_names
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ class Samples:
 
     def __init__(self, columns: Iterable[Sequence[str]]):
         self._exact: dict[str, set[int]] = {}
+        self._spelled: dict[str, set[int]] = {}
         self._file: dict[str, set[int]] = {}
         self._cache: dict[str, int] = {}
         for texts in columns:
             for position, text in enumerate(texts):
                 self._exact.setdefault(text, set()).add(position)
+                self._spelled.setdefault(spell(text), set()).add(position)
                 self._file.setdefault(text.rsplit("/", 1)[-1], set()).add(position)
 
     def example(self) -> str:
@@ -68,8 +71,8 @@ class Samples:
             return NONE
         if text in self._exact:
             return _only(self._exact[text])
-        if _NUMBER.fullmatch(text):
-            return _only(self._exact.get(text.partition(".")[0], ()))
+        if (same := self._spelled.get(spell(text))) or _NUMBER.fullmatch(text):
+            return _only(same)
         text = unquote(text).replace("\\", "/")
         try:
             parts = urlsplit(text)

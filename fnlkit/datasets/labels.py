@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
-from fnlkit.datasets.columns import order_texts
+from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
 from fnlkit.errors import InputError
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
@@ -19,18 +19,17 @@ _FEW, _LEAST, _USUAL = 20, 2, 10
 # A class with at most _RARE samples can be a typing error of a similar name with _MANY times as many; short names are alike.
 _RARE, _MANY, _SIMILAR, _SHORT, _MOST_RARE = 2, 5, 0.85, 3, 20
 _JOINED = "|;,+&/"
-_WHOLE = re.compile(r"(-?\d+)\.0+")
 # These texts can mean a missing label, but they can also be class names. The user has to decide.
 _DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabeled")
 
 
 def classes_of(
     texts: Sequence[str], *, true: Sequence[str] = (), missing: str = "", others: Collection[str] = (), of_site: bool = False
-) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return (class names, labels, true labels) of texts; -1 is a missing label.
+) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
+    """Return (class names, labels, true labels, notes) of texts; -1 is a missing label.
 
-    Classes are sorted by value if all are numbers, otherwise alphabetically.  If all labels are whole numbers, ``1.0`` equals
-    ``1``, because programs write ``1.0`` in columns with empty cells.
+    Equal values in different spellings are one class (fnlkit.datasets.spelling).  Classes are sorted by value if all are
+    numbers, otherwise by letters and the numbers in them.
 
     Parameters
     ----------
@@ -49,16 +48,16 @@ def classes_of(
     -------
     names : list of C str
     labels, true : int64 (n,)
+    notes : list of str
+        On labels that were merged.
 
     Raises
     ------
     InputError
     """
-    texts, true, others = (["" if text == missing else text for text in part] for part in (texts, true, others))
+    parts, notes = merge_spellings(texts, true, tuple(others))
+    texts, true, others = (["" if text == spell(missing) else text for text in part] for part in parts)
     present = {*texts, *true, *others} - {""}
-    if present and all(_WHOLE.fullmatch(text) or re.fullmatch(r"-?\d+", text) for text in present):
-        texts, true, others = ([_WHOLE.sub(r"\1", text) for text in part] for part in (texts, true, others))
-        present = {*texts, *true, *others} - {""}
     names = order_texts(present)
     least = 1 if of_site else 2
     if not least <= len(names) <= MAX_CLASSES:
@@ -69,7 +68,7 @@ def classes_of(
     must_be_names(names, len(names))
     index = {"": -1, **{name: i for i, name in enumerate(names)}}
     labels, true_labels = (np.array([index[text] for text in part], np.int64) for part in (texts, true))
-    return names, labels, true_labels
+    return names, labels, true_labels, notes
 
 
 def whole_labels(values: np.ndarray, name: str) -> np.ndarray:

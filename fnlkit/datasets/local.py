@@ -15,6 +15,7 @@ from fnlkit.artifacts.federation import MAX_CLASSES, must_be_dense, must_be_name
 from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import (
     IMAGES,
@@ -36,6 +37,7 @@ from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.sites import npz_per_site
+from fnlkit.datasets.spelling import merge_spellings
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
 from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
@@ -166,7 +168,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     if alone:  # `partition` then holds out samples at each client
         arrays = {**arrays, "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
-    arrays = _name_labels(arrays)
+    arrays, merged = _name_labels(arrays)
     tested = "y_test_true" if "y_test_true" in arrays else "y_test"
     labels = [_labels(arrays["y_train"], "y_train", least=-1), arrays["y_test"] if alone else _labels(arrays[tested], tested)]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
@@ -198,7 +200,11 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         for key, value in arrays.items()
         if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
     }
-    ids, groups = fields.pop("ids", None), _groups_in(fields, arrays)
+    ids = fields.pop("ids", None)
+    if "site" in fields:
+        (sites,), more = merge_spellings(fields["site"].astype(str).tolist(), what="sites")
+        fields["site"], merged = np.array(sites), merged + more
+    groups = _groups_in(fields, arrays)
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
@@ -222,6 +228,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         notes=[
             *([note] if note else []),
             *(note_columns(arrays["x_train"], "x_train") if kind == "vector" else []),
+            *merged,
             *groups[2],
             *_note_empty_classes(names, labels, true, named),
             *doubts(names, labels[0]),
@@ -282,24 +289,24 @@ def _labels(values, name, least=0):
 
 
 def _name_labels(arrays):
-    """Return arrays whose labels are whole numbers; texts are classes in the order of `class_names`, or sorted."""
+    """Return (arrays whose labels are whole numbers, notes); texts are classes in the order of `class_names`, or sorted."""
     keys = [key for key in ("y_train", "y_test", "y_train_true", "y_test_true") if key in arrays and len(arrays[key])]
     labels = {key: whole_labels(arrays[key], key) for key in keys}
     in_words = [key for key in keys if labels[key].dtype.kind == "U"]
     if not in_words:
-        return arrays | labels
+        return arrays | labels, []
     if len(in_words) < len(keys):
         raise InputError(f"`{in_words[0]}` has texts, and another array of labels has numbers; write all labels in one form")
     words = {key: labels[key].tolist() for key in keys}
-    names = classes_of(sum(words.values(), []), of_site=True)[0]
+    names, _, _, notes = classes_of(sum(words.values(), []), of_site=True)
     if "class_names" in arrays:
-        known = arrays["class_names"].reshape(-1).astype(str).tolist()
-        if unknown := [name for name in names if name not in known]:
-            raise InputError(f"label {unknown[0][:80]!r} is none of the `class_names`, {list_names(known)}")
-        names = known
-    index = {"": -1, **{name: i for i, name in enumerate(names)}}
+        names = arrays["class_names"].reshape(-1).astype(str).tolist()
+    find = class_finder(names)
+    index = {text: -1 if text == "" else find(text) for texts in words.values() for text in texts}
+    if unknown := [text for text, place in index.items() if place is None]:
+        raise InputError(f"label {unknown[0][:80]!r} is none of the `class_names`, {list_names(names)}")
     order = {key: np.array([index[text] for text in texts], np.int64) for key, texts in words.items()}
-    return arrays | order | {"class_names": np.array(names)}
+    return arrays | order | {"class_names": np.array(names)}, notes
 
 
 def split(labels: np.ndarray, share: float = 0.2, groups: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from fnlkit.datasets.dicom import span
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
+from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import OTHERS, read_targets
 from fnlkit.datasets.votes import as_matrix
@@ -90,7 +91,7 @@ def manifest(
     seconds: float = 0.0,
     layout: str = "",
     categorical: Sequence[str] | None = None,
-    ordinal: Sequence[str] | None = None,
+    ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     numbers: Sequence[str] | None = None,
     date: Sequence[str] | None = None,
@@ -120,8 +121,11 @@ def manifest(
         Layout of images in npy files, "channels-first" or "channels-last".  Default: "", which detects it.
     seconds : float
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
-    categorical, ordinal, text, drop : list of columns, optional
-        Numeric columns to encode as categories, one-hot or by rank; columns of free text; and columns to exclude.
+    categorical, text, drop : list of columns, optional
+        Numeric columns to encode as categories, one-hot; columns of free text; and columns to exclude.
+    ordinal : list of columns, or dict, optional
+        Columns to encode by rank: ``[stage]``, or with levels in order ``{grade: [low, medium, high]}``.  The order of other
+        levels is that of the file, or that of the numbers in them; a note prints it.
     numbers, date : list of columns, optional
         Columns that are features although they look like identifiers or times (fnlkit.datasets.identifying): as numbers, or as
         year, day of the year and weekday.  Numbers can have a unit, a thousands separator or a detection limit
@@ -209,6 +213,8 @@ class Manifest:
             self.given["label"] = self.given["label"].name
         self.reading = _READING | (reading or {})
         self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
+        levels = (lists or {}).get("ordinal")
+        self.levels = _list_levels(levels) if isinstance(levels, dict) else {}
         span(self.reading["window"])
         pixel_range(self.reading["pixels"])
         if self.reading["layout"]:
@@ -217,6 +223,7 @@ class Manifest:
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
         self.unused: set[str] = set()
         self.left_out: dict[str, str] = {}
+        self._merge_spellings()
         self._find_votes()
         for option, names in self.lists.items():
             for name in names:
@@ -247,6 +254,14 @@ class Manifest:
             )
         return candidates[0] if candidates else None
 
+    def _merge_spellings(self):
+        """Write labels and sites in one spelling (fnlkit.datasets.spelling)."""
+        for roles, what in ((("label", "true"), "labels"), (("site",), "sites")):
+            names = [self.roles[role] for role in roles if role in self.roles]
+            parts, notes = merge_spellings(*map(self.table.texts, names), what=what)
+            self.table.columns |= dict(zip(names, parts, strict=True)) if notes else {}
+            self.table.notes += notes
+
     def _find_votes(self):
         """Find the columns of a table of votes with names of `VOTE_ROLES`."""
         taken = {*self.lists.get("drop", ()), *(name for name in self.given.values() if isinstance(name, str))}
@@ -272,7 +287,7 @@ class Manifest:
         sites, out = self.texts("site"), {}
         for name in self.features:
             values = self.table.numbers(name)[0]
-            if name not in chosen and (kind := reason_to_leave_out(name, self.table.texts(name), values, sites)):
+            if name not in chosen and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites)):
                 out[name] = kind
         return out
 
@@ -288,8 +303,9 @@ class Manifest:
         return sample == self.roles.get("path") or not others or any(_describes(samples, texts) for texts in others)
 
     def texts(self, role: str) -> list[str] | None:
-        """Return the cells of the column with a role, or None if there is no such column."""
-        return self.table.texts(self.roles[role]) if role in self.roles else None
+        """Return the cells of the column with a role, or None if there is no such column; paths as they are written."""
+        read = self.table.raw if role == "path" else self.table.texts
+        return read(self.roles[role]) if role in self.roles else None
 
     @property
     def features(self) -> list[str]:
@@ -466,13 +482,14 @@ class Manifest:
             return None
         site_names = None if sites is None else np.array([sites[row] for row in train])
         lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal", "text", "numbers", "date")}
+        lists["ordinal"] = dict.fromkeys(lists["ordinal"], ()) | self.levels
         return columns.learn(self.table, self.features, train, site_names, **lists)
 
     def _display_cells(self, train, learned):
         """Return the cells of the training rows as texts, for tables with free text; otherwise None."""
         if not any(column["kind"] == "text" for column in learned or ()):
             return None
-        cells = [self.table.texts(column["name"]) for column in learned]
+        cells = [self.table.raw(column["name"]) for column in learned]
         return [[[column["name"], texts[row]] for column, texts in zip(learned, cells, strict=True)] for row in train]
 
     def _fields(self, train, sites):
@@ -556,7 +573,10 @@ class Manifest:
 
     def _name(self):
         more = {name: value for name, value in self.reading.items() if value != _READING[name]}
-        parameters = {**self.given, **more, **{name: list(names) for name, names in self.lists.items()}}
+        lists = {name: list(names) for name, names in self.lists.items()}
+        if self.levels:
+            lists["ordinal"] = dict.fromkeys(lists["ordinal"], []) | self.levels
+        parameters = {**self.given, **more, **lists}
         return str(Spec("manifest", {"file": str(self.file), **parameters})) if parameters else str(self.file)
 
 
@@ -602,7 +622,7 @@ def _one_row_per_sample(manifest):
         for rows in groups.values()
     ]
     votes = [list(cast.values()) for cast in manifest.cast]
-    order = {label: i for i, label in enumerate(columns.order_texts({label for cast in votes for label in cast}))}
+    order = {label: i for i, label in enumerate(order_texts({label for cast in votes for label in cast}))}
     counts = [Counter(cast).most_common() for cast in votes]
     tied = sum(len(count) > 1 and count[0][1] == count[1][1] for count in counts)
     out = table.chosen([rows[0] for rows in groups.values()], leave)
@@ -634,8 +654,20 @@ def _describes(samples, texts):
 
 def _list_names(option, value):
     """Return the column names in a spec: ``[age, "body weight"]``, or a single name."""
-    value = value if isinstance(value, list) else [value]
+    value = [*value] if isinstance(value, (list, tuple, dict)) else [value]
     names = [entry.name if isinstance(entry, Spec) else entry for entry in value]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f'{option}: write column names, for example {option}=["age", "ward"]')
     return tuple(names)
+
+
+def _list_levels(value):
+    """Return {column: levels in order} of ``ordinal={grade: [low, medium, high]}``."""
+    out = {}
+    for column, levels in value.items():
+        out[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]
+        if len(set(out[column])) < len(levels):
+            raise InputError(
+                f"`ordinal`: write the levels of {column!r} once each, in order: {{{column}: [low, medium, high]}}"
+            )
+    return {column: levels for column, levels in out.items() if levels}

@@ -126,7 +126,7 @@ def _join(path, parts, of_site):
     """Return the Dataset of all files, including samples without a label."""
     texts, true = (sum((getattr(part, name) for part in parts), []) for name in ("labels", "true"))
     try:
-        names, labels, true = classes_of(texts, true=true, of_site=of_site)
+        names, labels, true, merged = classes_of(texts, true=true, of_site=of_site)
     except InputError as error:
         raise InputError(f"{paths.display_path(path)}: {error}") from None
     x = Joined([part.x for part in parts])
@@ -156,6 +156,7 @@ def _join(path, parts, of_site):
         groups_test=groups_test,
         notes=[
             *(f"{part.file.name}: {part.note}" for part in parts if part.note),
+            *merged,
             *doubts(names, labels),
             *notes,
         ],

@@ -1,30 +1,50 @@
-"""Read tables from CSV files in common encodings, or from Parquet files."""
+"""Read tables by pandas: CSV in common encodings, Excel, Parquet, and the files of statistics programs."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.encoding import decode
+from fnlkit.datasets.spelling import is_number, spell, spell_all
 from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
-ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+if TYPE_CHECKING:
+    import pandas
+
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # texts that mean a missing number
 _SEPARATORS = ",;\t|"
 _MAX_BYTES = 2**28
-MAX_CELLS = 2**23  # text cells; each is an object
+_MAX_UNPACKED = 2**30
 # Limit of the csv module, which other libraries raise for the whole process: scipy 1.17 does if it reads an ARFF file.
 _MOST_CHARACTERS = 2**17
-MAX_NUMBERS = 2**26  # numeric cells in Parquet
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
+MAX_CELLS = 2**23  # text cells; each is an object
+MAX_NUMBERS = 2**26  # numeric cells
+_BLANK = re.compile(r"\A(?:[ \t]*(?:\r\n|\r|\n))*")
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+_SHEETS = {"header": None, "dtype": object, "keep_default_na": False, "sheet_name": None}
+# End of the name -> name of the format, function of pandas, its options, and the package that it needs.
+_READERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    ".parquet": ("Parquet", "read_parquet", {}, "pyarrow; run: pip install 'fnlkit[parquet]'"),
+    ".feather": ("Feather", "read_feather", {}, "pyarrow; run: pip install 'fnlkit[parquet]'"),
+    ".xlsx": ("Excel", "read_excel", _SHEETS, "openpyxl; run: pip install 'fnlkit[excel]'"),
+    ".ods": ("OpenDocument", "read_excel", _SHEETS, "odfpy; run: pip install 'fnlkit[excel]'"),
+    ".dta": ("Stata", "read_stata", {}, ""),
+    ".sas7bdat": ("SAS", "read_sas", {"encoding": "infer"}, ""),
+    ".xpt": ("SAS", "read_sas", {"format": "xport", "encoding": "latin-1"}, ""),
+    ".sav": ("SPSS", "read_spss", {}, "pyreadstat; run: pip install pyreadstat"),
+}
+ENDINGS = (".csv", ".tsv", ".txt", *_READERS)
 
 
 class Table:
@@ -35,18 +55,21 @@ class Table:
     source : str or os.PathLike
         Name of the file in messages.
     columns : dict of str to list of str or float64 array
-        Cells as text, or as numbers in Parquet, where NaN is a missing number.
+        Cells as text, or as numbers, where NaN is a missing number.
     rows : list of int
-        Row numbers in messages.  In a CSV file, the column names are row 1 and the first cells row 2, as in a spreadsheet; in
-        Parquet, the first cells are row 1.
+        Row numbers in messages.  In a CSV or Excel file, the column names are row 1 and the first cells row 2, as in a
+        spreadsheet; in other files, the first cells are row 1.
     comma : bool
         Whether ``3,5`` is a number.
     notes : list of str
         Assumptions about the file that the user should check.
+    orders : dict of str to list of str
+        Levels of the columns whose file stores their order.
     """
 
-    def __init__(self, source, columns, rows, comma=False, notes=()):
+    def __init__(self, source, columns, rows, comma=False, notes=(), orders=None):
         self.source, self.columns, self.rows, self.comma, self.notes = source, columns, rows, comma, list(notes)
+        self.orders: dict[str, list[str]] = orders or {}
 
     def __len__(self):
         return len(self.rows)
@@ -76,9 +99,10 @@ class Table:
 
     def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> Table:
         """Return a Table of some rows without the columns in `leave`."""
+        rows = list(rows)
         columns = {name: values for name, values in self.columns.items() if name not in leave}
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
-        return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes)
+        return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes, self.orders)
 
     def find_columns(self, *names: str) -> list[str]:
         """Return the columns with one of these names; ignore case, and treat " " as "_"."""
@@ -93,15 +117,19 @@ class Table:
         keys = [wanted.get(column.strip().lower(), column) for column in self.columns]
         return [dict(zip(keys, cells, strict=True)) for cells in zip(*self.columns.values(), strict=True)]
 
-    def texts(self, name: str) -> list[str]:
-        """Return the cells of a column as stripped texts.
-
-        Whole numbers have no decimal point, and a missing number is "".
-        """
+    def raw(self, name: str) -> list[str]:
+        """Return the cells of a column as they are written, without spaces at the ends; a missing number is ""."""
         values = self.columns[name]
         if isinstance(values, list):
             return [text.strip() for text in values]
-        return ["" if np.isnan(v) else str(int(v)) if v.is_integer() else repr(float(v)) for v in values.tolist()]
+        return ["" if value != value else spell(repr(value)) for value in values.tolist()]
+
+    def texts(self, name: str) -> list[str]:
+        """Return the cells of a column in one spelling (fnlkit.datasets.spelling): 1 for 1.0; a missing number is ""."""
+        texts = self.raw(name)
+        if self.comma:
+            texts = [text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts]
+        return spell_all(texts)
 
     def numbers(self, name: str) -> tuple[np.ndarray, list[int]]:
         """Return (values (n,) float64, indices of invalid rows) of a column.
@@ -110,25 +138,36 @@ class Table:
         """
         values = self.columns[name]
         if not isinstance(values, list):
-            return values, []
-        out, odd = np.full(len(values), np.nan), []
-        for i, text in enumerate(values):
-            try:
-                if text.strip().lower() not in MISSING:
-                    text = "no number" if "_" in text else text  # Python would read 1_000 as a thousand
-                    out[i] = float(text.replace(",", ".") if self.comma and _COMMA.fullmatch(text) else text)
-            except ValueError:
-                odd.append(i)
-        return out, odd + np.flatnonzero(np.isinf(out)).tolist()
+            return values, np.flatnonzero(np.isinf(values)).tolist()
+        import pandas
+
+        texts = [text.strip() for text in values]
+        if self.comma:
+            texts = [text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts]
+        out = pandas.to_numeric(pandas.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
+        odd = [int(i) for i in np.flatnonzero(~np.isfinite(out)) if texts[i].lower() not in MISSING]
+        return out, odd
+
+    def blank(self, codes: Collection[str]) -> None:
+        """Make the cells empty whose value is one of `codes`."""
+        known = {spell(code) for code in codes}
+        values = [float(code) for code in known if code and is_number(code)]
+        for name, cells in self.columns.items():
+            if isinstance(cells, list):
+                self.columns[name] = [
+                    "" if spelled in known else cell for cell, spelled in zip(cells, self.texts(name), strict=True)
+                ]
+            else:
+                self.columns[name] = np.where(np.isin(cells, values), np.nan, cells)
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """Return the Table in a CSV or Parquet file.
+    """Return the Table in a file with one of `ENDINGS`; a file with another ending is read as CSV.
 
     A CSV file is read as UTF-16 if it has the byte order mark, as UTF-8 if valid, and otherwise as Windows-1252.  The
     separator is the comma, semicolon, tab or vertical bar that gives the most columns in the first row, which contains the
     column names.  Quoted cells can contain separators and line breaks.  With semicolons, ``3,5`` is a number.  Empty rows and
-    columns without a name are skipped.
+    columns without a name are skipped.  Of an Excel or OpenDocument file, the first sheet is read.
 
     Parameters
     ----------
@@ -139,8 +178,9 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     InputError
         One line that names file and row.
     """
-    if str(path).lower().endswith(".parquet"):
-        table = _parquet(path)
+    ending = os.path.splitext(str(path))[1].lower()
+    if ending in _READERS:
+        table = _read_file(path, ending)
     else:
         text, notes = _decode(path)
         table = parse_table(text, path)
@@ -190,55 +230,118 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
     InputError
         One line that names file and row.
     """
-    separator = max(_SEPARATORS, key=lambda mark: len(_first(source, text, mark)))
-    reader = csv.reader(_lines(text), delimiter=separator, strict=True)
-    columns: list[list[str]] | None = None
-    rows: list[int] = []
-    names: list[str] = []
+    import pandas
+
+    name, body = paths.display_path(source), _BLANK.sub("", text, count=1)
+    skipped = len((text[: len(text) - len(body)] + "x").splitlines()) - 1
+    read = {"header": None, "dtype": object, "keep_default_na": False, "skip_blank_lines": False, "index_col": False,
+            "engine": "python"}  # fmt: skip
+    separator = ","
     try:
-        for number, row in enumerate(reader, 1):
-            if not any(map(str.strip, row)):
-                continue
-            if columns is None:
-                names, columns = _names(source, row), [[] for _ in row]
-                continue
-            if max(map(len, row)) > _MOST_CHARACTERS:
-                raise InputError(
-                    f"{paths.display_path(source)}, row {number}: a cell has over {_MOST_CHARACTERS:,} characters; shorten it"
-                )
-            if short:
-                row += [""] * (len(columns) - len(row))
-            if len(row) != len(columns):
-                raise InputError(
-                    f"{paths.display_path(source)}, row {number}: {len(row)} cells, but the first row has {len(columns)}"
-                )
-            rows.append(number)
-            if len(rows) * len(columns) > MAX_CELLS:
-                raise InputError(f"{paths.display_path(source)}: more than {MAX_CELLS:,} cells; save it as Parquet")
-            for cells, cell in zip(columns, row, strict=True):
-                cells.append(cell)
-    except csv.Error as error:
-        where = f"{paths.display_path(source)}, line {reader.line_num}"
-        raise InputError(f"{where}: {error}; quote cells that contain separators or quotes") from None
-    if columns is None:
-        raise InputError(f"{paths.display_path(source)}: is empty; expected column names in the first row")
-    return Table(source, {name: cells for name, cells in zip(names, columns, strict=True) if name}, rows, separator == ";")
+        separator = max(_SEPARATORS, key=lambda mark: _count_columns(body, mark))
+        if body.count(separator) > 2 * MAX_CELLS:
+            raise InputError(f"{name}: more than {MAX_CELLS:,} cells; save it as Parquet")
+        # The engine "c" fills rows that lack cells with "", so that they could not be told from empty cells.
+        frame = pandas.read_csv(io.StringIO(body, ""), sep=separator, **read)
+    except pandas.errors.EmptyDataError:
+        raise InputError(f"{name}: is empty; expected column names in the first row") from None
+    except (pandas.errors.ParserError, csv.Error) as error:
+        if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            wanted, row, cells = map(int, found.groups())
+            raise InputError(f"{name}, row {row + skipped}: {cells} cells, but the first row has {wanted}") from None
+        line = _broken_line(body, separator) + skipped
+        raise InputError(f"{name}, line {line}: {error}; quote cells that contain separators or quotes") from None
+    frame.index += 1 + skipped
+    longest = frame.apply(lambda cells: cells.str.len()).max(axis=1)
+    if (longest > _MOST_CHARACTERS).any():
+        raise InputError(f"{name}, row {longest.idxmax()}: a cell has over {_MOST_CHARACTERS:,} characters; shorten it")
+    return _from_sheet(frame, source, comma=separator == ";", short=short)
 
 
-def _lines(text):
-    """Yield the lines of a text including their ends, without copying the whole text."""
-    return (line[0] for line in _LINE.finditer(text))
+def _count_columns(text, separator):
+    """Return the number of cells in the first row."""
+    return len(next(csv.reader(io.StringIO(text, ""), delimiter=separator), ()))
 
 
-def _first(path, text, separator):
-    """Return the cells of the first row that is not empty."""
-    try:
-        for row in csv.reader(_lines(text), delimiter=separator):
-            if row:
-                return row
-    except csv.Error as error:
-        raise InputError(f"{paths.display_path(path)}, row 1: {error}; expected a CSV table") from None
-    return []
+def _broken_line(text, separator):
+    """Return the line of the first cell whose quotes are not closed."""
+    reader = csv.reader(io.StringIO(text, ""), delimiter=separator, strict=True)
+    with contextlib.suppress(csv.Error):
+        for _ in reader:
+            pass
+    return reader.line_num
+
+
+def _from_sheet(frame, source, *, comma=False, short=True):
+    """Return the Table of cells whose first row that is not empty has the column names; the index has the row numbers."""
+    name, cells, gaps = paths.display_path(source), frame.to_numpy(), frame.isna().to_numpy()
+    empty = gaps | (cells == "")
+    filled = [
+        any(not gap and str(cell).strip() for cell, gap in zip(*row, strict=True)) for row in zip(cells, empty, strict=True)
+    ]
+    frame, gaps = frame.mask(empty)[filled], gaps[filled]
+    if not len(frame):
+        raise InputError(f"{name}: is empty; expected column names in the first row")
+    if not short and (lacking := gaps.sum(1)).any():
+        row = int(np.flatnonzero(lacking)[0])
+        wanted = frame.shape[1]
+        raise InputError(f"{name}, row {frame.index[row]}: {wanted - lacking[row]} cells, but the first row has {wanted}")
+    if frame.size > MAX_CELLS + frame.shape[1]:
+        raise InputError(f"{name}: more than {MAX_CELLS:,} cells; save it as Parquet")
+    frame.columns = _names(
+        source, ["" if gap else _text(cell) for cell, gap in zip(frame.iloc[0], frame.iloc[0].isna(), strict=True)]
+    )
+    frame = frame.iloc[1:]
+    return from_frame(frame[[column for column in frame if column]], source, frame.index.tolist(), comma)
+
+
+def from_frame(frame: pandas.DataFrame, source: str | os.PathLike[str], rows: list[int], comma: bool = False) -> Table:
+    """Return the Table of a data frame; parameters as for `Table`."""
+    import pandas
+
+    columns, orders = {}, {}
+    for name in frame:
+        values = frame[name]
+        if isinstance(values.dtype, pandas.CategoricalDtype):
+            if values.cat.ordered:
+                orders[str(name)] = spell_all([_text(level) for level in values.cat.categories])
+            values = values.astype(object)
+        columns[str(name)] = _cells(values, name, source)
+    return Table(source, columns, rows, comma, orders=orders)
+
+
+def _cells(values, name, source):
+    """Return the cells of a column as float64, or as a list of texts; booleans are 0 and 1."""
+    import pandas
+
+    kind = pandas.api.types.infer_dtype(values, skipna=True)
+    if kind in ("boolean", "integer", "floating", "mixed-integer-float", "decimal"):
+        numbers = pandas.to_numeric(values.astype(object), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        if kind != "integer" or not (np.abs(numbers) >= 2**53).any():
+            return numbers
+    gaps = values.isna().tolist()
+    texts = ["" if gap else value for value, gap in zip(values.astype(object), gaps, strict=True)]
+    if kind == "string":
+        return texts
+    odd = next((value for value in texts if isinstance(value, (bytes, list, dict, tuple, np.ndarray))), None)
+    if odd is not None:
+        files_inside = isinstance(odd, bytes) or "bytes" in odd
+        content = "encoded images or other files" if files_inside else f"values of type {type(odd).__name__}"
+        raise InputError(
+            f"{paths.display_path(source)}: column {name!r} holds {content}, expected numbers or texts; save images "
+            "as files and their paths in the column, or convert the table to an npz with x_train and y_train"
+        )
+    return [_text(value) for value in texts]
+
+
+def _text(value):
+    """Return a cell as text: a time at midnight as its date, a whole number without a decimal point."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return spell(repr(value))
+    text = str(value)
+    return text.removesuffix(" 00:00:00") if hasattr(value, "year") else text
 
 
 def _names(path, row):
@@ -255,47 +358,51 @@ def _names(path, row):
     return names
 
 
-def _content(kind):
-    """Return a description of the cells of a Parquet column of nested or binary type, for a message."""
-    fields = {kind.field(i).name for i in range(kind.num_fields)} if hasattr(kind, "num_fields") else set()
-    return "encoded images or other files" if "bytes" in fields or not fields else f"values of type {str(kind)[:60]}"
+def _read_file(path, ending):
+    """Return the Table in a file that is not CSV."""
+    import pandas
 
-
-def _parquet(path):
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError(f"{paths.display_path(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
+    name, (kind, function, options, needs) = paths.display_path(path), _READERS[ending]
     paths.must_be_regular(path)
     try:
-        about = parquet.ParquetFile(path).metadata
-        texts = sum(about.schema.column(i).physical_type == "BYTE_ARRAY" for i in range(about.num_columns))
-        size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-        if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > 2**30:
-            what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
-            raise InputError(f"{paths.display_path(path)}: {what}; too large for memory: use an npz")
-        table = parquet.read_table(path)
+        _must_fit(path, ending)
+        found = getattr(pandas, function)(path, **options)
+    except ImportError:
+        raise InputError(f"{name}: {kind} needs {needs}") from None
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"{paths.display_path(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}"
-        ) from error
-    columns = {}
-    for name, values in zip(_names(path, table.column_names), table.columns, strict=True):
-        kind = values.type
-        if pa.types.is_dictionary(kind):
-            values, kind = values.cast(kind.value_type), kind.value_type
-        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            raise InputError(
-                f"{paths.display_path(path)}: column {name!r} holds {_content(kind)}, expected numbers or texts; save images "
-                "as files and their paths in the column, or convert the table to an npz with x_train and y_train"
-            )
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            columns[name] = values.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
-        else:
-            columns[name] = ["" if value is None else str(value) for value in values.to_pylist()]
-    # Drop an index that pandas saved with the columns.
-    columns = {name: values for name, values in columns.items() if name and not name.startswith("__index_level_")}
-    return Table(path, columns, list(range(1, table.num_rows + 1)))
+        raise InputError(f"{name}: cannot be read as {kind}: {' '.join(str(error).split())[:100]}") from error
+    if isinstance(found, dict):
+        first, *others = found
+        frame = found[first]
+        frame.index += 1
+        table = _from_sheet(frame, path)
+        table.notes += [f"the sheet {first!r} of {name} is read; not read: {list_names(others)}"] if others else []
+        return table
+    found = found.reset_index(level=[level for level in found.index.names if level is not None])
+    _names(path, [str(column) for column in found.columns])
+    found.columns = [str(column).strip() for column in found.columns]
+    found = found[[column for column in found if column and not column.startswith("__index_level_")]]
+    texts = sum(dtype.kind == "O" for dtype in found.dtypes)
+    if texts * len(found) > MAX_CELLS or found.size > MAX_NUMBERS:
+        raise InputError(f"{name}: {len(found):,} rows of {found.shape[1]} columns are too large for memory: use an npz")
+    return from_frame(found, path, list(range(1, len(found) + 1)))
+
+
+def _must_fit(path, ending):
+    """Raise InputError if a compressed table would unpack to more than memory."""
+    if ending == ".parquet":
+        from pyarrow import parquet
+
+        about = parquet.ParquetFile(path).metadata
+        texts = sum(about.schema.column(i).physical_type == "BYTE_ARRAY" for i in range(about.num_columns))
+        size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > _MAX_UNPACKED:
+            what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
+            raise InputError(f"{paths.display_path(path)}: {what}; too large for memory: use an npz")
+    elif ending in (".xlsx", ".ods"):
+        with zipfile.ZipFile(path) as file:
+            size = sum(member.file_size for member in file.infolist())
+        if size > _MAX_UNPACKED:
+            raise InputError(f"{paths.display_path(path)}: {size:,} bytes unpacked are too large for memory: save it as CSV")

@@ -82,8 +82,8 @@ def read_targets(
     if not task:
         _must_be_classes(table, column, missing)
     texts, known = table.texts(column), () if true is None else table.texts(true)
-    names, labels, truth = classes_of(texts, true=known, missing=missing, others=others, of_site=of_site)
-    return Targets(names, labels, truth, doubts(names, labels))
+    names, labels, truth, notes = classes_of(texts, true=known, missing=missing, others=others, of_site=of_site)
+    return Targets(names, labels, truth, [*notes, *doubts(names, labels)])
 
 
 def _must_be_classes(table, column, missing):

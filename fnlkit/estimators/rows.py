@@ -8,10 +8,11 @@ import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
 from fnlkit.datasets.loading import cache_folder
-from fnlkit.datasets.table import read_table
+from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.absent_classes import class_texts, drop_absent
 
@@ -44,7 +45,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     """
     if path == "-":
         raise InputError(f"{name} cannot come from the pipe, which carries the federation; name a file")
-    if name == "probabilities" and str(path).lower().endswith((".csv", ".tsv", ".parquet")):
+    if name == "probabilities" and str(path).lower().endswith(ENDINGS):
         table = read_table(path)
         return of_table({column: table.texts(column) for column in table.columns}, federation, paths.display_path(path), say)
     where = cache_folder()
@@ -112,8 +113,8 @@ def of_table(
     InputError
         If a class or a sample is missing, unknown or listed twice, or if a cell is not a number.
     """
-    classes = {str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)}
-    others = {name: [str(cell) for cell in columns[name]] for name in columns if name.strip() not in classes}
+    find = class_finder(class_texts(federation))
+    others = {name: [str(cell) for cell in columns[name]] for name in columns if find(name) is None}
     samples = samples_of(federation)
     others = {name: texts for name, texts in others.items() if can_name(name, texts, samples)}
     names = [name for name in columns if name not in others]
@@ -144,7 +145,8 @@ def of_table(
 def _columns(names, federation, source):
     """Return for each class of the federation the place of its column, and the names of other columns."""
     classes = class_texts(federation)
-    places = {name.strip(): place for place, name in enumerate(names)}
+    find = class_finder(classes)
+    places = {name if (c := find(name)) is None else classes[c]: place for place, name in enumerate(map(str.strip, names))}
     missing = [name for name in classes if name not in places]
     if missing or len(places) < len(names):
         wrong = f"no column of the class {missing[0]!r}" if missing else "two columns have the same name"

@@ -40,13 +40,7 @@ class Agreed:
     sites: list[dict[str, Any]]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a row per site.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
+        """Return a row per site."""
         return display.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 
     def quality(self) -> list[dict[str, object]]:

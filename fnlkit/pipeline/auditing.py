@@ -53,11 +53,6 @@ class Audited:
         """Return a row per site, noisiest first.
 
         The columns contain the samples, the estimated share of wrong labels with its range, and the copies.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
         """
         return display.frame([{"site": row["site"], **{name: row.get(name) for name in _AUDIT}} for row in self.facts["sites"]])
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from fnlkit.artifacts.display import frame
 from fnlkit.artifacts.federation import Federation
-from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.loading import cache_folder, to_dataset
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import Manifest
+from fnlkit.datasets.spelling import order_texts
 from fnlkit.datasets.table import Table
 from fnlkit.errors import InputError, list_names
 from fnlkit.pipeline.auditing import Audited, audit
@@ -94,7 +94,7 @@ def audit_samples(
     Raises
     ------
     InputError
-        If the input has no labels or does not fit, or if pandas is not installed.
+        If the input has no labels or does not fit.
 
     Examples
     --------

@@ -91,13 +91,7 @@ class Evaluation:
         return tidy.rows(self.runs, self.rows, each)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with a row per run.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
+        """Return a pandas DataFrame with a row per run."""
         return frame([{name: value for name, value in row.items() if name != "group"} for row in self.rows])
 
     def save(self, target: str | os.PathLike[str]) -> None:

@@ -10,6 +10,8 @@ from fnlkit.artifacts import large
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets import cache_folder
+from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.columns import unseen_rows
 from fnlkit.datasets.copies import find_copies, separate
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
@@ -143,9 +145,10 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
             f"the partners agreed on {project.backbone or 'samples without a backbone'}; give the samples themselves"
         )
     names, left = list(map(str, data.class_names)), [name.strip() for name in leave_out.split(",") if name.strip()]
-    if unknown := [name for name in left if name in project.classes or name not in names]:
+    find = class_finder(project.classes)
+    if unknown := [name for name in left if find(name) is not None or name not in names]:
         raise InputError(f"leave_out: {unknown[0]!r} is no additional class of this site; correct the name")
-    extra = [name for name in names if name not in project.classes and name not in left]
+    extra = [name for name in names if find(name) is None and name not in left]
     if extra:
         count, known = int((data.y_train == names.index(extra[0])).sum()), list_names(project.classes)
         raise InputError(
@@ -153,7 +156,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
             f"{nearest(extra[0], project.classes)}; rename it, "
             "or leave its samples out with leave_out"
         )
-    number = np.array([project.classes.index(name) if name in project.classes else -1 for name in names], np.int64)
+    number = np.array([-1 if (c := find(name)) is None else c for name in names], np.int64)
     train, test = number[data.y_train], number[data.y_test]
     kept, kept_test = np.flatnonzero((train >= 0) & used), np.flatnonzero(test >= 0)
     if not len(kept):
@@ -213,11 +216,9 @@ def _must_have_levels(table, columns):
     for column in columns:
         name = column["name"]
         table.must_have(name, "a column that the partners agreed on")
-        if column["kind"] in ("number", "text"):
-            continue
-        known = {*column["levels"], ""}
-        odd = [row for row, text in enumerate(table.texts(name)) if text not in known]
+        texts = table.texts(name)
+        odd = [row for row in unseen_rows(column, table, range(len(table))) if texts[row]]
         if odd:
-            text, levels = table.texts(name)[odd[0]][:40], list_names(column["levels"])
+            text, levels = texts[odd[0]][:40], list_names(column["levels"])
             both = "correct the cell, or, if it is right, ask the coordinator to write the project from a table that has it"
             table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); {both}")

@@ -130,11 +130,11 @@ def test_values_that_are_no_votes_are_refused(world, votes, message):
 
 
 def test_a_class_can_have_the_name_of_a_gap():
-    """`None` and -1 are no votes unless they are classes; `1.0` is the class 1 only if all classes are whole numbers."""
+    """`None` and -1 are no votes unless they are classes; `1.0` is the class 1."""
     vote = vote_finder(["none", "1", "x"])
-    assert [vote(text) for text in ("None", "", "nan", "-1", "1.0", "X", "cat")] == [0, -1, -1, -1, None, 2, None]
+    assert [vote(text) for text in ("None", "", "nan", "-1", "1.0", "X", "cat")] == [0, -1, -1, -1, 1, 2, None]
     vote = vote_finder(["-1", "0", "1"])
-    assert [vote(text) for text in ("-1", "1.0", "1.5", "", "-0.0")] == [0, 2, None, -1, None]
+    assert [vote(text) for text in ("-1", "1.0", "1.5", "", "-0.0")] == [0, 2, None, -1, 1]
 
 
 @pytest.mark.peers
