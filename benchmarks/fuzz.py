@@ -38,8 +38,7 @@ from benchmarks.mutations import (
     pick,
     toml,
 )
-from fnlkit.artifacts import files
-from fnlkit.artifacts.safe import npz
+from fnlkit.artifacts import files, packing
 from fnlkit.cli import main as fnlkit
 from fnlkit.results import plots
 
@@ -255,7 +254,7 @@ def mutant(kind, folder, rng):
     elif kind in ("run", "federation"):
         raw = changed_artifact(files.read(folder / name), "pt" if kind == "run" else "npz", rng)
     elif name.endswith(".npy"):
-        raw = b"".join(map(bytes, npz.encode(npz.plain(changed_array(np.load(folder / name), rng), "array"))))
+        raw = b"".join(map(bytes, packing.npy(packing.plain(changed_array(np.load(folder / name), rng), "array"))))
     else:
         with np.load(folder / name) as found:
             raw = npz_of(changed_arrays(dict(found), rng))

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fnlkit.artifacts import files, message
-from fnlkit.artifacts.safe import npz, zip
+from fnlkit.artifacts import files, message, packing
 from fnlkit.errors import InputError
 
 EVIL = "fnlkit_fuzz_evil"  # a module that no site may import
@@ -125,8 +124,8 @@ def changed_artifact(artifact, form, rng):
 
 
 def npz_of(arrays):
-    members = [(f"{name}.npy", npz.encode(npz.plain(value, name))) for name, value in arrays.items()]
-    return b"".join(map(bytes, zip.chunks(members)))
+    members = [(f"{name}.npy", packing.npy(packing.plain(value, name))) for name, value in arrays.items()]
+    return b"".join(map(bytes, packing.chunks(members)))
 
 
 def changed_bytes(raw, rng):

@@ -19,12 +19,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fnlkit.artifacts import packing
 from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
-from fnlkit.artifacts.safe.intake import slurp
+from fnlkit.artifacts.safe.intake import form, slurp
 from fnlkit.artifacts.saving import write_bytes
+from fnlkit.artifacts.sheets import parse_csv
 from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError, list_names, nearest
 
@@ -92,8 +94,8 @@ def read(
     max_bytes : int
         Maximum file size in bytes.
     values : bool
-        If False, the arrays of a .pt are checked but not converted to tensors: torch is not imported, and each has only
-        ``dtype`` (a text), ``shape`` and ``array()``, a NumPy array.
+        If False, the arrays of a .pt are not converted to torch tensors: torch is not imported, and each is a
+        `fnlkit.artifacts.safe.pt.Tensor`.
 
     Returns
     -------
@@ -107,27 +109,43 @@ def read(
     """
     name, raw = slurp(source, max_bytes)
     with one_line(name):
-        if files_zip.looks_like(raw) and files_zip.is_torch(raw):
-            members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
-            tree, _ = files_pt.symbols(members)
-            kind, text, digest = files_pt.header(tree)
-            check_kind(kind, kinds)
-            files_zip.check_layout(raw, members)
-            arrays = files_pt.load_tensors(raw, tree) if values else tree["tensors"]
-        elif files_zip.looks_like(raw):
-            members = files_zip.members(raw, max_members=64, max_bytes=max_bytes)
-            arrays = files_npz.arrays(members)
-            missing = [key for key in RESERVED if key not in arrays]
-            if missing:
-                raise InputError(PLAIN.format(missing[0]))
-            kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in RESERVED)
-            check_kind(kind, kinds)
-            files_zip.check_layout(raw, members)
-        else:
+        if form(raw) not in ("npz", "pt"):
             raise InputError(f"not a file of fnlkit (expected PK at the start of an npz or .pt, found {bytes(raw[:4])!r})")
+        torch_file = form(raw) == "pt"
+        members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS if torch_file else 64, max_bytes=max_bytes)
+        kind, text, digest, arrays = (_from_pt if torch_file else _from_npz)(raw, members)
+        check_kind(kind, kinds)
+        packing.check_layout(raw, members)
         if content_digest(kind, text, arrays) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
+        if values and torch_file:
+            arrays = {name: value.to_torch() for name, value in arrays.items()}
         return Artifact(kind, arrays, parse_meta(text))
+
+
+def _from_npz(raw, members):
+    """Return kind, meta as text, SHA-256 and arrays of an npz."""
+    arrays = files_npz.arrays(raw, members)
+    return *take_reserved(arrays), arrays
+
+
+def take_reserved(arrays: dict[str, Any]) -> list[str]:
+    """Remove kind, meta and SHA-256 from the arrays of an npz, and return these texts."""
+    missing = [key for key in RESERVED if not isinstance(arrays.get(key), np.ndarray)]
+    if missing:
+        raise InputError(PLAIN.format(missing[0]))
+    return [files_npz.text(arrays.pop(key), key) for key in RESERVED]
+
+
+def _from_pt(raw, members):
+    tree = files_pt.load(raw, members)
+    tensors = tree.get("tensors") if isinstance(tree, dict) and set(tree) == {*RESERVED, "tensors"} else None
+    if not isinstance(tensors, dict) or not all(isinstance(value, files_pt.Tensor) for value in tensors.values()):
+        raise InputError("a .pt that fnlkit did not write (expected kind, meta, sha256 and a dict of tensors)")
+    texts = [tree[key] for key in RESERVED]
+    if not all(type(text) is str for text in (*texts, *tensors)):
+        raise InputError("a .pt that fnlkit did not write (kind, meta and sha256 must be texts)")
+    return *texts, tensors
 
 
 def read_arrays(source: str | os.PathLike[str] | bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, np.ndarray]:
@@ -152,16 +170,16 @@ def read_arrays(source: str | os.PathLike[str] | bytes, *, max_bytes: int = MAX_
     """
     name, raw = slurp(source, max_bytes)
     with one_line(name):
-        if files_zip.looks_like(raw) and files_zip.is_torch(raw):
+        if form(raw) == "pt":
             members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
-            return files_pt.foreign(files_pt.symbols(members)[1])
-        if files_zip.looks_like(raw):
-            return files_npz.arrays(files_zip.members(raw, max_members=64, max_bytes=max_bytes, deflate=True))
-        if bytes(raw[:6]) == b"\x93NUMPY":
+            return files_pt.leaves(files_pt.load(raw, members), limit=8 * len(raw))
+        if form(raw) == "npz":
+            return files_npz.arrays(raw, files_zip.members(raw, max_members=64, max_bytes=max_bytes, deflate=True))
+        if form(raw) == "npy":
             return {"array": files_npz.array(raw, "array")}
-        if bytes(raw[:2]) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        if form(raw) == "pickle":
             raise InputError("a bare pickle (or a .pt from before torch 1.6); save it again with a current torch.save")
-        return files_npz.csv(bytes(raw))
+        return parse_csv(bytes(raw))
 
 
 def read_text(source: str | os.PathLike[str], *, max_bytes: int = 2**24) -> str:
@@ -252,23 +270,23 @@ def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memor
         if name in RESERVED:
             raise ValueError(f"array name {name!r} is reserved by the file format")
     if format == "pt":
-        tensors = files_pt.tensors(artifact.arrays)
+        tensors = packing.tensors(artifact.arrays)
         digest = content_digest(artifact.kind, text, tensors)
-        return files_zip.chunks(files_pt.encode(artifact.kind, text, digest, tensors))
+        return packing.chunks(packing.pt(artifact.kind, text, digest, tensors))
     if format != "npz":
         raise ValueError(f"format {format!r}: write npz or pt")
     if len(artifact.arrays) > 61:
         raise ValueError(f"{len(artifact.arrays)} arrays: an npz of fnlkit contains at most 61; write a .pt")
-    arrays = {name: files_npz.plain(value, name) for name, value in artifact.arrays.items()}
+    arrays = {name: packing.plain(value, name) for name, value in artifact.arrays.items()}
     head = {
         "kind": np.array(artifact.kind),
         "meta": np.array(text),
         "sha256": np.array(content_digest(artifact.kind, text, arrays)),
     }
-    members = [(f"{name}.npy", files_npz.encode(value)) for name, value in {**head, **arrays}.items()]
+    members = [(f"{name}.npy", packing.npy(value)) for name, value in {**head, **arrays}.items()]
     # Arrays that are read by rows can have any length, because `open_artifact` reads them by rows again. All others are read
     # completely.
-    return files_zip.chunks(members, wide=any(isinstance(value, Rows) for value in arrays.values()))
+    return packing.chunks(members, wide=any(isinstance(value, Rows) for value in arrays.values()))
 
 
 def digest(artifact: Artifact) -> str:
@@ -323,12 +341,12 @@ def content_digest(kind: str, text: str, arrays: Mapping[str, Any]) -> str:
     total = hashlib.sha256(f"{kind}\0{text}\0".encode())
     for name in sorted(arrays):
         value = arrays[name]
-        if not hasattr(value, "storage"):  # a tensor has a storage
-            value = files_npz.plain(value, name)
-            what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
-        else:
-            what, whole = files_pt.raw_bytes(value)
+        if isinstance(value, files_pt.Tensor) or hasattr(value, "untyped_storage"):
+            what, whole = packing.tensor_bytes(value)
             data = [whole]
+        else:
+            value = packing.plain(value, name)
+            what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, packing.raw_blocks(value)
         total.update(f"{name}\0{what}\0{tuple(value.shape)}\0".encode())
         for part in data:
             total.update(part)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import hashlib
-import math
 import mmap
 import os
 import shutil
@@ -18,7 +17,9 @@ import numpy as np
 from fnlkit.artifacts import files
 from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
+from fnlkit.artifacts.safe.intake import form
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _new: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("new", default=None)
 SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
+HEAD = files_npz.MAX_HEADER + 12  # bytes that contain the header of an npy
 
 
 class Head(NamedTuple):
@@ -67,33 +69,29 @@ def heads(path: str | os.PathLike[str], *, small: int = SMALL) -> tuple[Artifact
         with one_line(display_path(path)), open(path, "rb") as handle:
             mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
             with memoryview(mapped) as raw:
-                if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
-                    places = files_zip.places(raw, max_members=64, max_bytes=2**50)
-                    return _of_heads({p.name.removesuffix(".npy"): _head(raw, p, small) for p in places})
+                if form(raw) == "npz":
+                    members = files_zip.members(raw, max_members=64, max_bytes=2**50)
+                    arrays = {member.name.removesuffix(".npy"): _head(raw, member, small) for member in members}
+                    kind, text, digest = files.take_reserved(arrays)
+                    files.check_kind(kind, None)
+                    return files.Artifact(kind, arrays, files.parse_meta(text)), digest
     artifact = files.read(path, values=False)
     digest = files.digest(artifact)
     if artifact.kind.startswith("fnlkit.federation/"):
-        arrays = {name: value.array() if hasattr(value, "storage") else value for name, value in artifact.arrays.items()}
+        arrays = {name: v.array() if isinstance(v, files_pt.Tensor) else v for name, v in artifact.arrays.items()}
         artifact = files.Artifact(artifact.kind, arrays, artifact.meta)
     return artifact, digest
 
 
-def _of_heads(arrays):
-    missing = [key for key in files.RESERVED if not isinstance(arrays.get(key), np.ndarray)]
-    if missing:
-        raise InputError(files.PLAIN.format(missing[0]))
-    kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
-    files.check_kind(kind, None)
-    return files.Artifact(kind, arrays, files.parse_meta(text)), digest
+def _in_memory(raw, member, name):
+    return files_npz.array(memoryview(np.frombuffer(files_zip.content(raw, member), np.uint8).copy()), name)
 
 
-def _head(raw, place, small):
-    name = place.name.removesuffix(".npy")
-    if place.unpacked <= (SMALL if name in files.RESERVED else small):
-        return files_npz.array(memoryview(np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()), name)
-    dtype, shape, _, start = files_npz.header(raw[place.begin : place.begin + files_npz.MAX_HEADER + 12], name)
-    if math.prod(shape) * dtype.itemsize != place.unpacked - start:
-        raise InputError(f"array {name!r} declares {shape} of {dtype.name} but has {place.unpacked - start:,} bytes")
+def _head(raw, member, small):
+    name = member.name.removesuffix(".npy")
+    if member.unpacked <= (SMALL if name in files.RESERVED else small):
+        return _in_memory(raw, member, name)
+    dtype, shape, _, _ = files_npz.header(raw[member.begin : member.begin + HEAD], name, member.unpacked)
     return Head(dtype, shape)
 
 
@@ -145,12 +143,12 @@ def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMA
     with discard_on_error(), one_line(display_path(path)), open(path, "rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         with memoryview(mapped) as raw:
-            if bytes(raw[:6]) == b"\x93NUMPY":
+            if form(raw) == "npy":
                 return {"array": _in_place(path, raw, "array", 0, size)}
-            if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+            if form(raw) == "npz":
                 # Large arrays are decompressed to disk in pieces. Therefore, a ratio of 200 is allowed.
-                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
-                return {p.name.removesuffix(".npy"): _place_array(path, raw, p, decoded, small) for p in places}
+                members = files_zip.members(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+                return {files_npz.array_name(member): _open_member(path, raw, member, decoded, small) for member in members}
     return files.read_arrays(path)
 
 
@@ -161,9 +159,9 @@ def _grows(path, small):
     with open(path, "rb") as handle:
         raw = memoryview(handle.read(small))
     with contextlib.suppress(Exception):  # the reader will report the defect
-        if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
-            places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
-            return sum(place.unpacked for place in places) > small
+        if form(raw) == "npz":
+            members = files_zip.members(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+            return sum(member.unpacked for member in members) > small
     return False
 
 
@@ -185,55 +183,49 @@ def open_artifact(
         return files.read(path, kinds=kinds)
     arrays = dict(open_arrays(path, decoded=decoded))
     with one_line(display_path(path)):
-        missing = [key for key in files.RESERVED if key not in arrays]
-        if missing:
-            raise InputError(f"not an npz of fnlkit: {missing[0]!r} is missing")
-        kind, text, digest = (files_npz.text(np.asarray(arrays.pop(key)), key) for key in files.RESERVED)
+        kind, text, digest = files.take_reserved(arrays)
         files.check_kind(kind, kinds)
         if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
             raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
         return files.Artifact(kind, arrays, files.parse_meta(text))
 
 
-def _place_array(path, raw, place, decoded, small):
+def _open_member(path, raw, member, decoded, small):
     """Return one array of an npz: in memory, or on disk (decompressed if needed)."""
-    name = place.name.removesuffix(".npy")
-    if not place.name.endswith(".npy"):
-        raise InputError(f"member {place.name!r} is not an array; an npz contains only NAME.npy")
-    if place.unpacked <= small:
-        data = np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()
-        return files_npz.array(memoryview(data), name)
-    if place.stored:
-        return _in_place(path, raw, name, place.begin, place.unpacked)
-    if place.unpacked > MAX_DECODED:
+    name = files_npz.array_name(member)
+    if member.unpacked <= small:
+        return _in_memory(raw, member, name)
+    if member.stored:
+        return _in_place(path, raw, name, member.begin, member.unpacked)
+    if member.unpacked > MAX_DECODED:
         raise InputError(
-            f"array {name!r} unpacks to {place.unpacked:,} bytes; store arrays above {MAX_DECODED:,} bytes uncompressed"
+            f"array {name!r} unpacks to {member.unpacked:,} bytes; store arrays above {MAX_DECODED:,} bytes uncompressed"
         )
     status = os.stat(path)
     key = f"{os.path.realpath(path)}\0{status.st_size}\0{status.st_mtime_ns}\0{name}"
     target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
     if not target.is_file():
-        _in_place(path, memoryview(next(files_zip.inflate(raw, place))), name, 0, place.unpacked)  # a wrong header is refused
+        _in_place(
+            path, memoryview(next(files_zip.inflate(path, member))), name, 0, member.unpacked
+        )  # a wrong header is refused
         decoded.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(decoded).free
-        if free < place.unpacked:
+        if free < member.unpacked:
             raise InputError(
-                f"array {name!r} unpacks to {place.unpacked:,} bytes, but {decoded} has only {free:,} free; store it "
+                f"array {name!r} unpacks to {member.unpacked:,} bytes, but {decoded} has only {free:,} free; store it "
                 "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
             )
-        write_bytes(files_zip.inflate(raw, place), target)
+        write_bytes(files_zip.inflate(path, member), target)
         if (new := _new.get()) is not None:
             new.append(target)
     with open(target, "rb") as handle:
-        head = memoryview(handle.read(files_npz.MAX_HEADER + 12))
-    return _in_place(target, head, name, 0, place.unpacked)
+        head = memoryview(handle.read(HEAD))
+    return _in_place(target, head, name, 0, member.unpacked)
 
 
 def _in_place(path, raw, name, begin, size):
     """Return the array in npy bytes of a file as Stored; `raw` contains the header."""
-    dtype, shape, fortran, start = files_npz.header(raw[begin : begin + files_npz.MAX_HEADER + 12], name)
+    dtype, shape, fortran, start = files_npz.header(raw[begin : begin + HEAD], name, size)
     if fortran or dtype.kind not in "iuf" or not shape:
         raise InputError(f"array {name!r} is {dtype.name} {shape}; large arrays must contain numbers in C order")
-    if math.prod(shape) * dtype.itemsize != size - start:
-        raise InputError(f"array {name!r} declares {shape} of {dtype.name} but has {size - start:,} bytes")
     return Stored(os.fspath(path), begin + start, dtype, shape)

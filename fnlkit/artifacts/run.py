@@ -252,7 +252,7 @@ def _is_state(name):
 def _load_state(run, stored):
     """Convert the stored tensors of a run into its fields, and check these."""
     with _named_errors(vars(run).pop("_source")):
-        tensors = {name: _to_torch(value) for name, value in stored.items()}
+        tensors = {name: value.to_torch() for name, value in stored.items()}
         groups = {name: {} for name in ("memory", "selection")}
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
@@ -260,13 +260,6 @@ def _load_state(run, stored):
                 groups[group][rest] = value
         vars(run).update(weights=tensors["weights"], memory=groups["memory"], selection=groups["selection"])
         run_schema.check_state(run)
-
-
-def _to_torch(value):
-    """Return the tensor of a stored array; its array of bfloat16 is float32, which holds the same numbers."""
-    import torch
-
-    return torch.from_numpy(value.array()).to(getattr(torch, value.dtype))
 
 
 @contextmanager

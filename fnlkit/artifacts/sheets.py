@@ -1,4 +1,4 @@
-"""Tables for users: CSV files without executable formulas, and data frames."""
+"""Tables for users: CSV files without executable formulas, data frames, and arrays from a CSV."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fnlkit.artifacts import display, saving
+from fnlkit.artifacts.encoding import decode
+from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
 
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+MAX_ENTRIES = 2**22  # of a csv of arrays; each becomes a Python object
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -87,3 +92,49 @@ def _cell(value):
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6f}" if isinstance(value, float) else guard(value)
+
+
+def parse_csv(raw: bytes) -> dict[str, np.ndarray]:
+    """Return the columns of a csv by name if it has a header line, otherwise ``array``.
+
+    A single column becomes a vector.  Whole numbers become int64, other numbers float64, and all other values text.
+    """
+    try:
+        text, _ = decode(raw)
+    except InputError as error:
+        raise InputError(f"neither npz, npy, pt nor csv: {error}") from None
+    count = text.count(",") + text.count("\n")
+    if count > MAX_ENTRIES:
+        raise InputError(f"a csv of {count:,} entries; expected at most {MAX_ENTRIES:,}: save it as npy or npz")
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    widths = {len(row) for row in rows}
+    if len(widths) != 1:
+        raise InputError(f"a csv with {min(widths, default=0)} to {max(widths, default=0)} entries per row; expected the same")
+    names = None
+    if not all(map(_is_number, rows[0])):
+        names = [entry.strip() for entry in rows.pop(0)]
+        if len(set(names)) < len(names):
+            raise InputError("a csv with two columns of the same name")
+    columns = [_column([row[i] for row in rows]) for i in range(widths.pop())]
+    if names is not None:
+        return dict(zip(names, columns, strict=True))
+    return {"array": columns[0] if len(columns) == 1 else np.stack(columns, 1)}
+
+
+def _is_number(entry):
+    try:
+        float(entry)
+    except ValueError:
+        return False
+    return True
+
+
+def _column(entries):
+    try:
+        return np.array([int(entry) for entry in entries], np.int64)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return np.array([float(entry) for entry in entries])
+    except ValueError:
+        return np.array([entry.strip()[:1000] for entry in entries])

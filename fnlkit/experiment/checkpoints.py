@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.federation import OF_RUNS
+from fnlkit.artifacts.packing import LIMIT
 from fnlkit.artifacts.run import Run
-from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.client.network import Model
 from fnlkit.engines.engine import Engine
 from fnlkit.errors import InputError

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.artifacts import files, large
+from fnlkit.artifacts import files, large, packing, sheets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
-from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import pt as files_pt
-from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
 
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }"
@@ -52,7 +50,7 @@ def plain(**arrays):
 def claims(kind="fnlkit.run/1", meta="{}", sha256="0" * 64, **arrays):
     """A file in fnlkit's own layout that says of itself whatever one likes."""
     head = {"kind": np.array(kind), "meta": np.array(meta), "sha256": np.array(sha256), **arrays}
-    return b"".join(files_zip.chunks([(f"{name}.npy", files_npz.encode(value)) for name, value in head.items()]))
+    return b"".join(packing.chunks([(f"{name}.npy", packing.npy(value)) for name, value in head.items()]))
 
 
 def patched(raw, at, value):
@@ -481,7 +479,7 @@ def test_three_gigabytes_of_nothing_are_refused_before_there_is_memory_for_them(
 
 def test_a_csv_of_too_many_entries_is_refused_before_it_is_parsed(tmp_path):
     path = tmp_path / "x.csv"
-    path.write_bytes(b"1,2,3\n" * (files_npz.MAX_ENTRIES // 3 + 1))
+    path.write_bytes(b"1,2,3\n" * (sheets.MAX_ENTRIES // 3 + 1))
     with pytest.raises(InputError, match="a csv of 4,194,306 entries"):
         files.read_arrays(path)
 
@@ -520,30 +518,28 @@ def test_the_structure_of_a_pt_has_a_largest_size(monkeypatch):
         files.read(data)
 
 
-def members_of(program):
-    from fnlkit.artifacts.safe.zip import Member
-
-    return [Member("archive/data.pkl", 0, memoryview(program), True)]
-
-
-def test_the_structure_of_a_pt_has_at_most_64_mebibytes():
+def test_the_structure_of_a_pt_has_limits():
+    """A tree of depth 4 and 250,000 instructions are read: protocol, N: None and 0: pop, stop."""
     with pytest.raises(InputError, match="67,108,865 bytes of structure; expected at most 67,108,864"):
-        files_pt.symbols(members_of(bytes(64 * 2**20 + 1)))
-
-
-def test_the_structure_of_a_pt_has_few_instructions():
-    """20,000 values wait on the stack (N: None); one more is refused, before the end is reached."""
-    with pytest.raises(InputError, match="continues after its end"):
-        files_pt.symbols(members_of(b"\x80\x02" + b"N" * 20_000 + b"."))
-    with pytest.raises(InputError, match="more than 250,000 instructions of structure, or too deep"):
-        files_pt.symbols(members_of(b"\x80\x02" + b"N" * 20_001 + b"."))
-
-
-def test_the_structure_of_a_pt_is_flat():
-    """The tree has depth 0, a value in four dicts depth 4."""
-    tree = 1
+        files_pt.run({"data.pkl": memoryview(bytes(64 * 2**20 + 1))})
+    with pytest.raises(InputError, match="more than 250,000 instructions of structure"):
+        files_pt.run({"data.pkl": b"\x80\x02" + b"N" * 250_001 + b"."})
+    tree = [1]
     for _ in range(4):
         tree = {"a": tree}
-    assert files_pt.symbols(members_of(pickle.dumps(tree, 2)))[1] == {"a/a/a/a": 1}
+    assert files_pt.leaves(files_pt.run({"data.pkl": pickle.dumps(tree, 2)}), 100)["a/a/a/a"].tolist() == [1]
     with pytest.raises(InputError, match="deeper than 4 levels"):
-        files_pt.symbols(members_of(pickle.dumps({"a": tree}, 2)))
+        files_pt.leaves(files_pt.run({"data.pkl": pickle.dumps({"a": tree}, 2)}), 100)
+
+
+def test_a_pickle_cannot_change_the_reader():
+    """BUILD sets no attribute of a name, of a tensor or of the reader's classes, and one list is not read many times."""
+    name = b"\x80\x02cnumpy\ndtype\n"
+    for state in (b"}X\x04\x00\x00\x00nameNsb.", b"}}X\x04\x00\x00\x00nameNs\x86b."):
+        with pytest.raises((InputError, AttributeError, TypeError)):
+            files_pt.leaves(files_pt.run({"data.pkl": name + state}), 100)
+    numbers = [7] * 1000
+    with pytest.raises(InputError, match="more numbers than the file can contain"):
+        files_pt.leaves(files_pt.run({"data.pkl": pickle.dumps([numbers] * 50 + [None], 2)}), 20_000)
+    with pytest.raises(InputError, match="more than 250,000 instructions"):  # a memo of 32 GiB
+        files_pt.run({"data.pkl": b"\x80\x02Nr\xff\xff\xff\xff."})

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fnlkit.artifacts import files
+from fnlkit.artifacts import files, packing
 from fnlkit.artifacts.safe import zip as zips
 from fnlkit.artifacts.stored import Changed, Chosen, Stored, blocks
 from fnlkit.errors import InputError
@@ -95,10 +95,10 @@ class Zeros:
 def test_a_zip_of_more_than_4_gib_has_the_wide_fields_that_readers_expect(tmp_path, monkeypatch):
     contents = [("a", [b"first"]), ("b", Zeros()), ("c", [b"last"])]
     with monkeypatch.context() as small, pytest.raises(InputError, match="'c' would make the file larger than 4 GiB"):
-        small.setattr(zips, "LIMIT", 50)
-        zips.chunks([contents[0], contents[2]])
+        small.setattr(packing, "LIMIT", 50)
+        packing.chunks([contents[0], contents[2]])
     with open(tmp_path / "wide.zip", "wb") as file:  # with holes: zeros are skipped
-        for chunk in zips.chunks(contents, wide=True):
+        for chunk in packing.chunks(contents, wide=True):
             if len(chunk) == 2**26:
                 file.seek(len(chunk), os.SEEK_CUR)
             else:
@@ -108,9 +108,9 @@ def test_a_zip_of_more_than_4_gib_has_the_wide_fields_that_readers_expect(tmp_pa
         assert found.read("a") == b"first" and found.read("c") == b"last"
     with open(tmp_path / "wide.zip", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
         with memoryview(raw) as view:
-            a, b, c = zips.places(view, max_members=3, max_bytes=2**40)
+            a, b, c = zips.members(view, max_members=3, max_bytes=2**40)
             assert b.begin % 64 == 0 and bytes(view[b.begin + b.packed - 4 : b.begin + b.packed]) == b"\0end"
             for place, right in ((a, b"first"), (c, b"last")):
-                found = zips.content(view, place).data
+                found = zips.content(view, place)
                 assert bytes(found) == right
                 found.release()

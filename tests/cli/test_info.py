@@ -9,8 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fnlkit.artifacts import files
-from fnlkit.artifacts.safe import zip as files_zip
+from fnlkit.artifacts import files, packing
 from tests.commands import fnlkit, refuse, succeed
 
 ROWS, WIDTH = 1_200_000, 1280  # 6.1 GB
@@ -32,12 +31,12 @@ def sparse(path, *, claimed=(ROWS, WIDTH), kind="fnlkit.embeddings/1"):
     with open(path, "wb") as handle:
         for name, content in [*((name, member(array)) for name, array in small.items()), ("embeddings", None)]:
             length, crc = (size, 0) if content is None else (len(content), zlib.crc32(content))
-            local = files_zip._local(f"{name}.npy", crc, length, at)
+            local = packing._local(f"{name}.npy", crc, length, at)
             handle.write(local + (head.getvalue() if content is None else content))
             entries.append((f"{name}.npy", crc, length, at))
             at += len(local) + length
             handle.seek(at)
-        handle.write(files_zip._tail(entries, at))
+        handle.write(packing._tail(entries, at))
     return path
 
 

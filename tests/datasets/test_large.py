@@ -178,7 +178,7 @@ def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
     monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
     monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", 2**17)
     monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
-    monkeypatch.setattr("fnlkit.artifacts.safe.npz.BLOCK", 2**17)
+    monkeypatch.setattr("fnlkit.artifacts.packing.BLOCK", 2**17)
     monkeypatch.setattr(blocks, "__defaults__", (2**17, 1))
     monkeypatch.setattr(large.open_arrays, "__kwdefaults__", {**large.open_arrays.__kwdefaults__, "small": 2**17})
     monkeypatch.setattr(large, "SMALL", 2**17)

@@ -1,0 +1,206 @@
+"""Write npz and .pt files in one fixed layout: stored members, no dates, and data aligned to 64 bytes.
+
+Equal content gives equal bytes, so that every changed bit of a file is detected.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import pt as files_pt
+from fnlkit.artifacts.safe import zip as files_zip
+from fnlkit.artifacts.stored import Rows, blocks
+from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    Piece = bytes | memoryview
+
+LIMIT = 2**32 - 2**24  # bytes: the limit of 32-bit sizes minus space for the directory
+BLOCK = 2**24  # bytes of rows that are written at once
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR64 = struct.Struct("<4sIQI")
+_NEW_YEAR_1980, _NARROW = 0x21, 0xFFFFFFFF
+
+
+def chunks(contents: Iterable[tuple[str, Iterable[Piece]]], *, wide: bool = False) -> Iterable[Piece]:
+    """Return the buffers of a zip in order.
+
+    Parameters
+    ----------
+    contents : list of (name, iterable of buffers)
+        Iterated twice: for the checksums, which precede the bytes, and for the bytes.
+    wide : bool
+        Allow zips above 4 GiB, with the 64-bit fields that they need.
+
+    Raises
+    ------
+    InputError
+        If the zip would exceed 4 GiB and `wide` is false; raised before the first buffer.
+    """
+    plan, entries, at = [], [], 0
+    for name, buffers in contents:
+        crc = size = 0
+        for buffer in buffers:
+            crc, size = zlib.crc32(buffer, crc), size + memoryview(buffer).nbytes
+        if at + size > LIMIT and not wide:
+            raise InputError(f"{name!r} would make the file larger than 4 GiB; use a smaller number type or fewer samples")
+        header = _local(name, crc, size, at)
+        entries.append((name, crc, size, at))
+        plan += [[header], buffers]
+        at += len(header) + size
+    return chain.from_iterable([*plan, [_tail(entries, at)]])
+
+
+def check_layout(raw: memoryview, members: Iterable[files_zip.Member]) -> None:
+    """Raise InputError unless the bytes around the members are those of `chunks`.
+
+    The CRC of a member covers only its own bytes.
+    """
+    at, entries = 0, []
+    for member in members:
+        header = _local(member.name, member.crc, member.unpacked, at)
+        entries.append((member.name, member.crc, member.unpacked, at))
+        if raw[at : at + len(header)] != header:
+            break
+        at += len(header) + member.unpacked
+    if raw[at:] != _tail(entries, at):
+        raise InputError("damaged, or packed again by another tool: the zip is not as fnlkit writes it")
+
+
+def _local(name, crc, size, at):
+    # An extra field (4 bytes of header, then zeros) aligns the data to 64 bytes, so that arrays can be used without a copy.
+    encoded, extra = name.encode(), _wide_field(size, size)
+    pad = -(at + _LOCAL.size + len(encoded) + len(extra) + 4) % 64
+    extra += struct.pack("<2H", 0x4C46, pad) + bytes(pad)
+    narrow = min(size, _NARROW)
+    needs = 45 if narrow == _NARROW else 20
+    head = _LOCAL.pack(b"PK\x03\x04", needs, 0, 0, 0, _NEW_YEAR_1980, crc, narrow, narrow, len(encoded), len(extra))
+    return head + encoded + extra
+
+
+def _wide_field(*values):
+    """Return the zip64 field of the values that do not fit into 32 bits, which `_NARROW` replaces."""
+    values = [value for value in values if value >= _NARROW]
+    return struct.pack(f"<2H{len(values)}Q", 1, 8 * len(values), *values) if values else b""
+
+
+def _tail(entries, at):
+    directory = b""
+    for name, crc, size, where in entries:
+        extra, narrow = _wide_field(size, size, where), min(size, _NARROW)
+        needs = 45 if extra else 20
+        made, sizes = (0x0300 + needs, needs, 0, 0, 0, _NEW_YEAR_1980), (crc, narrow, narrow, len(name), len(extra))
+        directory += _CENTRAL.pack(b"PK\x01\x02", *made, *sizes, 0, 0, 0, 0o100644 << 16, min(where, _NARROW))
+        directory += name.encode() + extra
+    if at < _NARROW:
+        return directory + _END.pack(b"PK\x05\x06", 0, 0, len(entries), len(entries), len(directory), at, 0)
+    count, size, end = len(entries), len(directory), at + len(directory)
+    long = _END64.pack(b"PK\x06\x06", _END64.size - 12, 0x032D, 45, 0, 0, count, count, size, at)
+    locator = _LOCATOR64.pack(b"PK\x06\x07", 0, end, 1)
+    return directory + long + locator + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, _NARROW, 0)
+
+
+def plain(value: Any, name: str) -> np.ndarray | Rows:
+    """Convert an array or tensor to a little-endian, C-ordered NumPy array; arrays that are read by rows stay unchanged.
+
+    ValueError is raised for objects, records and other kinds.
+    """
+    if isinstance(value, Rows):
+        return value
+    if not isinstance(value, np.ndarray):
+        value = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    if not files_npz.is_plain(value.dtype):
+        raise ValueError(f"array {name!r} is {value.dtype}; store booleans, integers, floats or texts")
+    return np.asarray(value, dtype=value.dtype.newbyteorder("<"), order="C")
+
+
+def raw_blocks(value: np.ndarray | Rows) -> Iterator[Piece]:
+    """Yield the bytes of a plain array without a copy: at once, or in blocks if it is read by rows."""
+    parts = (plain(value[a:b], "") for a, b in blocks(value, BLOCK)) if isinstance(value, Rows) else [value]
+    for part in parts:
+        yield np.asarray(part).reshape(-1).view(np.uint8).data if part.nbytes else b""
+
+
+@dataclass(frozen=True)
+class Npy:
+    """Buffers of an npy file, whose data begins at a multiple of 64 bytes.  Rows are read again in each iteration."""
+
+    head: bytes
+    value: np.ndarray | Rows
+
+    def __iter__(self) -> Iterator[Piece]:
+        yield self.head
+        yield from raw_blocks(self.value)
+
+
+def npy(value: np.ndarray | Rows) -> Npy:
+    """Return the Npy of a plain array."""
+    shape = f"({', '.join(map(str, value.shape))}{',' if value.ndim == 1 else ''})"
+    header = f"{{'descr': '{value.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (-(10 + len(header) + 1) % 64) + b"\n"
+    return Npy(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, value)
+
+
+def tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Convert arrays or tensors to contiguous CPU tensors with separate storages; ValueError for other types.
+
+    Contiguous vectors are not copied, because the labels and positions of a run have an entry for each sample.
+    """
+    import torch
+
+    out, storages = {}, set()
+    for name, value in arrays.items():
+        if not isinstance(value, torch.Tensor):
+            value = np.asarray(value)
+            if value.dtype.name not in files_pt.DTYPES:
+                raise ValueError(f"array {name!r} is {value.dtype}; a .pt can contain {', '.join(sorted(files_pt.DTYPES))}")
+            value = torch.from_numpy(np.require(value, value.dtype.newbyteorder("="), ["C", "W"]))
+        if value.layout != torch.strided or str(value.dtype).removeprefix("torch.") not in files_pt.DTYPES:
+            raise ValueError(f"tensor {name!r} is {value.dtype}, {value.layout}; a .pt can contain dense numbers and booleans")
+        # Equal bytes require equal object identities in the pickle: therefore, create a new name and a separate storage.
+        value = value.detach().cpu()
+        storage = value.untyped_storage()
+        alone = value.ndim == 1 and value.stride() == (1,) and storage.nbytes() == value.nbytes
+        if not alone or storage.data_ptr() in storages:
+            value = value.clone(memory_format=torch.contiguous_format)
+        storages.add(value.untyped_storage().data_ptr())
+        out[str(name.encode(), "ascii")] = value
+    return out
+
+
+def tensor_bytes(tensor: torch.Tensor | files_pt.Tensor) -> tuple[str, Piece]:
+    """Return the type name of a dense tensor and its bytes in C order."""
+    if isinstance(tensor, files_pt.Tensor):
+        return tensor.dtype, tensor.data
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return str(tensor.dtype).removeprefix("torch."), (flat.view(torch.uint8).numpy().data if flat.numel() else b"")
+
+
+def pt(kind: str, text: str, digest: str, tensors: dict[str, torch.Tensor]) -> list[tuple[str, list[memoryview]]]:
+    """Return the members that torch.save writes, except records that depend on the version of torch."""
+    import torch
+
+    fresh = [str(value.encode(), "utf-8") for value in (kind, text, digest)]
+    buffer = io.BytesIO()
+    torch.save(dict(zip(("kind", "meta", "sha256"), fresh, strict=True)) | {"tensors": tensors}, buffer)
+    raw = buffer.getbuffer()
+    members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=LIMIT)
+    keep = re.compile(r"archive/(data\.pkl|byteorder|version|data/\d+)")
+    return [(member.name, [files_zip.content(raw, member)]) for member in members if keep.fullmatch(member.name)]
