@@ -68,7 +68,10 @@ class Dataset:
     test_true : bool
         Whether the labels of the test samples are declared to be true although the training labels are observed.
     content : callable or None
-        Returns the bytes for the checksum, if reading all samples would take too long.
+        ``content(order)`` returns the bytes for the checksum, if reading all samples would take too long; ``order[c]`` is the
+        number of class c there.
+    order : (C,) int64 or None
+        Of `content`, if a file of an earlier version orders the classes differently (`order_classes`).
     features : dict or None
         If a frozen network has encoded the samples (fnlkit.datasets.features): its spec ``backbone``, the checksum ``weights``,
         ``sha256`` over samples and network, and ``kind``, ``shape`` and ``sample_rate`` of the samples.
@@ -120,6 +123,7 @@ class Dataset:
     y_train_true: np.ndarray | None = None
     test_true: bool = False
     content: Any = None
+    order: np.ndarray | None = None
     features: dict[str, Any] | None = None
     encode: Any = None
     ids: np.ndarray | None = None
@@ -207,10 +211,25 @@ class Dataset:
         """
         return self.remember("checksum", self._digest)
 
+    def order_classes(self, names: Sequence[str]) -> None:
+        """Number the classes in the order of `names`, which are those of the data set; the samples keep their order."""
+        number = np.array([names.index(name) for name in self.class_names])
+
+        def renumber(labels: np.ndarray) -> np.ndarray:
+            return np.where(labels < 0, labels, number[labels])
+
+        self.y_train, self.y_test = renumber(self.y_train), renumber(self.y_test)
+        self.y_train_true = None if self.y_train_true is None else renumber(self.y_train_true)
+        self.votes = None if self.votes is None else renumber(self.votes)
+        self.superclass = None if self.superclass is None else self.superclass[np.argsort(number)]
+        self.order = number if self.order is None else number[self.order]
+        self.class_names, self.remember = list(names), lambda name, compute: compute()
+        self.__dict__.pop("checksum", None)
+
     def _digest(self):
         total = hashlib.sha256()
         if self.content is not None:
-            for chunk in self.content():
+            for chunk in self.content(np.arange(self.classes) if self.order is None else self.order):
                 total.update(chunk)
         else:
             for array in (self.x_train, self.y_train, self.x_test, self.y_test):
@@ -289,6 +308,9 @@ def must_be(dataset: Dataset, meta: Mapping[str, Any], size: int, *, what: str, 
             f"{what} contains no checksum of the data set (an older fnlkit or another program wrote it); it is not checked "
             f"whether {dataset.name} has the same rows in the same order"
         )
+    named = [str(name) for name in meta.get("class_names") or meta.get("samples", {}).get("class_names", ())]
+    if before != dataset.checksum and sorted(named) == sorted(dataset.class_names):
+        dataset.order_classes(named)  # earlier versions ordered the classes of folders as texts: 0, 1, 10, 2
     if before != dataset.checksum:
         raise InputError(
             f"{dataset.name} is not the data set of {what}: the SHA-256 is {dataset.checksum[:12]}... now and was "

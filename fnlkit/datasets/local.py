@@ -16,6 +16,7 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.columns import order_texts
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import (
     IMAGES,
@@ -422,6 +423,9 @@ def folder(
             train, test = ([everything[i] for i in half] for half in chosen)
         else:
             train = test = []
+    # Positions and the split follow the names as texts, as in earlier versions; the numbers of classes follow their values.
+    classes = order_texts(names)
+    train, test = ([(file, classes.index(names[number])) for file, number in part] for part in (train, test))
     left = _note_skipped(path, skipped)
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
@@ -434,14 +438,14 @@ def folder(
         how = f"size={size} window={window} seconds={seconds}"
     how += f" pixels={pixels}" if pixels else ""
 
-    def content() -> Iterator[bytes]:
+    def content(order: np.ndarray) -> Iterator[bytes]:
         for file, label in (*train, *test):
-            yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
+            yield f"{file.relative_to(path).as_posix()} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
             yield digest_of(file)
 
     options = (("size", size), ("label", label), ("group", group), ("window", window), ("pixels", pixels), ("seconds", seconds))
     parameters = {name: value for name, value in options if value}
-    out, read = _of_files(path, parameters, train, test, names, where, content)
+    out, read = _of_files(path, parameters, train, test, classes, where, content)
     out.notes += left
     out.notes += out.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if out.kind == "image" else []
     out.paths = out.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
@@ -595,7 +599,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
             raise InputError(f"clothing1m: {keys}_key_list.txt names files outside its folder")
         parts.append([(path / key, labels[key]) for key in chosen])
 
-    def content() -> Iterator[bytes]:
+    def content(order: np.ndarray) -> Iterator[bytes]:
         yield b"upright\n"  # since photos are decoded by their EXIF orientation; the files themselves are not read here
         for file, label in (*parts[0], *parts[1]):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
@@ -652,7 +656,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         )
         raise InputError(f"{paths.display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
     kind, read = reader(files, **{name: value for name, value in parameters.items() if name not in ("label", "group")})
-    remember = partial(cache_json, files=files, where=where, reading=f"3 {parameters}")  # the form of the checksum
+    remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,

@@ -442,10 +442,10 @@ class Manifest:
                 None if sites is None else [sites[row] for row in spare],
             )
         if "path" in self.roles:
-            self._of_files(out, train, test, where)
+            self._of_files(out, train, test, labels, where)
         return out
 
-    def _of_files(self, out, train, test, where):
+    def _of_files(self, out, train, test, labels, where):
         """Add the paths, sample rate and checksum of samples in files."""
         paths, names = self.paths, self.texts("path")
         out.paths = np.array([names[row] for row in train])
@@ -454,16 +454,15 @@ class Manifest:
 
         how = {name: value for name, value in self.reading.items() if value or name not in ("layout", "task", "pixels")}
 
-        def content() -> Iterator[bytes]:
-            for rows, labels in ((train, out.y_train), (test, out.y_test)):
-                for row, label in zip(rows, labels, strict=True):
-                    yield f"{names[row]} {label.tolist()} {how}\n".encode("utf-8", "surrogateescape")
-                    yield digest_of(paths[row])
+        def content(order: np.ndarray) -> Iterator[bytes]:
+            for row, label in zip((*train, *test), (*labels[train], *labels[test]), strict=True):
+                yield f"{names[row]} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
+                yield digest_of(paths[row])
 
         out.content, out.in_files = content, True
         out.forms = lambda: tuple(out.remember("forms", lambda: [[form_of(paths[i]) for i in part] for part in (train, test)]))
         out.remember = partial(
-            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"2 {out.name}"
+            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"3 {out.name}"
         )
         if out.kind == "image":
             out.notes += out.remember("pages", lambda: note_pages([paths[row] for row in (*train, *test)]))

@@ -191,7 +191,7 @@ def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
         samples=samples,
         sample_rate=RATE,
         fields={"speaker": np.array([clip.partition("/")[2].partition("_nohash_")[0] for clip, _ in train])},
-        content=lambda: (f"{clip}{start or ''}\n".encode() for clip, start in (*train, ("", 0), *test)),
+        content=lambda order: (f"{clip}{start or ''}\n".encode() for clip, start in (*train, ("", 0), *test)),
     )
 
 

@@ -54,7 +54,7 @@ def by_vote(dataset: Dataset) -> Dataset:
         small = isinstance(train, np.ndarray) and train.nbytes <= FEW
         return (train[sample] if small else Chosen(train, sample)), test
 
-    def content() -> Iterator[bytes]:
+    def content(order: np.ndarray) -> Iterator[bytes]:
         yield dataset.checksum.encode()
         yield np.ascontiguousarray(dataset.votes).tobytes()
 

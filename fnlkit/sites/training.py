@@ -138,7 +138,7 @@ def describe_dataset(
         test_true=True,
         table=project.columns,
         columns=features.features(project.columns) if project.columns else None,
-        content=lambda: [facts, np.ascontiguousarray(x_test).tobytes(), y_test.tobytes()],
+        content=lambda order: [facts, np.ascontiguousarray(x_test).tobytes(), y_test.tobytes()],
     )
 
 
