@@ -70,6 +70,8 @@ class Client:
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
         Names of `parts` that a step has deleted permanently.
+    kept : dict
+        Values that steps can compute again; neither saved nor restored.
     held_out : (Part, int64 Tensor (m,)) or None
         Samples of a real site that train no model, and their given labels.  In a simulation, the clients do not contain
         held-out samples.
@@ -90,11 +92,26 @@ class Client:
     parts: dict[str, Any] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     held_out: Any = None
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)
     _x: Any = field(default=None, repr=False)
     _visited: bool = field(default=False, repr=False)
 
     def __len__(self):
         return len(self.y)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The clients whose samples this object has."""
+        return (self.id,)
+
+    @property
+    def owner(self) -> np.ndarray:
+        """Position in `numbers` of each sample's client (n,)."""
+        return np.zeros(len(self), np.int64)
+
+    def keep(self, name: str, values: np.ndarray) -> None:
+        """Store an array (n, ...) in `rows`."""
+        self.rows[name] = torch.from_numpy(values)
 
     def begin_round(self, seed: int, round: int) -> None:
         """Create the random streams of a round, `rng` and `hidden`."""

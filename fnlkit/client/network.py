@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fnlkit.errors import InputError
@@ -224,6 +225,15 @@ class Model:
     def with_weights(self, weights: "torch.Tensor | None") -> "Model":
         """Return a Model of the same network with other weights (P + Q,)."""
         return Model(self.network, weights)
+
+    def empty(self) -> "Model":
+        """Return a Model without weights, for steps that need no model."""
+        return nothing()
+
+    def linear(self, weight: "np.ndarray", bias: "np.ndarray") -> "Model":
+        """Return a Model of the same linear network with the weights (C, d) and biases (C,)."""
+        flat = torch.from_numpy(np.concatenate([weight.ravel(), bias]))
+        return self.with_weights(flat.to(self.network.device, self.network.dtype))
 
 
 def nothing() -> Model:

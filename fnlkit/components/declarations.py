@@ -34,6 +34,7 @@ NEEDS = {
     "secret": "secret draws for label privacy",
     "pooled": "all samples on a single client (a reference)",
     "own": 'an evaluation of each client\'s state["own"] (a reference)',
+    "linear": "a linear network, whose weights the method computes",
     "truth": 'the true labels at the clients, rows["input/true"] (n,) (a reference)',
 }
 LOSSES = ("own", "usual", "open")

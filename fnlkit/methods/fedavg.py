@@ -6,11 +6,12 @@ data. AISTATS 2017.
 
 import inspect
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.network import Model
 from fnlkit.components.declarations import method
 from fnlkit.errors import InputError
+from fnlkit.methods.rounds import Round as Round
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,26 +43,6 @@ def refuse_mixup(opt: "FedOpt", name: str) -> None:
     """
     if opt.fit.mixup:
         raise InputError(f"`mixup` {opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove `mixup`")
-
-
-class Round(NamedTuple):
-    """Result of a communication round, yielded by a method.
-
-    Attributes
-    ----------
-    model : Model
-        The global model after the round.
-    stage : str
-    replies : Replies
-        Replies of the cohort (`replies.ids`).
-    report : dict
-        Numbers and arrays to record: scalars go to metrics.jsonl, arrays into the run.
-    """
-
-    model: Model
-    stage: str
-    replies: object
-    report: dict[str, Any] = {}
 
 
 @method(cite="McMahan 2017")

@@ -100,6 +100,8 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     federation = to_federation(federation)
     arrange(federation, BoundMethod.of(settings.method).needs & {"truth"}, settings.method)  # before samples are encoded
     data, vectors, settings = _samples(federation, run, settings, previous)
+    if "linear" in BoundMethod.of(settings.method).needs:
+        settings = replace(settings, model=_linear_network(settings.model, settings.method))
     if "head" not in BoundMethod.of(settings.method).needs:  # such a method trains hidden layers
         settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
@@ -194,6 +196,13 @@ def _of_head(settings, run):
     bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
     backbone = str(spec.parameters.get("backbone", "auto"))
     return replace(settings, model="mlp(hidden=[])"), replace(run, backbone=backbone)
+
+
+def _linear_network(model, method):
+    """Return the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
+    if parse(model).name not in ("auto", "mlp"):
+        raise InputError(f"`model` {model}: {method} computes a linear head; omit `model`, and encode images by a `backbone`")
+    return "mlp(hidden=[])"
 
 
 def _preset(name, given, say):

@@ -32,7 +32,7 @@ def test_the_example_method_computes_its_formula_and_runs_in_a_pipe(tmp_path):
 
 
 def test_every_component_has_a_source():
-    free = {"auto", "fedem", "ce", "uniform", "centralized", "local", "oracle"}
+    free = {"auto", "fedem", "fedsums", "ce", "uniform", "centralized", "local", "oracle"}
     for kind, table in TABLES.items():
         for name in table:
             found = card(kind, name)

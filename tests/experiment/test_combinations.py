@@ -52,7 +52,7 @@ SPECS = {
     "daagg": "daagg(clean=[0, 3])",
 }
 MORE = ["fedcorr(iterations=1, usual=flr)", "fedcorr(iterations=1, regularizer=flr)", "nnc(usual=fedcorr)", "oracle(usual=flr)"]
-METHODS = [*registry.METHODS, *MORE]
+METHODS = [*(name for name in registry.METHODS if "linear" not in registry.needs(name)), *MORE]
 OWN = [method for method in METHODS if registry.brings_loss(method)]
 FACTORS = {
     "method": [method for method in METHODS if method not in OWN],

@@ -34,6 +34,7 @@ pytest.importorskip("dp_accounting", reason="extra `privacy`")
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
           "feddiv", "fedreda", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
+SOLVED = {"fedsums", "ridge", "lda"}
 SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont", "fedgr"}
 
 
@@ -44,7 +45,7 @@ def planned(**settings):
 # ---- which methods can
 def test_possible_protection_follows_from_the_replies():
     found = {name: cards.protection_of_replies(name) for name in registry.METHODS}
-    assert {found[name] for name in SINGLE} == {"–"} and {found[name] for name in SUMMED} == {"sum"}
+    assert {found[name] for name in SINGLE} == {"–"} and {found[name] for name in SUMMED | SOLVED} == {"sum"}
     assert {found[name] for name in ("fedavg", "flr", "elr", "coteaching", "oracle")} == {"sum, dp"}
     assert "fedcorr reads each client's reply: mean LID" in planned(method="fedcorr").single_replies_reason
     assert "sends more than weights: label counts" in planned(method="feddpcont").unprotected_reason

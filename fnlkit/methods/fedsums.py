@@ -1,0 +1,433 @@
+"""FedSums: a linear head and a model of the wrong labels, both solved from sums over all clients' samples.
+
+A method of this project (docs/pretrained.md).  Analytic federated learning solves heads from sums, for example He et al., AFL,
+CVPR 2025 (`ridge`) and Guan et al., FedCGS, AAAI 2025 (`lda`), and assumes right labels.  Here the labels have the noise model
+of Dawid, Skene 1979, with a Gaussian classifier in place of class shares.
+"""
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+
+from fnlkit.components.declarations import Sent, method
+from fnlkit.components.parameters import Automatic, Count, Positive, Range, check_arguments
+from fnlkit.evidence import label_model as noise
+from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
+from fnlkit.evidence.head import Ascent, gradient
+from fnlkit.kernels.streams import stream
+from fnlkit.methods.rounds import Round
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+
+# Largest standard deviation of a constant input, in units of its mean (at least 1).
+CONSTANT = 1e-5
+# Mean squared length of a sample, without the constant feature.
+LENGTH = 32
+# Added to each variance of the Gaussian classifier, in units of the mean variance.
+SHRINKAGE = 0.1
+# Factors on the logits of the Gaussian classifier are 1 divided by these numbers.
+TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+# Updates of the matrices for each classifier.
+EM_STEPS = 3
+WHOLE = 2  # number of the part with all samples; 0 and 1 are the halves
+
+_SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
+_ONCE, _EACH = "all clients, once", "all clients, each step of the label model"
+PROJECTION = {
+    "wide_products": Sent("upper triangle of the sum of x x', x inputs and 1", _ONCE, ("M(M+1)/2",), **_SUMS),
+    "products": Sent("upper triangle of the sum of f f', f principal components and 1", _ONCE, ("halves", "m(m+1)/2"), **_SUMS),
+    "class_features": Sent("change of the sum of f by inferred class", f"{_ONCE}; {_EACH}", ("fits", "C", "m"), **_SUMS),
+}
+SENDS = PROJECTION | {
+    "counts": Sent("change of the inferred numbers of samples by true and given class", _EACH, ("fits", "C", "C"), **_SUMS),
+    "likelihoods": Sent(
+        "change of the log-likelihood of the given labels", f"{_EACH}; after the heads", ("fits", "numbers"), **_SUMS
+    ),
+    "gradients": Sent("change of the sum of f (p - q)'", "all clients, each step of a head", ("fits", "m", "C"), **_SUMS),
+}
+Components = Annotated[int, Range(1), Automatic()]
+
+
+class Fit(NamedTuple):
+    """One solution: `part` is `WHOLE` or the half of each client's samples that it is computed from."""
+
+    part: int
+    shares: bool
+
+
+WHOLE_FIT = Fit(WHOLE, False)
+
+
+# ---- on the client
+# A client here can also be several clients side by side, whose sums are added (`Client.numbers`, `Client.owner`).
+# Private names: a server of real sites must not request these sums (fnlkit.sites.allowed).
+def _reply_products(client, model, received):
+    """Reply the sum of products of the inputs and 1."""
+    x = _inputs(client)
+    return {"wide_products": triangle((x.T @ x).astype(np.float64))}
+
+
+def _project(client, model, received):
+    """Store the projection, and reply products of features and sums by given class, of both halves of the samples."""
+    half = _halves(client)
+    client.state |= {"order": np.argsort(half, kind="stable"), "first": (half == 0).sum(), "axes": np.asarray(received["axes"])}
+    parts = [_samples(client, part)[:2] for part in (0, 1)]
+    sums = [np.eye(client.classes, dtype=np.float32)[y].T @ x for x, y in parts]
+    client.state["sums"] = np.stack(sums).astype(np.float64)
+    products = np.stack([triangle((x.T @ x).astype(np.float64)) for x, _ in parts])
+    return {"products": products, "class_features": client.state["sums"]}
+
+
+def _reply_likelihoods(client, model, received, *, fits, temperatures, held_out=False):
+    """Reply the log-likelihood of the given labels for each fit and temperature, on its samples or on all others."""
+    values = np.zeros((len(fits), len(temperatures)))
+    for i, fit in enumerate(fits if "axes" in client.state else ()):
+        part = 1 - fit.part if held_out else fit.part
+        x, y, owner = _samples(client, part)
+        likely, shares = _known_matrices(client, received, i, fit, part)
+        logits = x @ np.asarray(received["heads"][i], np.float32)
+        for j, temperature in enumerate(temperatures):
+            p = softmax(logits / temperature + (0 if held_out else shares))
+            values[i, j] = np.log((p * likely).sum(1) + 1e-12).sum()
+    return {"likelihoods": values}
+
+
+def _infer(client, model, received, *, fits):
+    """Infer the class probabilities of all samples of each fit; reply the changes of the counts and class sums."""
+    values = {"counts": np.zeros((len(fits), client.classes, client.classes))}
+    values["class_features"] = np.zeros((len(fits), client.classes, received["heads"].shape[1]))
+    if "axes" not in client.state:
+        return values
+    before = np.stack([client.state["sums"].sum(0) if fit.part == WHOLE else client.state["sums"][fit.part] for fit in fits])
+    for i, fit in enumerate(fits):
+        x, y, owner = _samples(client, fit.part)
+        q = _posterior(client, received, i, fit)
+        client.state[f"right of {fit}"] = _by_client(client, owner, q[np.arange(len(q)), y])
+        client.state[f"by class of {fit}"] = _by_client(client, owner, q)
+        values["counts"][i] = q.T @ np.eye(client.classes, dtype=q.dtype)[y]
+        values["class_features"][i] = q.T @ x
+    return _changes(client, fits, values, {"class_features": before})
+
+
+def _reply_gradients(client, model, received, *, fits, right=False):
+    """Reply the change of the gradient of each fit at the received heads."""
+    out = np.zeros(received["heads"].shape)
+    for i, fit in enumerate(fits if "axes" in client.state else ()):
+        x, y, owner = _samples(client, fit.part)
+        likely = None if right else _known_matrices(client, received, i, fit, fit.part)[0]
+        out[i] = gradient(x, np.asarray(received["heads"][i]), y, likely)
+    return _changes(client, fits, {"gradients": out}, {})
+
+
+def _keep_labels(client, model, received, *, fits, right=False):
+    """Correct the labels, store the class probabilities as rows["inferred"], and remove all other memory."""
+    if "axes" in client.state and not right:
+        q = np.empty((len(client), client.classes))
+        q[client.state["order"]] = _posterior(client, received, 0, fits[0])
+        client.keep("inferred", q.astype(np.float32))
+        client.y[:] = client.rows["inferred"].argmax(1)
+    client.state.clear()
+    client.kept.clear()
+    return {}
+
+
+def _inputs(client):
+    """Return the inputs and 1 (n, D + 1) float32."""
+    x = np.asarray(client.inputs.plain(client.x).reshape(len(client), -1), np.float32)
+    return np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+
+
+def _halves(client):
+    """Return which half (n,) of its client's samples each sample belongs to."""
+    owner = client.owner
+    out, ends = np.empty(len(owner), np.int8), np.searchsorted(owner, np.arange(len(client.numbers) + 1))
+    for number, a, b in zip(client.numbers, ends[:-1], ends[1:], strict=True):
+        out[a:b] = stream(0, "halves", client=number).permutation(b - a) % 2
+    return out
+
+
+def _samples(client, part):
+    """Return (features (n, m), given labels (n,), owner (n,)) of a half or of all samples, in the order of the halves."""
+    if (kept := client.kept.get("samples")) is None:
+        order, x = client.state["order"], _inputs(client) @ client.state["axes"]
+        x = np.concatenate([x[order], np.ones((len(x), 1), np.float32)], 1)
+        kept = client.kept["samples"] = x, np.asarray(client.given)[order], client.owner[order]
+    first = client.state["first"]
+    rows = {0: slice(first), 1: slice(first, None), WHOLE: slice(None)}[part]
+    return tuple(values[rows] for values in kept)
+
+
+def _by_client(client, owner, values):
+    """Return the sums (K, ...) of values (n, ...) over the samples of each client."""
+    clients = len(client.numbers)
+    if values.ndim == 1:
+        return np.bincount(owner, values, clients)
+    return np.stack([np.bincount(owner, column, clients) for column in values.T], 1)
+
+
+def _known_matrices(client, received, i, fit, part):
+    """Return (P(given label | true class) (n, C), class shares (n, C) in logits or 0) of a part, under a fit's counts."""
+    _, y, owner = _samples(client, part)
+    if "counts" not in received:
+        return noise.first_matrix(client.classes).T[y].astype(np.float32), np.float32(0)
+    counts = np.asarray(received["counts"])[i]
+    key, stamp = f"matrices of {fit} in {part}", counts.tobytes()
+    if client.kept.get(key, (None,))[0] != stamp:
+        right, by_class = (client.state.get(f"{name} of {fit}") for name in ("right", "by class"))
+        odds = np.ones(len(client.numbers)) if right is None else noise.fit_odds(counts, right, by_class)
+        likely = noise.likelihood(noise.common_matrix(counts), odds, y, owner).astype(np.float32)
+        shares = np.float32(0)
+        if fit.shares and right is not None:
+            shares = noise.class_shares(counts, by_class)[owner].astype(np.float32)
+        client.kept[key] = stamp, likely, shares
+    return client.kept[key][1:]
+
+
+def _posterior(client, received, i, fit):
+    """Return the probabilities (n, C) of the true class, of the samples of a fit."""
+    likely, shares = _known_matrices(client, received, i, fit, fit.part)
+    q = softmax(_samples(client, fit.part)[0] @ np.asarray(received["heads"][i], np.float32) + shares) * likely
+    return q / np.maximum(q.sum(1, keepdims=True), 1e-30)
+
+
+def _changes(client, fits, values, before):
+    """Return the changes of sums since the last reply: for a client that misses a step, the server keeps its last sums."""
+    out = {}
+    for name, value in values.items():
+        key = f"{name} of {fits}"
+        out[name] = value - client.state.get(key, before.get(name, 0.0))
+        client.state[key] = value
+    return out
+
+
+# ---- the server
+class Sums:
+    """Sums of all clients, and the steps that need them.
+
+    Attributes
+    ----------
+    axes : (D + 1, m - 1)
+        Projection of the inputs and 1 to the features.
+    products : (2, m, m)
+        Products of the features and 1, of both halves of the samples.
+    class_features : (2, C, m)
+        Sums of features by given class; the last column is the number of samples.
+    """
+
+    def __init__(self, clients, model, components):
+        self.clients, self.model, self.everyone = clients, model, np.arange(len(clients))
+        self.classes, self.replies = clients.classes, None
+        wide = symmetric(self._ask(_reply_products, "wide_products")[0])
+        self.axes = _principal_axes(wide, components)
+        upper, self.class_features = self._ask(_project, "products", "class_features", axes=self.axes.astype(np.float32))
+        self.products = np.stack([symmetric(half) for half in upper])
+
+    def _ask(self, step, *names, **broadcast):
+        self.replies = self.clients.round(self.everyone, self.model.empty(), step, expect=names, broadcast=broadcast)
+        return [np.asarray(self.replies[name].sum(0)) for name in names]
+
+    def of_part(self, values, part):
+        """Return the sum over a half or over all samples."""
+        return values.sum(0) if part == WHOLE else values[part]
+
+    def gaussian_head(self, class_features, part):
+        """Return the Gaussian classifier (m, C) of class sums (C, m)."""
+        moments = self.of_part(self.products, part)[:-1, :-1]
+        return gaussian_head(class_features[:, -1], class_features[:, :-1], moments, SHRINKAGE)
+
+    def fit_label_models(self, fits, passes):
+        """Return the numbers of labels (fits, C, C) by true and given class."""
+        sums, known = np.stack([self.of_part(self.class_features, fit.part) for fit in fits]), {}
+        counts = np.zeros((len(fits), self.classes, self.classes))
+        for _ in range(passes):
+            heads = np.stack([self.gaussian_head(each, fit.part) for each, fit in zip(sums, fits, strict=True)])
+            ask = partial(_reply_likelihoods, fits=fits, temperatures=TEMPERATURES)
+            best = self._ask(ask, "likelihoods", heads=heads, **known)[0].argmax(1)
+            heads /= np.array(TEMPERATURES)[best][:, None, None]
+            for _ in range(EM_STEPS):
+                changes = self._ask(partial(_infer, fits=fits), "counts", "class_features", heads=heads, **known)
+                counts, sums = counts + changes[0], sums + changes[1]
+                known = {"counts": counts}
+        return counts
+
+    def fit_heads(self, fits, steps, ridge, **known):
+        """Return the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""
+        ascents = [Ascent(self.of_part(self.products, fit.part), self.classes, ridge) for fit in fits]
+        gradients, ask = 0.0, partial(_reply_gradients, fits=fits, right=not known)
+        for _ in range(steps):
+            points = np.stack([ascent.point for ascent in ascents])
+            gradients = gradients + self._ask(ask, "gradients", heads=points, **known)[0]
+            for ascent, each in zip(ascents, gradients, strict=True):
+                ascent.step(each)
+        return np.stack([ascent.head for ascent in ascents])
+
+    def held_out_likelihoods(self, fits, heads, counts):
+        """Return the log-likelihood (fits,) of the given labels of the other half of the samples."""
+        ask = partial(_reply_likelihoods, fits=fits, temperatures=(1.0,), held_out=True)
+        return self._ask(ask, "likelihoods", heads=heads, counts=counts)[0][:, 0]
+
+    def finish(self, head, report, fit, **known):
+        """Let the clients keep their inferred labels, and return the Round with the model of a head (m, C)."""
+        ask = partial(_keep_labels, fits=(fit,), right=not known)
+        self._ask(ask, heads=head[None], **known)
+        weights = self.axes[:-1] @ head[:-1]
+        return Round(self.model.linear(weights.T, self.axes[-1] @ head[:-1] + head[-1]), "head", self.replies, report)
+
+
+def _principal_axes(products, components):
+    """Return the projection (D + 1, m - 1) to principal components of standardized inputs, with mean squared length `LENGTH`.
+
+    Parameters
+    ----------
+    products : (D + 1, D + 1)
+        Sum of x x' over all samples, x inputs and 1.
+    components : int
+        Number of components, or -1.
+    """
+    samples, mean = products[-1, -1], products[-1, :-1] / products[-1, -1]
+    covariance = products[:-1, :-1] / samples - np.outer(mean, mean)
+    std = np.sqrt(np.maximum(np.diag(covariance), 0))
+    scale = np.where(std > CONSTANT * np.maximum(np.abs(mean), 1), 1 / np.maximum(std, 1e-30), 0)
+    correlation = covariance * np.outer(scale, scale)
+    wanted = components if components > 0 else min(256, max(32, int(samples) // 16))
+    axes, total = np.eye(len(mean)), float(np.trace(correlation))
+    if wanted < len(mean):
+        values, axes = np.linalg.eigh(correlation)
+        axes, total = axes[:, -wanted:], float(values[-wanted:].sum())
+    axes = scale[:, None] * axes * np.sqrt(LENGTH / max(total, 1e-12))
+    return np.concatenate([axes, -(mean @ axes)[None]])
+
+
+@method(sends=SENDS, loss="own", needs=("linear",))
+@check_arguments
+def fedsums(
+    clients: "Clients",
+    model: "Model",
+    opt: Any,
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    label_model: bool = True,
+    components: Components = -1,
+    passes: Count = 3,
+    steps: Count = 60,
+    ridge: Positive = 15.0,
+) -> "Generator[Round, None, Model]":
+    """Solve a linear head and a model of the wrong labels from sums over all clients, without local training.
+
+    Features are principal components of the standardized inputs.  A Gaussian classifier p and transition matrices explain the
+    given labels: q(z) ~ p(z|x) T_k[z, y], with one common matrix T and one factor per client on the odds of right labels.  The
+    head then maximizes log sum_z softmax(W x)_z T_k[z, y] over all samples, with T_k fixed.
+
+    Parameters
+    ----------
+    rounds : int
+        Not used: the number of messages follows from `passes` and `steps`.
+    label_model : bool
+        Whether to model wrong labels.  False: the plain multinomial head.
+    components : int >= 1, or -1
+        Number of principal components.  Default: -1, which is a sixteenth of all samples, at least 32 and at most 256.
+    passes : int >= 1
+        Updates of the Gaussian classifier.  More passes drift from classes to clusters.
+    steps : int >= 1
+        Steps of the head, with Nesterov's method and Boehning's bound of the curvature.
+    ridge : float > 0
+        Penalty of the head: ridge / 2 times its squared entries.
+
+    Notes
+    -----
+    Class shares of each client in q help if clients have few true classes, and harm if clients have few given labels.  Both
+    label models and their heads are computed from half of each client's samples.  The one under which the labels of the other
+    half are more likely is then computed from all samples.
+
+    Clients send changes of their sums since their last reply, so that the sums of a client that misses a step remain in those
+    of the server.  Clients correct their labels to the most likely class at the end.
+
+    **The sums of a single client reveal its samples** if it has fewer samples than features (docs/privacy.md).  The server
+    needs only the sums over all clients; a run stores only these.
+
+    No random number is drawn, except that the halves are drawn with a fixed seed.
+
+    Errors at the borders between classes are not found.  The classifier memorizes labels if there are about as many features
+    as samples; fewer `components` prevent it.
+
+    Reports
+    -------
+    common_transition (C, C); class_shares, whether they are part of the label model; once.
+    """
+    sums = Sums(clients, model, components)
+    if not label_model:
+        head = sums.fit_heads((WHOLE_FIT,), steps, ridge)[0]
+        model = yield from _only(sums.finish(head, {}, WHOLE_FIT))
+        return model
+    halves = tuple(Fit(part, shares) for shares in (False, True) for part in (0, 1))
+    counts = sums.fit_label_models(halves, passes)
+    heads = sums.fit_heads(halves, steps, ridge, counts=counts)
+    scores = sums.held_out_likelihoods(halves, heads, counts).reshape(2, 2).sum(1)
+    fit = Fit(WHOLE, bool(scores[1] > scores[0]))
+    counts = sums.fit_label_models((fit,), passes)
+    head = sums.fit_heads((fit,), steps, ridge, counts=counts)[0]
+    report = {"common_transition": noise.common_matrix(counts[0]), "class_shares": fit.shares}
+    model = yield from _only(sums.finish(head, report, fit, counts=counts))
+    return model
+
+
+def _only(last):
+    """Yield the only Round of a method, and return its model."""
+    yield last
+    return last.model
+
+
+@method(sends=PROJECTION, loss="own", needs=("linear",), cite="He 2025")
+@check_arguments
+def ridge(
+    clients: "Clients",
+    model: "Model",
+    opt: Any,
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    components: Components = -1,
+    penalty: Positive = 15.0,
+) -> "Generator[Round, None, Model]":
+    """Solve the least-squares head of the given labels from sums, a reference without a model of wrong labels.
+
+    W minimizes sum |W x - onehot(y)|^2 + `penalty` |W|^2, as in AFL (He et al., CVPR 2025) after the penalties of its clients
+    are removed.
+
+    Parameters
+    ----------
+    rounds : int
+        Not used.
+    components : int >= 1, or -1
+        As for `fedsums`.
+    penalty : float > 0
+    """
+    sums = Sums(clients, model, components)
+    products = sums.products.sum(0)
+    head = np.linalg.solve(products + penalty * np.eye(len(products)), sums.class_features.sum(0).T)
+    return (yield from _only(sums.finish(head, {}, WHOLE_FIT)))
+
+
+@method(sends=PROJECTION, loss="own", needs=("linear",), cite="Guan 2025")
+@check_arguments
+def lda(
+    clients: "Clients", model: "Model", opt: Any, select: Callable[..., Any], *, rounds: int, components: Components = -1
+) -> "Generator[Round, None, Model]":
+    """Solve the Gaussian classifier of the given labels from sums, a reference without a model of wrong labels.
+
+    As in FedCGS (Guan et al., AAAI 2025), with one shrunken covariance.
+
+    Parameters
+    ----------
+    rounds : int
+        Not used.
+    components : int >= 1, or -1
+        As for `fedsums`.
+    """
+    sums = Sums(clients, model, components)
+    return (yield from _only(sums.finish(sums.gaussian_head(sums.class_features.sum(0), WHOLE), {}, WHOLE_FIT)))

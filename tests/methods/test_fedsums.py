@@ -1,0 +1,254 @@
+"""fedsums, ridge and lda equal naive solutions, and a client that misses a step changes little."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq, minimize
+
+import fnlkit
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.components import registry
+from fnlkit.engines import make
+from fnlkit.errors import InputError
+from fnlkit.evidence import head as heads
+from fnlkit.evidence import label_model
+from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
+from fnlkit.kernels.streams import stream
+from fnlkit.models.mlp import mlp
+from tests.commands import fnlkit as command
+from tests.commands import refuse
+
+CLASSES, FEATURES = 3, 6
+
+
+def problem(clients=4, seed=0, skewed=False):
+    """Return x (n, d), given and true labels and the client of each sample; every other client has 60 % random labels."""
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(clients), rng.integers(15, 30, clients))
+    true = (client if skewed else rng.integers(0, CLASSES, len(client))) % CLASSES
+    x = (2.5 * np.eye(FEATURES)[true] + rng.normal(size=(len(true), FEATURES))) * np.arange(1, FEATURES + 1) + 5
+    wrong = (client % 2 == 0) & (rng.random(len(true)) < 0.6)
+    return x.astype(np.float32), np.where(wrong, rng.integers(0, CLASSES, len(true)), true), true, client
+
+
+def session(x, given, client, engine="sequential", **options):
+    inputs, members = Inputs(False), []
+    for k in range(client.max() + 1):
+        y = torch.from_numpy(given[client == k])
+        members.append(Client(k, torch.from_numpy(x[client == k]), y.clone(), y, CLASSES, inputs))
+    network = Network(mlp(input_shape=x.shape[1:], classes=CLASSES, hidden=[]))
+    return make(engine, members, network, inputs, **options), Model(network, network.flat.clone())
+
+
+def solve(method, x, given, client, **options):
+    """Return (weights (d + 1, C), clients, report) of a method."""
+    clients, model = session(x, given, client, **options)
+    clients.sends = registry.sends(method)
+    (last,) = list(registry.method(method)(clients, model, None, None, rounds=1))
+    flat = last.model.weights.numpy().astype(float)
+    clients.close()
+    return np.r_[flat[:-CLASSES].reshape(CLASSES, -1).T, flat[None, -CLASSES:]], clients, last.report
+
+
+# ---- the method once more, on all samples at once, by general solvers
+def standardized(x):
+    x = (x.astype(float) - x.mean(0)) / x.std(0)
+    return np.c_[x * np.sqrt(32 / (x**2).sum(1).mean()), np.ones(len(x))]
+
+
+def naive_gaussian(f, q):
+    x, means = f[:, :-1], []
+    within = np.zeros((FEATURES, FEATURES))
+    for c in range(CLASSES):
+        means.append((q[:, c] @ x) / q[:, c].sum())
+        within += (x - means[-1]).T @ (q[:, c, None] * (x - means[-1]))
+    within /= len(x)
+    within += 0.1 * np.trace(within) / FEATURES * np.eye(FEATURES)
+    inverse = np.linalg.inv(within)
+    return np.r_[np.stack([inverse @ m for m in means], 1),
+                 [[np.log(q[:, c].mean()) - 0.5 * m @ inverse @ m for c, m in enumerate(means)]]]  # fmt: skip
+
+
+def naive_matrix(common, share, by_class):
+    """The common matrix with the odds of its diagonal multiplied so that the expected share of right labels is `share`."""
+
+    def scaled(log_odds):
+        t = common.copy()
+        t[range(CLASSES), range(CLASSES)] *= np.exp(log_odds)
+        return t / t.sum(1, keepdims=True)
+
+    return scaled(brentq(lambda a: by_class @ np.diag(scaled(a)) / by_class.sum() - share, -12, 12))
+
+
+def naive_label_model(f, given, client, use_shares):
+    one_hot, clients = np.eye(CLASSES)[given], range(client.max() + 1)
+    q, shares = one_hot, np.zeros((len(f), CLASSES))
+    t = np.repeat((0.6 * np.eye(CLASSES) + 0.4 / CLASSES)[None], client.max() + 1, 0)
+    for _ in range(3):
+        w = naive_gaussian(f, q)
+        likely = matrices_of_labels(t, given, client)
+        scores = [np.log((softmax(f @ w / tau + shares) * likely).sum(1) + 1e-12).sum() for tau in (1, 1.5, 2, 3, 4, 6, 8)]
+        w = w / (1, 1.5, 2, 3, 4, 6, 8)[int(np.argmax(scores))]
+        for _ in range(3):
+            q = softmax(f @ w + shares) * matrices_of_labels(t, given, client)
+            q /= q.sum(1, keepdims=True)
+            counts = q.T @ one_hot
+            common = counts + 0.01 + np.eye(CLASSES)
+            common /= common.sum(1, keepdims=True)
+            usual = (counts.sum(1) + 1) / (len(f) + CLASSES)
+            for k in clients:
+                mine = client == k
+                share = ((q * one_hot)[mine].sum() + 3 * np.trace(counts) / len(f)) / (mine.sum() + 3)
+                t[k] = naive_matrix(common, share, q[mine].sum(0))
+                if use_shares:
+                    shares[mine] = np.log((q[mine].sum(0) + 20 * usual) / (mine.sum() + 20) / usual)
+    return t
+
+
+def naive_head(f, likely):
+    """Minimize -log sum_z softmax(W f)_z P(y | z) + 15 / 2 |W|^2."""
+
+    def loss(flat):
+        w = flat.reshape(-1, CLASSES)
+        p = softmax(f @ w)
+        q = p * likely / (p * likely).sum(1, keepdims=True)
+        return -np.log((p * likely).sum(1)).sum() + 7.5 * (w**2).sum(), (f.T @ (p - q) + 15 * w).ravel()
+
+    return minimize(loss, np.zeros((FEATURES + 1) * CLASSES), jac=True, tol=1e-12).x.reshape(-1, CLASSES)
+
+
+def matrices_of_labels(t, given, client):
+    return t[client, :, given]
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_fedsums_equals_general_solvers_on_all_samples(skewed):
+    x, given, _, client = problem(skewed=skewed)
+    f, half = standardized(x), np.empty(len(x), int)
+    for k in range(client.max() + 1):
+        half[client == k] = stream(0, "halves", client=k).permutation((client == k).sum()) % 2
+    scores = []
+    for use_shares in (False, True):
+        total = 0.0
+        for part in (0, 1):
+            mine, other = half == part, half != part
+            t = naive_label_model(f[mine], given[mine], client[mine], use_shares)
+            w = naive_head(f[mine], matrices_of_labels(t, given[mine], client[mine]))
+            total += np.log((softmax(f[other] @ w) * matrices_of_labels(t, given[other], client[other])).sum(1)).sum()
+        scores.append(total)
+    t = naive_label_model(f, given, client, scores[1] > scores[0])
+    wanted = f @ naive_head(f, matrices_of_labels(t, given, client))
+    head, _, report = solve("fedsums(steps=150)", x, given, client)
+    assert report["class_shares"] == (scores[1] > scores[0])
+    np.testing.assert_allclose(np.c_[x, np.ones(len(x))] @ head, wanted, atol=0.05)
+
+
+def test_references_equal_general_solvers():
+    x, given, _, client = problem()
+    f, inputs = standardized(x), np.c_[x, np.ones(len(x))]
+    plain = f @ naive_head(f, np.eye(CLASSES)[given])
+    np.testing.assert_allclose(inputs @ solve("fedsums(label_model=false, steps=150)", x, given, client)[0], plain, atol=0.05)
+    one_hot = np.eye(CLASSES)[given]
+    least_squares = np.linalg.lstsq(
+        np.r_[f, np.sqrt(15) * np.eye(FEATURES + 1)], np.r_[one_hot, np.zeros((FEATURES + 1, CLASSES))]
+    )
+    np.testing.assert_allclose(inputs @ solve("ridge", x, given, client)[0], f @ least_squares[0], atol=1e-3)
+    np.testing.assert_allclose(inputs @ solve("lda", x, given, client)[0], f @ naive_gaussian(f, one_hot), atol=1e-2)
+
+
+def test_labels_are_corrected_and_only_sums_are_logged():
+    x, given, true, client = problem()
+    head, clients, _ = solve("fedsums(steps=20)", x, given, client)
+    corrected = torch.cat([c.y for c in clients.members]).numpy()
+    assert (corrected == true).mean() > 0.9 > (given == true).mean() + 0.05
+    assert ((np.c_[x, np.ones(len(x))] @ head).argmax(1) == true).mean() > 0.9
+    assert all(len(values) == 1 for entry in clients.log for values in entry.values.values())
+    assert all({*c.rows} == {"inferred"} and not c.state and not c.kept for c in clients.members)
+
+
+def test_principal_components_are_those_of_the_standardized_inputs():
+    x, given, _, client = problem()
+    f = standardized(x)[:, :-1]
+    axes = np.linalg.svd(f, full_matrices=False)[2][:2].T
+    f = np.c_[f @ axes * np.sqrt(32 / ((f @ axes) ** 2).sum(1).mean()), np.ones(len(x))]
+    one_hot = np.eye(CLASSES)[given]
+    wanted = f @ np.linalg.solve(f.T @ f + 15 * np.eye(3), f.T @ one_hot)
+    np.testing.assert_allclose(np.c_[x, np.ones(len(x))] @ solve("ridge(components=2)", x, given, client)[0], wanted, atol=1e-3)
+
+
+def test_constant_inputs_and_tiny_clients_are_harmless():
+    x, given, _, client = problem()
+    x[:, 2] = 1000.0
+    client = np.where(np.arange(len(x)) == len(x) - 1, client.max() + 1, client)  # a client with one sample
+    head, _, _ = solve("fedsums(steps=5)", x, given, client)
+    assert np.isfinite(head).all() and (head[2] == 0).all()
+
+
+@pytest.mark.parametrize("step", ["_reply_products", "_project", "_infer", "_reply_gradients", "_reply_likelihoods"])
+def test_a_client_that_misses_steps_of_one_kind_costs_little(step, monkeypatch):
+    """The last client alone has class 2 in half of its steps; means over other clients beside products of all would lose it."""
+    x, given, true, client = problem(clients=9, skewed=True)
+    lost = []
+
+    module = importlib.import_module("fnlkit.methods.fedsums")
+    original = getattr(module, step)
+
+    def failing(site, model, received, **options):
+        lost.append(site.id)
+        if site.id in (2, 5) and lost.count(site.id) % 2:
+            raise RuntimeError("no connection")
+        return original(site, model, received, **options)
+
+    monkeypatch.setattr(module, step, failing)
+    head, clients, _ = solve("fedsums(steps=10)", x, given, client, min_replies=0.0)
+    assert clients.rejected
+    assert ((np.c_[x, np.ones(len(x))] @ head).argmax(1) == true).mean() > 0.85
+
+
+# ---- parts
+def test_the_gradient_is_the_derivative_of_the_likelihood():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(20, 4)), rng.normal(size=(4, CLASSES))
+    y, likely = rng.integers(0, CLASSES, 20), rng.random((20, CLASSES))
+
+    def loss(w):
+        return -np.log((softmax(x @ w) * likely).sum(1)).sum()
+
+    step = 1e-6 * np.eye(12).reshape(12, 4, CLASSES)
+    numeric = np.array([(loss(w + h) - loss(w - h)) / 2e-6 for h in step]).reshape(4, CLASSES)
+    np.testing.assert_allclose(heads.gradient(x, w, y, likely), numeric, rtol=1e-5, atol=1e-6)
+    right = np.eye(CLASSES)[y]
+    np.testing.assert_allclose(heads.gradient(x, w, y), heads.gradient(x, w, y, right), atol=1e-9)
+
+
+def test_odds_reach_the_share_of_right_labels():
+    counts = np.array([[30.0, 5, 5], [2, 40, 3], [1, 1, 20]])
+    by_class = np.array([[10.0, 5, 5], [0, 0, 1]])
+    odds = label_model.fit_odds(counts, np.array([18.0, 0]), by_class)
+    common = label_model.common_matrix(counts)
+    for k, right in enumerate((18.0, 0)):
+        share = (right + 3 * 90 / 107) / (by_class[k].sum() + 3)
+        np.testing.assert_allclose(label_model.likelihood(common, odds[[k]], np.arange(CLASSES), np.zeros(CLASSES, int)).T,
+                                   naive_matrix(common, share, by_class[k]), atol=1e-8)  # fmt: skip
+
+
+def test_a_triangle_is_half_of_a_symmetric_matrix():
+    square = np.arange(9.0).reshape(3, 3)
+    np.testing.assert_array_equal(symmetric(triangle(square + square.T)), square + square.T)
+
+
+def test_sums_of_different_samples_are_refused():
+    with pytest.raises(InputError, match="not positive definite"):
+        gaussian_head(np.array([1.0, 1]), np.array([[9.0, 0], [0, 9]]), np.eye(2), 0.0)
+
+
+# ---- commands
+def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
+    run = fnlkit.train(fnlkit.partition("digits", clients=4), "ridge", model="mlp(hidden=[8])", say=None, engine="sequential")
+    assert run.settings["model"] == "mlp(hidden=[])" and run.history[-1]["accuracy"] > 0.85
+    command("fnlkit partition --dataset digits --clients 4 -o f.npz", tmp_path)
+    refuse("fnlkit train f.npz --method fedsums --model lenet5 -o r.pt", tmp_path, "computes a linear head; omit --model")
