@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # cli/ and data/ lie beside fnlkit/, everything else within it.
-DATA = ["fnlkit.data", "fnlkit.data.cells", "fnlkit.data.recipes", "fnlkit.data.templates"]
+DATA = ["fnlkit.data", "fnlkit.data.recipes", "fnlkit.data.templates"]
 
 setup(
     packages=[*find_packages(include=["fnlkit", "fnlkit.*"]), "fnlkit.cli", *DATA],
@@ -11,7 +11,6 @@ setup(
     package_data={
         "fnlkit": ["py.typed"],
         "fnlkit.data": ["*.npz", "published.csv", "*.md", "*.toml", "*.html", "*.mplstyle"],
-        "fnlkit.data.cells": ["*.jsonl", "versions.toml"],
         "fnlkit.data.recipes": ["*.toml"],
     },
 )

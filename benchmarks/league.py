@@ -1,23 +1,41 @@
-"""Tables of the league from its stored cells, and the check of a submitted row.
+"""Tables of the league from its stored runs, and the check of a submitted method.
 
-    python -m benchmarks.league                      # the tables of docs/league.md
-    python -m benchmarks.league --check mine.jsonl   # a submitted row
-    python -m benchmarks.pages                       # writes the tables into README.md and docs/
+    python -m benchmarks.league                               # the tables of docs/league.md
+    python -m benchmarks.league --check mine.py:m -o mine     # a submitted method
+    python -m benchmarks.league --add auto -o league          # store further runs of methods of the recipe
+    python -m benchmarks.pages                                # writes the tables into README.md and docs/
 
-A *world* is a kind of data; the regimes of a world share samples, so that worlds are the units.  The design of `auto` was
-chosen on the first three parts, and frozen in a commit before the runs of the fourth part, on which methods are compared.
+The folder of ``-o`` contains the runs of `fnlkit reproduce league`.  A *world* is a kind of data; the regimes of a world share
+samples, so that worlds are the units.  The design of `auto` was chosen on the first three parts, and frozen in a commit before
+the runs of the fourth part, on which methods are compared.
+
+benchmarks/results/league.csv has a row for each run: scores in percent, the mean cost of the method's runs in the regime, the
+commit, whether a repeated run had equal scores, and the first digits of the data set's checksum.
 """
 
 import argparse
+import csv
+import hashlib
+import subprocess
 import sys
+from collections import Counter
 from functools import cache
+from pathlib import Path
 from statistics import mean, stdev
 
-from benchmarks.league_cells import CELLS, REFERENCES, SCORES, League, check, split_complete, world_of
-from fnlkit.errors import InputError
-from fnlkit.recipes import cells as stored
-from fnlkit.recipes import recipe
+import numpy as np
 
+from fnlkit.artifacts.run import Run
+from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
+from fnlkit.recipes import recipe, running, scores
+from fnlkit.recipes.scores import KINDS as SCORES
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "benchmarks/results/league.csv"
+REFERENCES = ("oracle", "centralized", "local")
+# Differences within this number of points are practically equal.
+EQUAL, DRAWS = 1.0, 20_000
 FOURTH = ("jira", "cifar10n", "crowdtruth", "column", "glass", "ionosphere", "letter", "segment", "sonar", "spambase",
           "vehicle", "vowel")  # fmt: skip
 # Real sites refuse these methods: their sums of features reveal samples.
@@ -40,22 +58,146 @@ KINDS = {
 }
 
 
+def world_of(regime):
+    """Return the world in the name of a regime, the text before the colon."""
+    return regime.partition(":")[0]
+
+
+def read_rows(path=STORED):
+    """Return the rows of a file of runs, as texts."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(rows, path):
+    """Write rows to a file of runs."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def cells_of(rows):
+    """Return a dict of each regime and method: regime, method, and {seed: percent} of each kind of score."""
+    cells = {}
+    for row in rows:
+        empty = {"regime": row["regime"], "method": row["method"]} | {kind: {} for kind in SCORES}
+        cell = cells.setdefault((row["regime"], row["method"]), empty)
+        for kind in SCORES:
+            cell[kind][int(row["seed"])] = float(row[kind])
+    return [*cells.values()]
+
+
+@cache
+def stored_cells():
+    """Return the cells of all stored runs."""
+    return cells_of(read_rows())
+
+
+def split_complete(cells):
+    """Return (cells of methods with scores of all seeds in all regimes, other cells).
+
+    A mean over fewer seeds varies more, so that the best of many such methods looks better than it is.
+    """
+    seeds: dict[str, int] = {}
+    for cell in cells:
+        seeds[cell["regime"]] = max(seeds.get(cell["regime"], 0), len(cell["kept"]))
+    count = Counter(cell["method"] for cell in cells if len(cell["kept"]) == seeds[cell["regime"]])
+    return [[cell for cell in cells if (count[cell["method"]] == len(seeds)) == complete] for complete in (True, False)]
+
+
+def probabilities(differences, name):
+    """Return the posterior probabilities (better, equal, worse) of paired differences in points, one for each world.
+
+    Bayesian signed-rank test with a Dirichlet process prior and a region of practical equivalence of 1 point (Benavoli,
+    Corani, Mangili, Zaffalon, Ruggeri, ICML 2014; Benavoli et al., JMLR 2017).
+
+    Parameters
+    ----------
+    differences : list of float
+    name : str
+        Name of the comparison; it determines the random numbers.
+    """
+    z = np.array([0.0, *differences])
+    weights = stream(0, f"signed rank {name}").dirichlet([1.0] * len(z), DRAWS)
+    sums = z[:, None] + z[None, :]
+    regions = (sums > 2 * EQUAL, np.abs(sums) <= 2 * EQUAL, sums < -2 * EQUAL)
+    shares = np.stack([((weights @ region.astype(float)) * weights).sum(1) for region in regions])
+    return np.bincount(shares.argmax(0), minlength=3) / DRAWS
+
+
+class League:
+    """Scores of a league by regime and by world.
+
+    Parameters
+    ----------
+    cells : list of dict
+        As returned by `cells_of`.
+
+    Attributes
+    ----------
+    rows : dict of (regime, method) to dict
+        From `fnlkit.recipes.scores.compare`.
+    regimes, methods : list of str
+        Methods without the references.
+    worlds : dict of str to list of str
+        Regimes of each world.
+    """
+
+    def __init__(self, cells):
+        rows = scores.compare(cells, "fedavg")
+        self.rows = {(row["regime"], row["method"]): row for row in rows}
+        self.regimes = list(dict.fromkeys(row["regime"] for row in rows))
+        self.methods = [name for name in dict.fromkeys(row["method"] for row in rows) if name not in REFERENCES]
+        self.worlds = {}
+        for regime in self.regimes:
+            self.worlds.setdefault(world_of(regime), []).append(regime)
+
+    def mean(self, method, regime):
+        return self.rows[regime, method]["kept_mean"]
+
+    def score(self, method, world):
+        """Return the mean score in percent over the regimes of a world."""
+        return mean(self.mean(method, regime) for regime in self.worlds[world])
+
+    def leads(self, method, worlds=None):
+        """Return {world: points ahead of fedavg} in the worlds in which a method has scores.
+
+        Differences are averaged over the seeds that both have in a regime, and then over the regimes of a world.
+        """
+        out = {}
+        for world in worlds or self.worlds:
+            names = [regime for regime in self.worlds[world] if (regime, method) in self.rows]
+            rows = [(self.rows[regime, method]["kept"], self.rows[regime, "fedavg"]["kept"]) for regime in names]
+            found = [mean(ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()) for ours, theirs in rows]
+            out |= {world: mean(found)} if found else {}
+        return out
+
+    def differences(self, method, other="fedavg", worlds=None):
+        """Return the difference of two methods in each world, in points."""
+        return [self.score(method, world) - self.score(other, world) for world in worlds or self.worlds]
+
+    def signed_rank(self, method, other="fedavg", worlds=None):
+        """Return the `probabilities` that a method is better than, equal to, and worse than another, over worlds."""
+        return probabilities(self.differences(method, other, worlds), f"{method} {other}")
+
+
 @cache
 def complete_league():
     """Return the League of the methods with scores of all seeds in all regimes."""
-    return League(split_complete(stored.read_cells(str(CELLS))[1])[0])
+    return League(split_complete(stored_cells())[0])
 
 
 @cache
 def stored_league():
     """Return the League of the methods with scores in all regimes, over common seeds."""
-    return common_league(stored.read_cells(str(CELLS))[1])
+    return common_league(stored_cells())
 
 
 @cache
 def fourth_league():
     """Return the League of all methods in the fourth part; most methods have one seed."""
-    return League([cell for cell in stored.read_cells(str(CELLS))[1] if world_of(cell["regime"]) in FOURTH])
+    return League([cell for cell in stored_cells() if world_of(cell["regime"]) in FOURTH])
 
 
 def common_league(cells):
@@ -266,27 +408,8 @@ def tables():
         "league judged": [judged_statement(league)],
         "league advice": list(advice_table(complete_league())),
         "league regimes": list(regime_table(league)),
-        "league version": [f"Version {stored.version_of('league')}, SHA-256 `{stored.checksum_of('league')}`."],
+        "league version": [f"SHA-256 of the stored runs: `{hashlib.sha256(STORED.read_bytes()).hexdigest()}`."],
     }
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", metavar="FILE", help="check a submitted row and print its scores (docs/league.md)")
-    options = parser.parse_args()
-    if not options.check:
-        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in tables().items()))
-        return
-    try:
-        cells = check(options.check)
-    except InputError as error:
-        print(f"league: {error}", file=sys.stderr)
-        sys.exit(2)
-    league = League([*split_complete(stored.read_cells(str(CELLS))[1])[0], *cells])
-    counts = f"{len(league.regimes)} regimes of {len(league.worlds)} worlds"
-    print(f"{options.check}: fits league@{stored.version_of('league')}, {counts}")
-    for method in dict.fromkeys(cell["method"] for cell in cells):
-        print(score_line(league, method))
 
 
 def score_line(league, method):
@@ -298,6 +421,102 @@ def score_line(league, method):
         f"{method}: {mean(league.differences(method)):+.1f} points from fedavg, P(better) {better:.2f}, P(worse) {worse:.2f}; "
         f"regret {mean_regret(league, method, worlds):.1f}, at most {worst:.1f} in {where}"
     )
+
+
+# ---- runs in a folder
+def rows_of(jobs):
+    """Return the rows of finished runs.
+
+    Raises
+    ------
+    InputError
+        If a run was made by other commands than those of the recipe.
+    """
+    running.must_belong(jobs)
+    describe = ["git", "describe", "--always", "--dirty=+", "--abbrev=7"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    data = {job.regime: Run.read(str(Path(job.folder) / job.file)).meta["dataset_checksum"]
+            for job in jobs if job.state() == "finished"}  # fmt: skip
+    return [
+        {"regime": cell["regime"], "method": cell["method"], "seed": str(seed)}
+        | {kind: str(round(cell[kind][seed], 4)) for kind in SCORES}
+        | {"client_rounds": str(cell["client_rounds"]), "seconds": f"{cell['seconds']:.1f}", "commit": commit}
+        | {"repeated": "0", "data": data[cell["regime"]][:12]}
+        for cell in scores.measure(jobs)
+        for seed in cell["kept"]
+    ]
+
+
+def check(rows, stored):
+    """Raise InputError unless the rows of a method have the regimes, the seeds and the samples of stored rows."""
+    known = {(row["regime"], row["seed"]): row["data"] for row in stored if row["method"] == "fedavg"}
+    found = {(row["regime"], row["seed"]): row["data"] for row in rows}
+    if missing := known.keys() - found.keys():
+        regime, seed = min(missing)
+        raise InputError(f"{len(missing)} of {len(known)} runs are missing, the first is seed {seed} of {regime!r}; run them")
+    must_have_samples(rows, stored)
+
+
+def must_have_samples(rows, stored):
+    """Raise InputError if a regime has other samples than in the stored rows."""
+    known = {row["regime"]: row["data"] for row in stored}
+    for row in rows:
+        if row["data"] != known.get(row["regime"], row["data"]):
+            raise InputError(f"{row['regime']!r}: measured with other samples than the league; use its data set")
+
+
+def add(rows, stored, replace=False):
+    """Return stored rows with further runs, in the order of the regimes.
+
+    Raises
+    ------
+    InputError
+        If a stored score differs, unless `replace` is true: methods with other code must not share a row.
+    """
+    must_have_samples(rows, stored)
+    merged = {(row["regime"], row["method"], row["seed"]): row for row in stored}
+    for row in rows:
+        key = row["regime"], row["method"], row["seed"]
+        before = merged.get(key)
+        equal = before and all(before[kind] == row[kind] for kind in SCORES)
+        if before and not equal and not replace:
+            raise InputError(
+                f"{', '.join(key)}: {row['kept']}, stored {before['kept']}; run all its regimes again with --replace"
+            )
+        merged[key] = before | {"repeated": "1"} if equal else row
+    order = {regime["name"]: i for i, regime in enumerate(recipe.load_recipe("league")["regime"])}
+    return sorted(merged.values(), key=lambda row: order.get(row["regime"], len(order)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", metavar="METHOD", help="check the runs of a method, and print its scores (docs/league.md)")
+    parser.add_argument("--add", metavar="METHODS", help="store the runs of methods of the recipe, separated by commas")
+    parser.add_argument("--replace", action="store_true", help="replace stored scores of methods with new code")
+    parser.add_argument("-o", "--folder", help="folder of the runs")
+    options = parser.parse_args()
+    try:
+        run(options)
+    except InputError as error:
+        print(f"league: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def run(options):
+    """Print the tables, or read the runs of a folder as the options of the command state."""
+    if not (options.check or options.add):
+        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in tables().items()))
+        return
+    methods = (options.check or options.add).split(",") if options.add else [options.check]
+    chosen = () if options.add else tuple(methods)
+    jobs = running.Plan("league", running.Options(output=options.folder, methods=chosen)).jobs
+    rows, stored = rows_of([job for job in jobs if job.label in methods]), read_rows()
+    if options.add:
+        write_rows(add(rows, stored, options.replace), STORED)
+        return
+    check(rows, stored)
+    write_rows(rows, Path(options.folder) / "league.csv")
+    print(score_line(League([*split_complete(stored_cells())[0], *cells_of(rows)]), options.check))
 
 
 if __name__ == "__main__":

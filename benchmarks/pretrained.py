@@ -1,11 +1,11 @@
 """Time the training of a part of a pretrained network against a loop over clients in eager PyTorch.
 
     python -m benchmarks.pretrained
-    python -m benchmarks.pretrained --table CELLS
+    python -m benchmarks.pretrained --table RUNS.csv
     python -m benchmarks.pretrained --data DIR --images CIFAR10.npz -o FOLDER
 
 The head is compared with the same network on a stored array of features.  The second command prints the accuracies of the
-recipe `pretrained` from the cells that `fnlkit reproduce pretrained --export CELLS` wrote.  The third one writes the data sets
+recipe `pretrained` from the table that `fnlkit reproduce pretrained --tidy RUNS.csv` wrote.  The third one writes the data sets
 of the recipe: DIR contains cifar-10-100n/ of github.com/UCSC-REAL and yoruba/ (Hedderich 2020) as their authors publish them,
 and CIFAR10.npz all images of CIFAR-10 in their order.
 """
@@ -25,7 +25,6 @@ from fnlkit.artifacts import files
 from fnlkit.datasets.embed import embed
 from fnlkit.datasets.encoding import open_encoder
 from fnlkit.datasets.pretrained import train_lora
-from fnlkit.recipes.cells import read_cells
 
 BACKBONE = "efficientnet-lite0(size=64)"
 CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 100, 10, 10, 0.01, 0.5
@@ -108,12 +107,18 @@ def measure(rounds):
             print(f"{name:14} {ours:10.1f} {loop:10.1f} {ours / loop:7.2f}   loop over clients", flush=True)
 
 
-def print_table(cells):
+def print_table(table):
     """Print accuracies by method and regime, and the closed share of the gap between FedAvg and true labels."""
     late, seeds = {}, {}
-    for cell in read_cells(cells)[1]:
-        late.setdefault(cell["method"], {})[cell["regime"]] = float(np.mean(list(cell["late"].values())))
-        seeds.setdefault(cell["regime"], set()).add(len(cell["late"]))
+    with open(table, encoding="utf-8", newline="") as file:
+        runs = list(csv.DictReader(file))
+    found = {}
+    for run in runs:
+        score = run.get("accuracy_late_percent") or run["agreement_late_percent"]
+        found.setdefault((run.get("name") or run["option_method"], run["regime"]), []).append(float(score))
+    for (method, regime), values in found.items():
+        late.setdefault(method, {})[regime] = float(np.mean(values))
+        seeds.setdefault(regime, set()).add(len(values))
     regimes = list(seeds)
     columns = [regime.partition(":")[0] for regime in regimes]
 
@@ -163,7 +168,7 @@ def write_data(data, images, output):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--table", type=Path, help="file of cells")
+    parser.add_argument("--table", type=Path, help="tidy table of the runs")
     parser.add_argument("--data", type=Path, help="folder with cifar-10-100n/ and yoruba/")
     parser.add_argument("--images", help="CIFAR-10 as npz")
     parser.add_argument("-o", "--output", type=Path, help="folder of the runs of the recipe")

@@ -49,6 +49,7 @@ from fnlkit.estimators.compare import compare
 @click.option(
     "--top", type=click.IntRange(min=0), default=5, show_default=True, help="Number of clients to show, the noisiest first."
 )
+@click.option("--fingerprint", metavar="TEXT", hidden=True, help="Identity of a recipe's job, recorded in the file.")
 @json_option
 @seed_option
 @trust_option

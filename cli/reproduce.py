@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from typing import Any
 
 import click
 
-from fnlkit import datasets
 from fnlkit.cli.plumbing import (
     Table,
     baseline_option,
@@ -24,9 +22,7 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import log
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.errors import InputError, nearest
-from fnlkit.models import NETWORKS
+from fnlkit.errors import InputError
 from fnlkit.results.grouping import LEGEND
 from fnlkit.results.statistics import METHOD
 from fnlkit.results.tidy import write_tidy
@@ -36,82 +32,29 @@ from fnlkit.results.tidy import write_tidy
 @click.argument("recipe", required=False)
 @dataset_option
 @json_option
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Number of seeds per run. Default: as in the recipe.",
-)
-@click.option("--rounds", type=click.IntRange(min=1), default=None, help="Rounds of each run instead of the recipe's.")
-@click.option("--model", default=None, metavar="SPEC", help="Network of each run instead of the recipe's.")
-@click.option(
-    "--precision",
-    type=click.Choice(["fp32", "fp64", "tf32", "bf16"]),
-    default=None,
-    help="Arithmetic of each run instead of the recipe's, for example bf16 on a GPU.",
-)
-@click.option("--embeddings", metavar="FILE", default=None, help="A file of vectors instead of the recipe's backbone.")
-@click.option(
-    "--only",
-    default=None,
-    metavar="TEXT",
-    help="Run only regimes with these words in the name, or matching rows of a published table, for example "
-    "'fedcorr, 0.6, 0.5'; * and ? make a pattern of the whole name.",
-)
-@click.option(
-    "--jobs",
-    "jobs",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Runs to train at once. Default: one per core.",
-)
-@click.option(
-    "--scale",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="For published tables: share of the paper's rounds, above 0 and at most 1.",
-)
-@click.option(
-    "--shard",
-    metavar="I/N",
-    default=None,
-    help="Run part I of N parts of the runs, for example 3/8, to divide a recipe among machines.",
-)
-@click.option(
-    "--add",
-    multiple=True,
-    metavar="METHOD",
-    help="Train only this method, for example mine.py:m, and compare it with stored results; can be repeated.",
-)
-@click.option(
-    "--stored",
-    default=None,
-    metavar="FILE",
-    help="Results for --add, written by --export. Default: those included in fnlkit, of league.",
-)
-@click.option(
-    "--export",
-    default=None,
-    metavar="FILE",
-    callback=takes_file,
-    help="Also write the scores of all finished runs to this file, for --stored.",
-)
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds per run. Default: as in the recipe.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each run instead of the recipe's.")
+@click.option("--model", metavar="SPEC", help="Network of each run instead of the recipe's.")
+@click.option("--precision", type=click.Choice(["fp32", "fp64", "tf32", "bf16"]),
+              help="Arithmetic of each run instead of the recipe's, for example bf16 on a GPU.")  # fmt: skip
+@click.option("--embeddings", metavar="FILE", help="A file of vectors instead of the recipe's backbone.")
+@click.option("--only", metavar="TEXT",
+              help="Run only regimes with these words in the name, or matching rows of a published table, for example "
+                   "'fedcorr, 0.6, 0.5'; * and ? make a pattern of the whole name.")  # fmt: skip
+@click.option("--method", "methods", multiple=True, metavar="METHOD",
+              help="Train this method instead of the recipe's, for example mine.py:m; can be repeated.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs to train at once. Default: one per core.")
+@click.option("--scale", type=float, default=1.0, show_default=True,
+              help="For published tables: share of the paper's rounds, above 0 and at most 1.")  # fmt: skip
 @click.option("--latex", is_flag=True, help="Print a LaTeX table of methods and regimes with the scores of the kept models.")
-@click.option(
-    "--tidy",
-    default=None,
-    metavar="FILE",
-    callback=takes_file,
-    help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's rows.",
-)
+@click.option("--tidy", metavar="FILE", callback=takes_file,
+              help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's "
+                   "rows.")  # fmt: skip
 @click.option("--no-train", is_flag=True, help="Print the table of finished runs without training.")
 @baseline_option
-@click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
-@click.option("-o", "--output", default=None, metavar="FOLDER", help="Folder of the runs; a second call continues there.")
-def command(
-    recipe: str | None, as_json: bool, export: str | None, latex: bool, tidy: str | None, dry_run: bool, **options: Any
-) -> None:
+@click.option("--dry-run", is_flag=True, help="Print the command of each run, which writes the same file, and stop.")
+@click.option("-o", "--output", metavar="FOLDER", help="Folder of the runs; a second call continues there.")
+def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dry_run: bool, **options: Any) -> None:
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
     Without a name, recipes and tables are listed. For a table, each row states whether the measured mean is within one
@@ -124,75 +67,39 @@ def command(
     """
     from fnlkit.recipes import published, running
 
-    if recipe is None:
-        _list()
-        return
-    _must_exist(options["dataset"], options["model"], options["embeddings"])
-    if latex and as_json:
-        raise InputError("--json and --latex exclude each other; choose one")
-    if recipe in published.papers():
+    if recipe is None or recipe in published.papers():
         _list(recipe)
         return
-    table = running.is_table(recipe)
-    if extra := next((option for option, given in {"--latex": latex, "--export": export}.items() if given and table), None):
-        raise InputError(f"{extra} is for recipes; {recipe} is compared with published numbers")
-    if not table and options["scale"] != 1:
-        raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
+    if latex and as_json:
+        raise InputError("--json and --latex exclude each other; choose one")
+    if latex and running.is_table(recipe):
+        raise InputError(f"--latex is for recipes; {recipe} is compared with published numbers")
     latest, began = ["no run is finished"], time.monotonic()
 
     def say(text: str) -> None:
         latest[0] = text
-        _say(text)
+        console().print(text, soft_wrap=True)
 
     with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
-        plan: Any = running.open_recipe(recipe, running.Options(**options), say)
-        result: Any = None if dry_run else plan.run()
+        plan: Any = running.Plan(recipe, running.Options(**options))
+        result: Any = None if dry_run else plan.run(say)
     if dry_run:
-        lines = list(plan.commands())
-        print_first(lines, "commands", 3)
+        print_first([job.line for job in plan.jobs], "commands", 3)
         suggest("reproduce", recipe, "-o", "runs")
         return
-    if export:
-        _say(f"wrote {export}: {plan.export(result.jobs, export)} cells")
     if tidy:
         write_tidy(result.tidy(), tidy)
-    if table:
-        _print_published(result, as_json)
+    if as_json:
+        for row in result.rows:
+            note = {"note": result.notes.get(row["regime"], "")} if running.is_table(recipe) else {}
+            sys.stdout.write(json.dumps(row | note) + "\n")
+    elif running.is_table(recipe):
+        _show_published(result.title, result.rows, result.notes)
     elif latex and result.rows:
         sys.stdout.write(result.summary().latex())
     elif not latex:
-        _print(result.title, result.rows, as_json)
+        _show(result.title, result.rows)
     result.must_be_complete()
-
-
-def _say(text):
-    console().print(text, style="dim" if text.startswith("wrote ") else None, soft_wrap=True)
-
-
-def _print(title, table, as_json):
-    if as_json:
-        for row in table:
-            sys.stdout.write(json.dumps(row) + "\n")
-    else:
-        _show(title, table)
-
-
-def _must_exist(dataset, model, embeddings):
-    """Refuse unknown names before the first command, so that --dry-run prints only commands that can run."""
-    from fnlkit.recipes import checking
-
-    if model:
-        spec = parse(model, "--model")
-        bind(spec, find(spec, NETWORKS, "model"), "model", given=("input_shape", "classes"))
-    if dataset:
-        checking.must_be_stored(dataset, "--dataset")
-    if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.registry():
-        known = datasets.registry()
-        raise InputError(
-            f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; `fnlkit data list` lists all"
-        )
-    if embeddings and not os.path.exists(embeddings):
-        raise InputError(f"--embeddings {embeddings}: no such file")
 
 
 def _list(paper=None):
@@ -222,15 +129,6 @@ def _list(paper=None):
             what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in rows)
             table.add_row(name, str(len(rows)), str(len(published.recipe(name)["regime"])), "; ".join(what))
     say.print(table)
-
-
-def _print_published(found, as_json):
-    """Print the rows of a published table."""
-    if as_json:
-        for row in found.rows:
-            sys.stdout.write(json.dumps(row | {"note": found.notes.get(row["regime"], "")}) + "\n")
-    else:
-        _show_published(found.title, found.rows, found.notes)
 
 
 def _show_published(title, rows, notes):

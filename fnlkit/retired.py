@@ -25,6 +25,10 @@ RETIRED: dict[str, dict[str, str]] = {
         "plot --embeddings": "project the samples by scikit-learn",
         "plot --projection": "project the samples by scikit-learn",
         "reproduce --merge": "copy the files of all parts into one folder, then write --no-train -o FOLDER",
+        "reproduce --shard": "write --dry-run, which prints a command for each run, and distribute the lines",
+        "reproduce --add": "write --method METHOD, which trains this method instead of the recipe's",
+        "reproduce --stored": "train the other methods in the same folder; python -m benchmarks.league reads the league's runs",
+        "reproduce --export": "write --tidy FILE.csv",
         "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
     },
     # "NAME" or, for a parameter, "NAME(PARAMETER=)".

@@ -16,8 +16,8 @@ from fnlkit.errors import InputError
 OLDEST = (0, 3)  # version of fnlkit; earlier ones spelled names of settings and arrays differently
 
 
-def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict[str, Any]:
-    """Return the provenance record of one command.
+def provenance(command: str, seed: int | None = None, *, fingerprint: str | None = None, **parameters: Any) -> dict[str, Any]:
+    """Return the provenance record of one command; `fingerprint` identifies the job of a recipe.
 
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
     user-defined component among the parameters.
@@ -29,6 +29,7 @@ def provenance(command: str, seed: int | None = None, **parameters: Any) -> dict
         "seed": seed,
         "versions": {"fnlkit": __version__, "python": platform.python_version(), "numpy": np.__version__},
         **({"own": user_code} if user_code else {}),
+        **({"fingerprint": fingerprint} if fingerprint else {}),
     }
 
 

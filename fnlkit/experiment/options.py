@@ -74,4 +74,7 @@ class TrainOptions(EngineOptions):
         metavar="FILE",
         output=True,
     )
+    fingerprint: str | None = option(
+        None, "Identity of a recipe's job, recorded in the run.", section="Run", rare=True, metavar="TEXT"
+    )
     output: _Path | None = option(None, section="Run")

@@ -313,8 +313,11 @@ class Estimating(EstimateOptions):
         Allow a run to use user code that the run file names.
     say : callable(str) or None
         Receives notes on assumptions.
+    fingerprint : str or None
+        Identity of a recipe's job, recorded in the file.
     """
 
+    fingerprint: str | None = None
     relabel: bool = False
     backbone: str = "auto"
     dataset: Samples | None = None
@@ -397,6 +400,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
     record = provenance(
         "estimate-noise",
         chosen.seed,
+        fingerprint=chosen.fingerprint,
         estimator=str(estimator),
         embeddings=source_of(chosen.embeddings),
         probs=source_of(chosen.probabilities),

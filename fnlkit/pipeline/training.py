@@ -122,7 +122,9 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             privacy_key=run.privacy_key,
             **{entry.name: getattr(run, entry.name) for entry in fields(EngineOptions)},
         )
-        experiment.provenance.append(provenance("train", **asdict(settings), engine=run.engine, device=run.device))
+        experiment.provenance.append(
+            provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
+        )
         watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
         with metrics_file(rows, experiment.history) as write, watched as shown:
 

@@ -7,7 +7,6 @@ changes of its method.  This module derives clients and labels from the row's se
 from __future__ import annotations
 
 import csv
-import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -21,12 +20,14 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import presets
 from fnlkit.errors import InputError, list_names, nearest
-from fnlkit.recipes import belonging, measures, reproduce
-from fnlkit.recipes.matching import hint, mentions
-from fnlkit.results import statistics
+from fnlkit.estimators.compare import compare
+from fnlkit.recipes import scores
+from fnlkit.recipes.jobs import hint, mentions
+from fnlkit.recipes.recipe import replace_dataset
+from fnlkit.results import evaluation, statistics
 
 if TYPE_CHECKING:
-    from fnlkit.recipes.reproduce import Job
+    from fnlkit.recipes.jobs import Job
 
 
 DATASETS = {
@@ -157,7 +158,7 @@ def _matches(row, parts):
 def plan(row: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a run for a row: {dataset, steps, method, train, backbone, note}.
 
-    ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.recipes.reproduce.Federated.estimate` takes it.
+    ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.recipes.jobs.expand` takes it.
     """
     paper = _how()[row["paper"]]
     out = {
@@ -177,7 +178,7 @@ def plan(row: dict[str, Any]) -> dict[str, Any]:
         own = out["train"].pop("method")
     method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
     out["method"] = _by_setting(row, method)
-    out["train"] |= {key: change[key] for key in TRAINED if key in change} | measures.options_of(row["measure"])
+    out["train"] |= {key: change[key] for key in TRAINED if key in change} | _options_of(row["measure"])
     if row["model"] in paper.get("models", {}):
         out["train"]["model"] = paper["models"][row["model"]]
     return out | {
@@ -326,7 +327,7 @@ def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
     for number, row in enumerate(rows):
         if run_of(row) in regimes:
             regime = regimes[run_of(row)]
-            regime["train"] |= measures.options_of(row["measure"])
+            regime["train"] |= _options_of(row["measure"])
         else:
             regime = regimes[run_of(row)] = _regime(row, f"{row['paper']}-{row['table']}-{number}", scale)
         if row["measure"] == "accuracy":
@@ -355,17 +356,10 @@ def _shorten(settings, scale):
     return settings | {"rounds": max(1, round(scale * settings["rounds"]))} if settings else settings
 
 
-def jobs(
-    name: str,
-    *,
-    only: str | None = None,
-    scale: float = 1.0,
-    dataset: str | None = None,
-    seeds: int | None = None,
-    embeddings: str | None = None,
-    **train: Any,
-) -> tuple[list[Job], dict[str, str]]:
-    """Return (jobs, notes) of the selected rows of a table.
+def select_recipe(
+    name: str, *, only: str | None = None, scale: float = 1.0, dataset: str | None = None, embeddings: str | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return (recipe, notes) of the selected rows of a table.
 
     Parameters
     ----------
@@ -374,13 +368,13 @@ def jobs(
         As for `select`.
     scale : float
         As for `recipe`.
-    dataset, seeds, embeddings, **train
-        As for `fnlkit.recipes.reproduce.jobs`. Default of seeds: the paper's number of trials.
+    dataset, embeddings : str or None
+        Replace the paper's.
 
     Returns
     -------
-    jobs : list of fnlkit.recipes.reproduce.Job
-        One per run and seed: rows with several measures of one run share it.
+    recipe : dict
+        Rows with several measures of one run share a regime.
     notes : dict of str to str
         Differences from the paper, by the run's title.
 
@@ -391,10 +385,12 @@ def jobs(
     """
     wanted = {run_of(row) for row in select(load_rows(name), only)}
     made = recipe(name, scale=scale)
-    regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
+    made["regime"] = regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
     sets = {regime["dataset"] for regime in regimes}
-    if dataset and len(sets) > 1:
-        raise InputError(f"`dataset` {dataset} would replace {list_names(sorted(sets))}; select one data set with `only`")
+    if dataset:
+        if len(sets) > 1:
+            raise InputError(f"`dataset` {dataset} would replace {list_names(sorted(sets))}; select one data set with `only`")
+        replace_dataset(made, dataset)
     notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
     for regime in regimes:
         if "path=" in " ".join(regime["steps"]):
@@ -402,31 +398,25 @@ def jobs(
         if "weights=ViT" in regime.get("backbone", "") and embeddings is None:
             clip = "OpenAI's weights of CLIP must be in the folder of `output` as ViT-B-32.pt; `embeddings` replaces them"
             notes[regime["name"]] = "; ".join(filter(None, [regime["note"], clip]))
-    made = made | {"regime": regimes}
-    return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes
+    return made, notes
 
 
 def measure_rows(
-    name: str,
-    all_jobs: Sequence[Job],
-    folder: str | os.PathLike[str],
-    changed: dict[str, Any] | None = None,
-    only: str | None = None,
+    name: str, jobs: Sequence[Job], changed: dict[str, Any] | None = None, only: str | None = None
 ) -> list[dict[str, Any]]:
     """Return one dict per selected row with finished results: the measured number and a verdict.
 
     ``measure`` is the measure of the row, with the unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or
-    last). ``measure_rows`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did
+    last). ``measured`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did
     not reach the row's target; ``reached`` counts the runs that did.  ``verdict`` is "within" if our mean is within one
     standard deviation of the published mean, else "above" or "below"; None if the paper prints no deviation. ``apart`` is the
     measured minus the published number.  ``overrides`` are the settings that differ from the paper's; a row with overrides is
-    not compared: ``verdict`` and ``apart`` are None.  A row of a run also has the values of `fnlkit.recipes.reproduce.rows`.
+    not compared: ``verdict`` and ``apart`` are None.  A row of a run also has the values of `fnlkit.recipes.scores`.
 
     Parameters
     ----------
     name : str
-    all_jobs : list of Job
-    folder : str or Path
+    jobs : list of Job
     changed : dict of str to str or int, optional
         Settings that replace the paper's: scale, rounds, model, embeddings, and ``dataset``, which counts as an override unless
         it has as many training samples as the data set that it replaces (`SAMPLES`).
@@ -434,22 +424,21 @@ def measure_rows(
         As for `select`.
     """
     reports = papers()[name.partition("/")[0]]["reports"]
-    finished = set(map(id, all_jobs)) - {id(job) for job in all_jobs if belonging.missing([job], folder)}
-    by_run = {row["regime"]: row for row in reproduce.rows(all_jobs, folder)}
+    finished: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.state() == "finished":
+            finished.setdefault(job.regime, []).append(job)
+    by_run = {row["regime"]: row for row in scores.compare(scores.measure(jobs))}
     out = []
     for row in select(load_rows(name), only):
-        results = [job for job in all_jobs if id(job) in finished and job.regime == run_of(row)]
-        if not results:
+        if not (results := finished.get(run_of(row))):
             continue
-        overrides = _overrides(row, results[0], folder, changed)
-        values = [measures.compute_measure(row["measure"], reports, job, folder) for job in results]
+        overrides = _overrides(row, results[0], changed)
+        values = [compute_measure(row["measure"], reports, job) for job in results]
         reached = [value for value in values if value is not None]
         complete = len(reached) == len(values)
-        measured = by_run.get(run_of(row), {}) | {
-            "regime": title_of(row),
-            "measure": row["measure"],
-            "unit": measures.unit(row["measure"]),
-        }
+        unit = next((word for word in ("client-rounds", "hours") if row["measure"].startswith(word)), "%")
+        measured = by_run.get(run_of(row), {}) | {"regime": title_of(row), "measure": row["measure"], "unit": unit}
         measured |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
         measured |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
         measured["spread"] = statistics.spread(reached) if complete else None
@@ -460,12 +449,53 @@ def measure_rows(
     return out
 
 
-def _overrides(row, job, folder, changed):
+def _options_of(measure):
+    """Return the options of `train` that a published measure needs, as a dict."""
+    return {"memorization": True} if measure.startswith("memorization: ") else {}
+
+
+_TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
+
+
+def compute_measure(measure: str, reports: str, job: Job) -> float | None:
+    """Return the number of a published measure in the result of a job.
+
+    Parameters
+    ----------
+    measure : str
+        Of a row of published.csv: ``accuracy``, ``client-rounds to 80 % accuracy``, ``memorization: global noisy correct``,
+        ``hours of 300 rounds`` or ``auc``.
+    reports : "best" or "last"
+        Which accuracy the paper prints.
+    job : Job
+        Finished.
+
+    Returns
+    -------
+    float or None
+        In the units of the row: percent, client-rounds, or hours.  None if no evaluation reached the target.
+    """
+    path = str(Path(job.folder) / job.file)
+    if measure == "auc":
+        return 100 * compare(Federation.read(path))["sample_auc"]
+    run = Run.read(path)
+    if match := _TARGET.fullmatch(measure):
+        return evaluation.summary(run, target=int(match[1]) / 100)["target_client_rounds"]
+    if measure.startswith("memorization: "):
+        name = measure.removeprefix("memorization: ").replace(" ", "_")
+        return 100 * next(row[name] for row in reversed(run.history) if name in row)
+    summary = evaluation.summary(run)
+    if measure.startswith("hours of "):
+        return summary["seconds"] / 3600
+    return 100 * summary[f"{evaluation.score_name(run)}_{reports}"]
+
+
+def _overrides(row, job, changed):
     """Return the settings of a result that differ from the paper's."""
     overrides, paper = dict(changed or {}), DATASETS[row["dataset"]]
     if "dataset" in overrides:
-        path = str(Path(folder) / job.file)
-        given = Run.read(path).labels["given"] if job.train else Federation.read(path).given
+        path = str(Path(job.folder) / job.file)
+        given = Run.read(path).labels["given"] if job.method else Federation.read(path).given
         if overrides["dataset"] == paper or len(given) == SAMPLES.get(paper):
             del overrides["dataset"]
         else:

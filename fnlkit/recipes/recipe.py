@@ -6,16 +6,21 @@ import os
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from importlib import resources
+from importlib import import_module, resources
 from typing import Any, NamedTuple
 
+from fnlkit import datasets
 from fnlkit.artifacts import files, paths
+from fnlkit.components import registry
 from fnlkit.components.options import about
-from fnlkit.components.spec import rename_components
+from fnlkit.components.spec import bind, find, own_names, parse, rename_components
 from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.experiment import Settings
+from fnlkit.experiment.criteria import criterion
 from fnlkit.experiment.options import TrainOptions
-from fnlkit.recipes import checking
+from fnlkit.experiment.plan import BoundMethod
 
 MAX_BYTES = 2**20
 _MAX_JOBS = 100_000
@@ -39,6 +44,18 @@ _NEEDED = {
     "a regime": ("name", "steps", "methods"),
     "a method": ("method",),
 }
+# Kind of component: its registry, and the parameters that the caller supplies.
+_TABLES = {
+    "loss": ("fnlkit.components.registry:LOSSES", ()),
+    "optimizer": ("fnlkit.components.registry:OPTIMIZERS", ("aggregate", "decay")),
+    "aggregator": ("fnlkit.components.registry:AGGREGATORS", registry.AGGREGATED),
+    "selector": ("fnlkit.components.registry:SELECTORS", ("fraction",)),
+    "model": ("fnlkit.models:NETWORKS", ("input_shape", "classes")),
+    "noise": ("fnlkit.noise.injection:MODELS", ()),
+    "scheme": ("fnlkit.datasets.partitioning:SCHEMES", ("fields",)),
+    "estimator": ("fnlkit.estimators:ESTIMATORS", ()),
+    "backbone": ("fnlkit.datasets.embed:BACKBONES", ()),
+}
 
 
 def names() -> list[str]:
@@ -47,15 +64,19 @@ def names() -> list[str]:
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
 
 
-def load_recipe(name: str) -> dict[str, Any]:
+def load_recipe(name: str, *, dataset: str | None = None, methods: Sequence[str] = ()) -> dict[str, Any]:
     """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
 
-    A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` is relative to the
-    recipe's folder; the returned dict has absolute paths.
+    A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` and paths of data sets
+    are relative to the recipe's folder; the returned dict has absolute paths.
 
     Parameters
     ----------
     name : str
+    dataset : str or None
+        Replaces the recipe's data sets.
+    methods : sequence of str
+        Replace the recipe's methods; ``FILE.py:NAME`` is relative to the working folder.
 
     Raises
     ------
@@ -79,8 +100,12 @@ def load_recipe(name: str) -> dict[str, Any]:
         raise InputError(f"{shown}: not a recipe: {error}") from error
     try:
         _check(recipe)
+        if dataset:
+            replace_dataset(recipe, dataset)
         if name.endswith(".toml"):
             _locate(recipe, os.path.dirname(os.path.abspath(name)))
+        for regime in recipe["regime"] if methods else ():
+            regime["methods"] = [{"method": _beside(text, "."), "name": text} for text in methods]
         check_components(recipe, every=name.endswith(".toml"))
     except InputError as error:
         raise InputError(f"{shown}: {error}") from error
@@ -132,35 +157,61 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
     every : bool
         False checks methods and settings only: other components of included recipes import torch and are checked by tests.
     """
-    for dataset in (recipe["dataset"], *(regime["dataset"] for regime in recipe["regime"] if "dataset" in regime)):
-        checking.must_be_stored(dataset, "dataset")
     checked: set[str] = set()  # regimes share most methods and settings
     for regime in recipe["regime"]:
         common = recipe["train"] | regime.get("train", {})
-        seen: list[Any] = []
         try:
             for _, method, more in entries(regime):
                 options = common | more
                 if (run := f"{method} {options}") not in checked:
-                    checking.must_run(method, options)
                     checked.add(run)
-                named = {kind: text for kind, text in options.items() if (kind, text) not in seen} if every else {}
-                checking.must_be_components(named)
-                seen += named.items()
-            if every:
-                for text in regime["steps"]:
-                    checking.must_be_components(dict(_step_options(text)))
-                checking.must_be_components({name: regime[name] for name in ("backbone",) if name in regime})
+                    settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
+                    criterion(Settings(**settings, method=method).select)
+                    BoundMethod.of(method)
+                    must_be_components(options if every else {})
+            for words in [step(text)[1:] for text in regime["steps"]] if every else ():
+                must_be_components({name.removeprefix("--"): value for name, _, value in (w.partition("=") for w in words)})
+            must_be_components({"backbone": regime["backbone"]} if every and "backbone" in regime else {})
         except InputError as error:
             raise InputError(f"regime {_short(regime['name'])}: {error}") from error
 
 
-def _step_options(text):
-    """Yield (option without dashes, value) of a step."""
-    words = iter(step(text)[1:])
-    for word in words:
-        option, equals, value = word.partition("=")
-        yield option.removeprefix("--"), value if equals else next(words, "")
+def must_be_components(named: Mapping[str, Any]) -> None:
+    """Raise InputError unless every named component exists and accepts its parameters.
+
+    A user's component is imported.
+
+    Parameters
+    ----------
+    named : dict of str to object
+        Specs by option, such as ``loss`` or ``noise``; other options are ignored, and so is ``auto``.
+    """
+    for kind, text in named.items():
+        if kind in _TABLES and text != "auto":
+            place, supplied = _TABLES[kind]
+            module, _, table = place.partition(":")
+            spec = parse(text, f"`{kind}`")
+            bind(spec, find(spec, getattr(import_module(module), table), kind), kind, given=supplied)
+
+
+def must_be_data(name: str, option: str, folder: str = ".") -> str:
+    """Return a data set's name, or its absolute path relative to a folder; raise InputError if there is none.
+
+    Parameters
+    ----------
+    name : str
+    option : str
+        For the message.
+    folder : str
+    """
+    path = os.path.abspath(os.path.join(folder, os.path.expanduser(name)))
+    if os.path.exists(path):
+        return path
+    if own_names(name):
+        raise InputError(f"{option} {name}: a recipe reads no function; write its arrays with np.savez and name the npz file")
+    if name.partition("(")[0] not in (known := datasets.registry()):
+        raise InputError(f"{option} {name}: no such file or data set{nearest(name, known)}; `fnlkit data list` lists all")
+    return name
 
 
 class Entry(NamedTuple):
@@ -218,7 +269,7 @@ def _table(table, known, what):
 
 
 def step(text: str) -> list[str]:
-    """Return the arguments of one step, for example ``partition --clients 10``.
+    """Return the words of one step: ``["partition", "--clients=10"]`` for ``partition --clients 10``.
 
     Raises
     ------
@@ -231,21 +282,18 @@ def step(text: str) -> list[str]:
         raise InputError(f"step {_short(text)}: {error}") from error
     if not words or words[0] not in _STEPS:
         raise InputError(f"step {_short(text)}: begin with {', '.join(_STEPS)}")
-    allowed, rest = _STEPS[words[0]], words[1:]
+    allowed, rest, out = _STEPS[words[0]], words[1:], words[:1]
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         if option not in allowed:
             raise InputError(f"step {_short(text)}: {_short(option)} is not allowed in a recipe; write {list_names(allowed)}")
         if not equals and (not rest or rest[0].startswith("--")):
             raise InputError(f"step {_short(text)}: {option} needs a value")
-        if not equals:
-            rest.pop(0)
-    return words
+        out.append(f"{option}={value if equals else rest.pop(0)}")
+    return out
 
 
 def _train(options):
-    from fnlkit.experiment import Settings
-
     known = [field.name for field in fields(Settings) if field.name not in ("method", "seed")] + list(_TRAIN)
     for key, value in options.items():
         if key not in known:
@@ -254,39 +302,48 @@ def _train(options):
             raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
 
 
-def _locate(recipe, folder):
-    """Make paths of the user's components absolute, in place, relative to the recipe's folder."""
+def _beside(text, folder):
+    """Return a spec with absolute paths of the user's components, relative to a folder."""
 
     def absolute(name: str) -> str:
         place, _, function = name.rpartition(":")
         if not place.endswith(".py"):
             return name
-        path = os.path.normpath(os.path.join(folder, os.path.expanduser(place)))
+        path = os.path.abspath(os.path.join(folder, os.path.expanduser(place)))
         if not os.path.isfile(path):
             raise InputError(f"{_short(name)}: the file {path} does not exist")
         return f"{path}:{function}"
 
-    def locate(text: str) -> str:
-        return rename_components(text, absolute) if isinstance(text, str) and ".py:" in text else text
+    return rename_components(text, absolute) if ".py:" in text else text
+
+
+def replace_dataset(recipe: dict[str, Any], dataset: str) -> None:
+    """Use another data set in all regimes of a recipe, in place."""
+    recipe["dataset"] = dataset
+    for regime in recipe["regime"]:
+        regime.pop("dataset", None)
+
+
+def _locate(recipe, folder):
+    """Make paths of data sets and of the user's components absolute, in place, relative to the recipe's folder."""
+
+    def locate(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: locate(inner) for key, inner in value.items()}
+        return _beside(value, folder) if isinstance(value, str) else value
 
     def locate_step(text: str) -> str:
-        words = []
-        for word in step(text):
-            option, equals, value = word.partition("=")
-            words.append(f"{option}={locate(value)}" if option.startswith("--") and equals else locate(word))
-        return shlex.join(words)
+        verb, *words = step(text)
+        return shlex.join([verb, *(f"{name}={locate(value)}" for name, _, value in (word.partition("=") for word in words))])
 
-    for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
-        options |= {key: locate(value) for key, value in options.items()}
+    for table in (recipe, *recipe["regime"]):
+        if "dataset" in table:
+            table["dataset"] = must_be_data(table["dataset"], "dataset", folder)
+        table |= {key: locate(table[key]) for key in ("train", "backbone") if key in table}
     for regime in recipe["regime"]:
-        for entry in regime["methods"]:
-            if isinstance(entry, dict):
-                entry |= {"method": locate(entry["method"]), "train": {k: locate(v) for k, v in entry.get("train", {}).items()}}
-        regime["methods"] = [locate(entry) if isinstance(entry, str) else entry for entry in regime["methods"]]
+        regime["methods"] = [{"name": each.label, "method": locate(each.method), "train": locate(each.train)}
+                             for each in entries(regime)]  # fmt: skip
         regime["steps"] = [locate_step(text) if ".py:" in text else text for text in regime["steps"]]
-        regime["published"] = {locate(name): number for name, number in regime.get("published", {}).items()}
-        if "backbone" in regime:
-            regime["backbone"] = locate(regime["backbone"])
 
 
 def _real(value):

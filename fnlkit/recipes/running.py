@@ -1,25 +1,42 @@
-"""Run a recipe or rows of a published table: train, resume, compare with stored results, and tabulate."""
+"""Run a recipe or rows of a published table: train, resume and tabulate."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import io
+import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError, WorkStopped, list_names
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.kernels.threads import core_count
-from fnlkit.recipes import belonging, cells, published
+from fnlkit.recipes import published, scores
 from fnlkit.recipes import recipe as recipes
-from fnlkit.recipes import reproduce as running
+from fnlkit.recipes.jobs import Job, expand
 from fnlkit.results import comparison, names, tidy
 from fnlkit.results import tables as results_tables
 from fnlkit.results.grouping import baseline_among
 
-if TYPE_CHECKING:
-    from fnlkit.recipes.reproduce import Job
+# Imported once by the server that starts the workers; a command imports further modules when needed.
+_COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.engines.fused", "torch._functorch.vmap"]
+# A worker computes in one thread. Some libraries read these variables when they are imported.
+_ENVIRONMENT = {"FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+# Seconds that an interrupted worker gets to save its run.
+_PATIENCE = 10
+_STOPPED = (130, 143)
 
 
 @dataclass
@@ -30,22 +47,20 @@ class Options:
     ----------
     output : str or None
         Folder of the runs.  Default: ``runs/NAME``.
-    dataset, embeddings, only, seeds :
-        As for `fnlkit.recipes.reproduce.jobs`.
+    dataset, embeddings : str or None
+        Replace the recipe's data set, and its embeddings.
+    only, seeds :
+        As for `fnlkit.recipes.jobs.expand`.
+    methods : sequence of str
+        Replace the recipe's methods.
     rounds, model, precision :
         Options of `train` that replace the recipe's, if not None.
     scale : float
         Of a published table: share of the paper's rounds.
     jobs : int or None
         Runs to train at once.  Default: one per core.
-    shard : str or None
-        Part of the runs, as for `fnlkit.recipes.belonging.shard`.
     no_train : bool
         Use finished runs only.
-    add : sequence of str
-        Train these methods instead of the recipe's and compare them with stored results.
-    stored : str or None
-        File of stored results.  Default: included with fnlkit.
     baseline : str or None
         Method with which others are compared.
     """
@@ -55,46 +70,42 @@ class Options:
     embeddings: str | None = None
     only: str | None = None
     seeds: int | None = None
+    methods: tuple[str, ...] = ()
     rounds: int | None = None
     model: str | None = None
     precision: str | None = None
     scale: float = 1.0
     jobs: int | None = None
-    shard: str | None = None
     no_train: bool = False
-    add: tuple[Any, ...] = ()
-    stored: str | None = None
     baseline: str | None = None
 
 
 @dataclass
 class Reproduction:
-    """Result of `fnlkit.recipes`.
+    """Result of `reproduce`.
 
     Attributes
     ----------
     title : str
     rows : list of dict
-        A row per regime and method (`fnlkit.recipes.reproduce.rows`), or per row of a published table
+        A row per regime and method (`fnlkit.recipes.scores`), or per row of a published table
         (`fnlkit.recipes.published.measure_rows`).
+    jobs : list of fnlkit.recipes.jobs.Job
     failed : dict of str to Exception
         Errors of runs, by name.
     notes : dict of str to str
         Of a published table: differences from the paper, by the row's title.
-    folder : str
-    jobs : list of fnlkit.recipes.reproduce.Job
     """
 
     title: str
     rows: list[Any]
-    folder: str
     jobs: Sequence[Job]
     failed: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> results_tables.Table:
         """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
-        return running.summarize(self.rows)
+        return scores.summarize(self.rows)
 
     def tidy(self, each: str = "run") -> list[dict[str, Any]]:
         """Return one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
@@ -104,10 +115,9 @@ class Reproduction:
         InputError
             If no run is finished.
         """
-        missing = belonging.missing(self.jobs, self.folder)
-        paths = [str(Path(self.folder) / job.file) for job in self.jobs if job.train and job.name not in missing]
+        paths = [str(Path(job.folder) / job.file) for job in self.jobs if job.method and job.state() == "finished"]
         if not paths:
-            raise InputError(f"no run in {self.folder} is finished")
+            raise InputError("no run is finished")
         runs = [names.attach(Run.read(path), names.name_of(path)) for path in paths]
         rows = [{"run": path} | comparison.row(run) for path, run in zip(paths, runs, strict=True)]
         return tidy.rows(runs, rows, each)
@@ -142,12 +152,7 @@ def reproduce(recipe: str, *, say: Callable[[str], object] | None = None, **opti
     >>> fnlkit.reproduce("fedcorr/table10", only="fedcorr, 0.6, 0.5", no_train=True, output="nowhere").rows
     []
     """
-    return open_recipe(recipe, Options(**options), say or (lambda text: None)).run()
-
-
-def open_recipe(recipe: str, options: Options, say: Callable[[str], object]) -> Plan | Table:
-    """Return a `Plan`, or a `Table` for the name of a published table."""
-    return (Table if is_table(recipe) else Plan)(recipe, options, say)
+    return Plan(recipe, Options(**options)).run(say or (lambda text: None))
 
 
 def is_table(recipe: str) -> bool:
@@ -155,136 +160,234 @@ def is_table(recipe: str) -> bool:
     return "/table" in recipe and not recipe.endswith(".toml")
 
 
-Part = TypeVar("Part")
+class Plan:
+    """The jobs of a recipe, or of rows of a published table.
+
+    Attributes
+    ----------
+    title : str
+    jobs : list of fnlkit.recipes.jobs.Job
+    notes : dict of str to str
+        As in `Reproduction`.
+    """
+
+    def __init__(self, name: str, options: Options):
+        self.name, self.options = name, options
+        self.notes: dict[str, str] = {}
+        replaced = {word: getattr(options, word) for word in ("rounds", "model", "precision")}
+        if options.model:
+            recipes.must_be_components({"model": options.model})
+        self.dataset = options.dataset and recipes.must_be_data(options.dataset, "`dataset`")
+        if options.embeddings and not os.path.exists(options.embeddings):
+            raise InputError(f"`embeddings` {options.embeddings}: no such file")
+        more: dict[str, Any] = {
+            "seeds": options.seeds,
+            "embeddings": options.embeddings and os.path.abspath(options.embeddings),
+        }
+        usual = os.path.basename(name).removesuffix(".toml")
+        if is_table(name):
+            usual = name.replace("/", "-") + ("" if options.scale == 1 else f"-scale-{options.scale:g}")
+        folder = options.output or os.path.join("runs", usual)
+        if is_table(name):
+            for word in ("baseline", "methods"):
+                if getattr(options, word):
+                    raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
+            recipe, self.notes = published.select_recipe(
+                name, only=options.only, scale=options.scale, dataset=self.dataset, embeddings=options.embeddings
+            )
+            self.title = f"{published.papers()[name.partition('/')[0]]['title']}, {name}"
+        else:
+            if options.scale != 1:
+                raise InputError(f"`scale` shortens published tables; `rounds` shortens the recipe {name}")
+            recipe = recipes.load_recipe(name, dataset=self.dataset, methods=options.methods)
+            self.title, more["only"] = recipe.get("title", name), options.only
+        self.jobs = expand(recipe, folder, **more, **replaced)
+        baseline_among([job.label for job in self.jobs], options.baseline)
+        self.changed = {"scale": None if options.scale == 1 else f"{options.scale:g}"} | replaced
+        self.changed |= {"dataset": options.dataset, "embeddings": options.embeddings}
+
+    def run(self, say: Callable[[str], object]) -> Reproduction:
+        """Run the jobs, or check the finished ones, and return a Reproduction."""
+        folder = self.jobs[0].folder
+        if os.access(folder, os.W_OK) or not self.options.no_train:
+            names.record_names(folder, {job.name: {"regime": job.regime, "name": job.label} for job in self.jobs})
+        if self.options.no_train:
+            failed: dict[str, Exception] = {}
+            must_belong(self.jobs)
+            if missing := [job.name for job in self.jobs if job.state() != "finished"]:
+                say(f"{len(missing)} of {len(self.jobs)} runs are missing or not finished, the first is {missing[0]}")
+        else:
+            failed = run_jobs(self.jobs, at_once=self.options.jobs or core_count(), say=say)
+        if is_table(self.name):
+            changed = {word: value for word, value in self.changed.items() if value is not None}
+            rows = published.measure_rows(self.name, self.jobs, changed, self.options.only)
+        else:
+            baseline = baseline_among([job.label for job in self.jobs], self.options.baseline)
+            rows = scores.compare(scores.measure(self.jobs), baseline)
+        return Reproduction(self.title, rows, self.jobs, failed, self.notes)
 
 
-class _Work:
-    """The folder and the options of runs."""
-
-    def __init__(self, name, options, say):
-        self.options, self.say = options, say
-        self.folder = options.output or os.path.join("runs", self.usual_folder(name))
-        self.dataset = (
-            os.path.abspath(options.dataset) if options.dataset and os.path.exists(options.dataset) else options.dataset
-        )
-        self.embeddings = options.embeddings and os.path.abspath(options.embeddings)
-
-    def part(self, jobs: Sequence[Part]) -> Sequence[Part]:
-        """Return the jobs of this shard."""
-        selected = belonging.shard(jobs, self.options.shard) if self.options.shard else jobs
-        if jobs and not selected:
-            self.say(f"`shard` {self.options.shard} of {len(jobs)} runs has no runs")
-        return selected
-
-    def make(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
-        """Run the jobs, or check the finished ones; return {name: error} of failed jobs."""
-        if not self.options.no_train:
-            self._write_names(jobs)
-            return self.train(jobs) if jobs else {}
-        belonging.must_belong_together(jobs, self.folder)
-        if os.access(self.folder, os.W_OK):
-            self._write_names(jobs)
-        if missing := belonging.missing(jobs, self.folder):
-            self.say(f"{len(missing)} of {len(jobs)} runs are missing or not finished, the first is {missing[0]}")
-        return {}
-
-    def _write_names(self, jobs):
-        if jobs:
-            names.record_names(self.folder, {job.name: {"regime": job.regime, "name": job.label} for job in jobs})
-
-    def train(self, jobs: Sequence[Job]) -> dict[str, InputError | WorkStopped]:
-        """Train jobs in the folder; return {name: error} of failed jobs."""
-        done = [0]
-
-        def on_done(job: Job, error: Exception | None) -> None:
-            done[0] += 1
-            self.say(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
-
-        def on_changed(job: Job, why: str) -> None:
-            self.say(f"{job.name}: {why}; trained again, and the old run is kept as {job.name}.pt.old")
-
-        at_once = self.options.jobs or core_count()
-        return running.run(jobs, self.folder, at_once=at_once, on_done=on_done, on_changed=on_changed)
+def must_belong(jobs: Sequence[Job]) -> None:
+    """Raise InputError if a file in the folder of the runs was made by other commands than those of its job."""
+    for job in jobs:
+        if job.state() == "other":
+            raise InputError(
+                f"{Path(job.folder) / job.file}: made by other commands than {job.name}: another option, code, data set or "
+                "recipe; train it again without `no_train`, or use another `output`"
+            )
 
 
-class Plan(_Work):
-    """A recipe with `Options`."""
+def run_jobs(jobs: Sequence[Job], *, at_once: int, say: Callable[[str], object]) -> dict[str, Exception]:
+    """Run jobs in worker processes; return {name: error} of failed jobs.
 
-    def __init__(self, name, options, say):
-        super().__init__(name, options, say)
-        self.recipe, self.header, self.cells = recipes.load_recipe(name), None, []
-        self.replaced = {key: getattr(options, key) for key in ("rounds", "model", "precision")}
-        self.given = {"dataset": self.dataset, "only": options.only, "embeddings": self.embeddings, **self.replaced}
-        self.title = self.recipe.get("title", name)
-        if options.stored and not options.add:
-            raise InputError(f"`stored` {options.stored} is for `add`")
-        if options.add:
-            self.stored = options.stored or cells.path_of(name)
-            if self.stored is None:
-                raise InputError(
-                    f"`add`: fnlkit has no stored results of {name}, only of {list_names(cells.list_included())}; write some "
-                    "with `export`, then name `stored`"
-                )
-            self.header, self.cells = cells.read_cells(self.stored)
-            if not options.stored:
-                self.title += f", compared with {name}@{cells.version_of(name)}"
-            self.recipe = cells.adding(self.recipe, options.add, options.only)
-            recipes.check_components(self.recipe)
+    Finished files of the same commands, data and code are kept, and unfinished runs are resumed.  The file of another job is
+    renamed to FILE.old.  After Ctrl-C or SIGTERM, the workers save their runs and end.
 
-    @staticmethod
-    def usual_folder(name: str) -> str:
-        return os.path.basename(name).removesuffix(".toml")
+    Parameters
+    ----------
+    jobs : list of Job
+    at_once : int
+        Number of workers; each runs one job at a time, in a single thread.
+    say : callable (text)
+        Receives a line for each finished job.
+    """
+    done, failed, waiting = 0, {}, []
+    folder = jobs[0].folder
+    _make_federation.cache_clear()
 
-    def commands(self) -> list[str]:
-        """Return the commands of all runs."""
-        jobs = self.part(running.jobs(self.recipe, seeds=self.options.seeds, **self.given))
-        return list(dict.fromkeys(line for job in jobs for line in running.commands(job)))
+    def finish(job: Job, error: Exception | None = None) -> None:
+        nonlocal done
+        done += 1
+        failed.update({job.name: error} if error else {})
+        say(f"{done}/{len(jobs)} {job.name}: {error or 'done'}")
 
-    def run(self) -> Reproduction:
-        """Train, and return a Reproduction."""
-        jobs = running.jobs(self.recipe, seeds=self.options.seeds, **self.given)
-        known = [*(cell["method"] for cell in self.cells), *(job.label for job in jobs)]
-        baseline = baseline_among(known, self.options.baseline)
-        jobs = self.part(jobs)
-        failed = self.make(jobs)
-        if self.header:
-            cells.must_fit(self.header, self.stored, self.recipe, jobs, self.folder, **self.replaced)
-        regimes = {regime["name"] for regime in self.recipe["regime"]}
-        rows = running.rows(jobs, self.folder, baseline, [cell for cell in self.cells if cell["regime"] in regimes])
-        return Reproduction(self.title, rows, self.folder, jobs, failed)
+    for job in jobs:
+        try:
+            if (state := job.state()) == "other":
+                os.replace(Path(folder) / job.file, Path(folder) / f"{job.file}.old")
+                say(f"{job.name}: other options, code or data; trained again, and the old run is kept as {job.file}.old")
+        except InputError as error:
+            finish(job, error)
+        else:
+            if state == "finished":
+                finish(job)
+            else:
+                waiting.append(job)
+    if waiting:
+        before = set(multiprocessing.active_children())
+        with _start_workers(min(at_once, len(waiting)), folder) as pool:
+            futures = {pool.submit(run_job, job.in_folder(), max(1, core_count() // at_once)): job for job in waiting}
+            try:
+                for future in as_completed(futures):
+                    finish(futures[future], _error_of(future))
+            except BaseException:  # also Ctrl-C and SIGTERM sent to this process alone
+                pool.shutdown(wait=False, cancel_futures=True)
+                _end([process for process in multiprocessing.active_children() if process not in before])
+                raise
+    return failed
 
-    def export(self, jobs: list[Job], target: str | os.PathLike[str]) -> int:
-        """Write the scores of finished runs to a file; return their number."""
-        return cells.write_cells(self.recipe, jobs, self.folder, target, **self.replaced)
+
+def _error_of(future):
+    """Return the error of a finished job, or None."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return WorkStopped("a worker process was ended, perhaps because memory is short; start the recipe again to continue")
 
 
-class Table(_Work):
-    """Rows of a published table with `Options`."""
+@contextlib.contextmanager
+def _start_workers(count: int, folder: str) -> Iterator[Executor]:
+    """Start processes forked from a server that has imported the libraries; without fork, each imports them itself."""
+    known = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in known else "spawn")
+    if "forkserver" in known:
+        context.set_forkserver_preload(_COMMON)
+    before = dict(os.environ)
+    os.environ.update(_ENVIRONMENT)
+    try:
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(folder,)) as pool:
+            yield pool
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
-    def __init__(self, name, options, say):
-        super().__init__(name, options, say)
-        for word in ("baseline", "add", "stored"):
-            if getattr(options, word):
-                raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
-        self.name = name
-        more = {key: getattr(options, key) for key in ("only", "scale", "seeds", "rounds", "model", "precision")}
-        self.jobs, self.notes = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)
-        self.jobs = self.part(self.jobs)
 
-    def usual_folder(self, name: str) -> str:
-        scale = self.options.scale
-        return name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}")
+def _start_worker(folder):
+    os.environ.update(_ENVIRONMENT)
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def commands(self) -> list[str]:
-        """Return an independent line per run or estimate."""
-        return [*map(running.pipeline, self.jobs)]
 
-    def run(self) -> Reproduction:
-        """Train, and return a Reproduction."""
-        failed = self.make(self.jobs)
-        names_of = {"scale": None if self.options.scale == 1 else f"{self.options.scale:g}"}
-        names_of |= {word: getattr(self.options, word) for word in ("rounds", "model", "precision", "dataset", "embeddings")}
-        changed = {word: value for word, value in names_of.items() if value is not None}
-        rows = published.measure_rows(self.name, self.jobs, self.folder, changed, self.options.only)
-        title = published.papers()[self.name.partition("/")[0]]["title"]
-        return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, failed, self.notes)
+def _end_with_parent():
+    """Terminate this process when its parent has ended, and kill it if it does not end."""
+    multiprocessing.parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_PATIENCE)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _end(processes):
+    """Terminate processes, which then save, and kill those that do not end."""
+    for process in processes:
+        process.terminate()
+    ended: Sequence[Any] = [None]
+    while ended and (left := [process for process in processes if process.is_alive()]):
+        ended = connection.wait([process.sentinel for process in left], _PATIENCE)
+    for process in processes:
+        process.kill()
+
+
+# ---- in a worker
+def run_job(job: Job, workers: int) -> Exception | None:
+    """Run the commands of a job in this process; return the error or None."""
+    try:
+        if job.before and job.before.state() != "finished":
+            _run_last(job.before, workers)
+        _run_last(job, workers)
+    except (InputError, WorkStopped) as error:
+        return error
+    return None
+
+
+def _run_last(job, workers):
+    *steps, (verb, *words) = job.stages
+    share = (
+        [f"--workers={workers}"]
+        if verb == "train" and not any(w.startswith(("--engine=", "--workers=")) for w in words)
+        else []
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "federation.npz"
+        source.write_bytes(_make_federation(tuple(steps)))
+        _call([verb, str(source), *words, *share, *job.output])
+
+
+@functools.lru_cache(2)
+def _make_federation(steps):
+    """Return the file that the steps of a recipe make; methods of one regime and seed share it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source: list[str] = []
+        for i, (verb, *words) in enumerate(steps):
+            target = os.path.join(folder, f"{i}.npz")
+            _call([verb, *source, *words, "-o", target])
+            source = [target]
+        return Path(source[0]).read_bytes()
+
+
+def _call(words):
+    """Run `fnlkit` in this process; raise InputError or WorkStopped with the last line of its messages if it fails."""
+    before, code = (sys.stdout, sys.stderr), 0
+    sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in before)
+    try:
+        importlib.import_module("fnlkit.cli").main(words)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        messages = sys.stderr.buffer.getvalue().decode(errors="replace")
+        sys.stdout, sys.stderr = before
+    if code in _STOPPED:
+        os._exit(code)  # the run was saved; the parent has stopped
+    if code:
+        line = (messages.strip().splitlines() or [f"exit code {code}"])[-1]
+        raise (InputError if code == 2 else WorkStopped)(line.removeprefix("fnlkit: error: "))

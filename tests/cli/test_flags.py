@@ -18,11 +18,10 @@ LIBRARY = Path(__file__).parents[2] / "fnlkit"
 WRITERS = {
     "retired.py",
     "sites/folders.py",
-    "recipes/belonging.py",
-    "recipes/specifications.py",
+    "recipes/jobs.py",
     "recipes/published.py",
     "recipes/recipe.py",
-    "recipes/reproduce.py",
+    "recipes/running.py",
     "audits/report.py",
 }
 # Whole commands in backticks that have no function in Python.

@@ -20,9 +20,10 @@ from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
 from fnlkit.noise import MODELS
-from fnlkit.recipes import published, reproduce
+from fnlkit.recipes import published, scores
+from fnlkit.recipes.jobs import expand
 from fnlkit.recipes.recipe import step
-from tests.commands import fnlkit, succeed
+from tests.commands import succeed
 from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 
 # Rows of each table, counted in the papers.
@@ -141,21 +142,21 @@ def test_scaled_tables_let_methods_choose_their_stages():
 
 
 def test_dry_run_lines_are_independent(tmp_path):
-    done = succeed("fnlkit reproduce feddpcont/table2 --only 'symmetric, 0.4' --seeds 1 --dry-run", tmp_path)
-    lines = done.stdout.splitlines()
-    other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'jointopt, 0.4' --dry-run", tmp_path)
-    assert "--epochs=20" in other.stdout
-    other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'centralized jointopt, 0.4' --dry-run", tmp_path)
-    assert "method=centralized(" in other.stdout
-    other = fnlkit("fnlkit reproduce fedln/table2 --only 'energy, cifar-10, 0.4, 0.0' --seeds 1 --dry-run", tmp_path)
-    (line,) = other.stdout.splitlines()
-    assert [shlex.split(part)[1] for part in line.split(" && ")] == ["partition", "inject-noise", "train", "estimate-noise"]
-    (line,) = [line for line in lines if "method=feddpcont" in line]
+    def lines(arguments):
+        return succeed(f"fnlkit reproduce {arguments} --dry-run", tmp_path).stdout.splitlines()
+
+    assert "--epochs=20" in lines("fedcorr/table3 --only 'jointopt, 0.4'")[0]
+    assert "method=centralized(" in lines("fedcorr/table3 --only 'centralized jointopt, 0.4'")[0]
+    (line,) = lines("fedln/table2 --only 'energy, cifar-10, 0.4, 0.0' --seeds 1")
+    verbs = [[shlex.split(part)[1] for part in each.split(" | ")] for each in line.split(" && ")]
+    assert verbs == [["partition", "inject-noise", last] for last in ("train", "estimate-noise")]
+    found = lines("feddpcont/table2 --only 'symmetric, 0.4' --seeds 1")
+    (line,) = [line for line in found if "method=feddpcont" in line]
     stages = [shlex.split(stage) for stage in line.split(" | ")]
     assert [stage[1] for stage in stages] == ["inject-noise", "partition", "train"]
     assert "--dataset=cifar10" in stages[0] and "-" not in stages[0] and "-" in stages[1] and stages[2][2] == "-"
     assert stages[2][stages[2].index("--resume") + 1] == stages[2][stages[2].index("-o") + 1]
-    assert len({re.search(r"-o (\S+)$", line)[1] for line in lines}) == 11
+    assert len({re.search(r"-o (\S+)$", line)[1] for line in found}) == 11
 
 
 def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
@@ -169,31 +170,34 @@ def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     # Other data, another network and fewer rounds: the row names them and is not compared.
     assert row["overrides"] == {"scale": "0.002", "model": "mlp", "dataset": "digits (1,438 training samples)"}
     assert row["apart"] is None and row["verdict"] is None
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")}
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.pt")}
     done = succeed(line, tmp_path)
     assert "0.002 x the rounds, model mlp, dataset digits (1,438 training samples): FedAvg" in done.stdout
     assert "not compared" in done.stdout
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")} == before
+    assert len(before) == 2 and {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.pt")} == before
+
+
+def jobs_of(name, only=None):
+    return expand(published.select_recipe(name, only=only)[0], ".", seeds=1)
 
 
 def test_the_numbers_of_jobs_do_not_follow_from_the_selection():
-    all_jobs, _ = published.jobs("fedcorr/table10", seeds=1)
-    some, _ = published.jobs("fedcorr/table10", only="lenet, 0.6, 0.5", seeds=1)
-    assert some[0] in all_jobs and len({job.name for job in all_jobs}) == len(all_jobs) == 21
-    assert reproduce.pipeline(some[0]).count("|") == 2
+    jobs = jobs_of("fedcorr/table10")
+    (some,) = jobs_of("fedcorr/table10", "lenet, 0.6, 0.5")
+    assert some in jobs and len({job.name for job in jobs}) == len(jobs) == 21 and len(some.stages) == 3
 
 
-def test_a_row_is_compared_only_without_overrides(monkeypatch, tmp_path):
+def test_a_row_is_compared_only_without_overrides(monkeypatch):
     """FedAvg at (0.4, 0.5) is published as 88.31 ± 0.80; a file with 50,000 training samples counts as the same data."""
-    (job,) = published.jobs("fedcorr/table2", only="fedavg, 0.4, 0.5", seeds=1)[0]
-    monkeypatch.setattr(published.reproduce, "rows", lambda jobs, folder: [])
-    monkeypatch.setattr(published.belonging, "missing", lambda jobs, folder: [])
-    monkeypatch.setattr(published.measures, "compute_measure", lambda measure, reports, job, folder: 88.0)
+    (job,) = jobs_of("fedcorr/table2", "fedavg, 0.4, 0.5")
+    monkeypatch.setattr(scores, "measure", lambda jobs: [])
+    monkeypatch.setattr(type(job), "state", lambda self: "finished")
+    monkeypatch.setattr(published, "compute_measure", lambda measure, reports, job: 88.0)
 
     def verdict(samples=50_000, **changed):
         run = SimpleNamespace(labels={"given": range(samples)})
         monkeypatch.setattr(published.Run, "read", lambda path: run)
-        (found,) = published.measure_rows("fedcorr/table2", [job], tmp_path, changed, "fedavg, 0.4, 0.5")
+        (found,) = published.measure_rows("fedcorr/table2", [job], changed, "fedavg, 0.4, 0.5")
         return found["verdict"], found["overrides"]
 
     assert verdict() == verdict(dataset="mine.npz") == verdict(dataset="cifar10") == ("within", {})

@@ -1,12 +1,14 @@
 """Recipes are commands: they parse, name what exists, run, continue, and compare."""
 
+import contextlib
 import json
 import os
-import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
 from fnlkit.errors import InputError
-from fnlkit.recipes import belonging, recipe, reproduce
+from fnlkit.pipeline import training
+from fnlkit.recipes import recipe, running
+from fnlkit.recipes.jobs import expand
 from tests.commands import LIMIT, fnlkit, refuse, succeed, wait_until
 
 TINY = """
@@ -37,40 +41,71 @@ published = { fedcorr = [90.0, 1.0] }
 """
 
 
+QUICK = TINY.replace("rounds = 6", "rounds = 1").replace("fedcorr(iterations=1)", "flr")
+
+
+class InTurn(Executor):
+    """Stands for worker processes, which would import torch again."""
+
+    def submit(self, call, /, *arguments):
+        future = Future()
+        future.set_result(call(*arguments))
+        return future
+
+
+@pytest.fixture
+def here(monkeypatch):
+    @contextlib.contextmanager
+    def start(count, folder):
+        with contextlib.chdir(folder):
+            yield InTurn()
+
+    monkeypatch.setattr(running, "_start_workers", start)
+
+
 @pytest.mark.parametrize("name", recipe.names())
-def test_included_recipes_name_existing_components(name):
+def test_included_recipes_name_existing_components(name, tmp_path):
     lines = {}
-    for job in reproduce.jobs(recipe.load_recipe(name), seeds=1):
+    for job in expand(recipe.load_recipe(name), tmp_path, seeds=1):
         registry.method(job.method)
-        lines |= {re.sub(r"[\w.-]+\.(npz|pt)", "", line): line for line in reproduce.commands(job)}  # alike but for the files
-    for line in lines.values():
-        program, verb, *arguments = shlex.split(line)
-        assert program == "fnlkit"
+        for verb, *words in job.stages:
+            lines[verb, *words] = None
+    for verb, *words in lines:
         # Parsing finds unknown options and values of a wrong type without running anything.
-        group.get_command(None, verb).make_context(verb, arguments)
+        group.get_command(None, verb).make_context(verb, words)
 
 
-def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path, here):
-    path, folder = tmp_path / "tiny.toml", tmp_path / "runs"
-    path.write_text(TINY.replace('"fedavg", "fedcorr(iterations=1)"', '"nnc"').replace("rounds = 6", "rounds = 1"))
-    (job,) = reproduce.jobs(recipe.load_recipe(str(path)), seeds=1)
-    assert reproduce.run([job], folder, at_once=1) == {} and reproduce.find_change(job, folder) is None
-    run = Run.read(str(folder / f"{job.name}.pt"))
-    run.meta["embedding"] = "0" * 64
-    run.write(str(folder / f"{job.name}.pt"))
-    assert "embeddings" in reproduce.find_change(job, folder)
+def write(folder, text=TINY):
+    (folder / "tiny.toml").write_text(text)
+    return running.Plan(str(folder / "tiny.toml"), running.Options(output=str(folder / "runs"), jobs=1))
+
+
+def test_printed_lines_write_the_files_of_a_recipe(tmp_path, here):
+    write(tmp_path, QUICK)
+    lines = [line for line in succeed("fnlkit reproduce tiny.toml --dry-run", tmp_path).stdout.splitlines() if line]
+    (tmp_path / "pasted").mkdir()
+    for line in lines:
+        succeed(line, tmp_path / "pasted")
+    succeed("fnlkit reproduce tiny.toml -o runs", tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "pasted").glob("*.pt")}
+    assert len(stamps) == len(lines) == 4
+    for path in stamps:
+        one, two = Run.read(str(path)), Run.read(str(tmp_path / "runs" / path.name))
+        assert (one.weights == two.weights).all() and (one.labels["given"] == two.labels["given"]).all()
+    # The files of the lines count as those of the recipe.
+    succeed("fnlkit reproduce tiny.toml -o pasted", tmp_path)
+    assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
 
 
 def test_a_recipe_runs_continues_and_compares(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
-    jobs = reproduce.jobs(recipe.load_recipe(str(path)))
+    """Real processes: one of them resumes a run that was stopped after half of its rounds."""
+    plan = write(tmp_path)
+    (tmp_path / "runs").mkdir()
+    half = plan.jobs[0].line.replace("--rounds=6", "--rounds=3")
+    succeed(half.replace(f"--fingerprint={plan.jobs[0].fingerprint}", ""), tmp_path / "runs")
     said = []
-    assert reproduce.run(jobs[:1], tmp_path / "runs", at_once=1, on_done=lambda job, error: said.append(error)) == {}
-    stamp = (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns
-    assert reproduce.run(jobs, tmp_path / "runs", at_once=1) == {}
-    assert (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns == stamp and said == [None]
-    first, second = reproduce.rows(jobs, tmp_path / "runs")
+    first, second = plan.run(said.append).rows
+    assert (tmp_path / "runs" / f"{plan.jobs[0].file}.old").exists() and said[-1].startswith("4/4 ")
     assert first["method"] == "fedavg" and first["best_ahead"] is None and not first["best_clear"] and first["runs"] == 2
     assert second["published"] == [90.0, 1.0] and second["best_spread"] >= 0
     assert second["late_ahead"] == pytest.approx(second["late_mean"] - first["late_mean"])
@@ -78,85 +113,62 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     gains = [second["late"][seed] - first["late"][seed] for seed in (0, 1)]
     assert second["late_ahead_half"] == pytest.approx(12.7062 * abs(gains[0] - gains[1]) / 2, rel=1e-5)
     assert second["late_clear"] == (second["late_holm"] < 0.05)
-    other, same = reproduce.rows(jobs, tmp_path / "runs", "fedcorr(iterations=1)")
-    assert other["late_ahead"] == pytest.approx(-second["late_ahead"]) and other["late_clear"] == second["late_clear"]
-    assert same["late_ahead"] is None and same["baseline"] == "fedcorr(iterations=1)"
-    run = Run.read(str(tmp_path / "runs" / "0-0-fedavg-0.pt")), Run.read(str(tmp_path / "runs" / "0-0-fedavg-1.pt"))
+    run = [Run.read(str(tmp_path / "runs" / job.file)) for job in plan.jobs if job.label == "fedavg"]
     last = [100 * [row["local_noisy_memorized"] for row in r.history if "local_noisy_memorized" in row][-1] for r in run]
     assert first["local_memorized"] == pytest.approx(sum(last) / 2) and 0 <= first["global_memorized"] <= 100
     assert first["client_rounds"] == second["client_rounds"] == 12
 
 
-def test_a_finished_run_is_opened_again_only_if_something_changed(tmp_path, here, monkeypatch):
-    path, folder, started = tmp_path / "tiny.toml", tmp_path / "runs", []
-    path.write_text(TINY)
-    jobs = reproduce.jobs(recipe.load_recipe(str(path)))[:2]
-    own = reproduce.Children.run
-    monkeypatch.setattr(reproduce.Children, "run", lambda self, line: (started.append(line[0]), own(self, line))[1])
+def test_an_unfinished_run_is_resumed(tmp_path, here, monkeypatch):
+    plan = write(tmp_path, TINY.replace('"fedavg", "fedcorr(iterations=1)"', '"fedavg"').replace("[0, 1]", "[0]"))
+    (job,), path = plan.jobs, tmp_path / "runs/0-0-fedavg-0.pt"
+    plan.run(print)
+    whole = Run.read(str(path))
+    path.unlink()
 
-    def again(jobs=jobs):
-        started.clear()
-        assert reproduce.run(jobs, folder, at_once=1) == {}
-        return started
+    @contextlib.contextmanager
+    def stop(path, history):
+        yield lambda row: interrupt() if row.get("client_rounds", 0) >= 6 else None
 
-    assert again().count("train") == 2
-    assert again() == []
-    os.utime(folder / f"{jobs[0].name}.pt", ns=(1, 1))
-    assert again() == []  # a copy of the same run
-    os.utime(folder / jobs[0].prepare[-1][1], ns=(1, 1))  # the same bytes
-    with open(folder / "settled.jsonl", "a") as file:
-        file.write('["torn')
-    assert again() == []
-    (folder / jobs[0].prepare[-1][1]).unlink()
-    assert again() == ["inject-noise"]  # the same bytes again
-    (folder / "settled.jsonl").unlink()
-    weights = {job.name: digest(folder, job) for job in jobs}
-    assert sorted(again()) == ["inject-noise", "partition"]  # finished runs are compared, and not rewritten
-    assert {job.name: digest(folder, job) for job in jobs} == weights and not list(folder.glob("*.old"))
+    def interrupt(code=130):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "metrics_file", stop)
+        patch.setattr(os, "_exit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            plan.run(print)
+    assert job.state() == "unfinished" and len(Run.read(str(path)).history) < len(whole.history)
+    plan.run(print)
+    assert job.state() == "finished" and (Run.read(str(path)).weights == whole.weights).all()
 
 
-def digest(folder, job):
-    return Run.read(str(folder / f"{job.name}.pt")).weights.sum().item()
+def test_copied_folders_have_the_table_of_one_folder(tmp_path, here):
+    write(tmp_path, QUICK)
+    show = "fnlkit reproduce tiny.toml --no-train -o"
+    whole = succeed("fnlkit reproduce tiny.toml -o runs", tmp_path).stdout
+    for part, seed in enumerate((0, 1)):
+        (tmp_path / f"part-{part}").mkdir()
+        for found in (tmp_path / "runs").glob(f"*-{seed}.pt"):
+            shutil.copy(found, tmp_path / f"part-{part}")
+    half = succeed(f"{show} part-0", tmp_path)
+    assert "2 of 4 runs are missing or not finished, the first is 0-0-fedavg-1" in half.stderr
+    shutil.copytree(tmp_path / "part-1", tmp_path / "part-0", dirs_exist_ok=True)
+    (tmp_path / "part-0/stray.pt").write_bytes(b"nothing of this recipe's")
+    assert succeed(f"{show} part-0", tmp_path).stdout == whole
+    first = tmp_path / "part-0/0-0-fedavg-0.pt"
+    first.write_bytes(first.read_bytes()[:5000])
+    refuse(f"{show} part-0", tmp_path, "0-0-fedavg-0.pt: ")
+    refuse(f"{show} runs --rounds 5", tmp_path, "0-0-fedavg-0.pt: made by other commands")
 
 
-class Here:
-    """Runs commands in this process, where `Children` forks one for each: no import of torch."""
-
-    ending = False
-
-    def __init__(self, folder, environment):
-        self.folder = folder
-
-    def run(self, arguments):
-        done = fnlkit(shlex.join(["fnlkit", *arguments]), self.folder)
-        return done.returncode, done.stderr.encode()
-
-    def end(self):
-        pass
-
-
-class InTurn:
-    """Stands for a pool of threads, which could set no handler of a signal."""
-
-    def __init__(self, at_once):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def shutdown(self, **how):
-        pass
-
-    map = staticmethod(map)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(reproduce, "Children", Here)
-    monkeypatch.setattr(reproduce, "ThreadPoolExecutor", InTurn)
+def test_methods_replace_those_of_a_recipe(tmp_path, here):
+    write(tmp_path, QUICK)
+    (tmp_path / "mine.py").write_text("from fnlkit.methods.fedavg import fedavg as m\n")
+    line = "fnlkit reproduce tiny.toml --seeds 1 -o runs --json --method fedavg --method mine.py:m"
+    fedavg, mine = map(json.loads, succeed(line, tmp_path).stdout.splitlines())
+    assert mine["method"] == "mine.py:m" and mine["late_ahead"] == 0 and fedavg["baseline"] == "fedavg"
+    refuse(f"{line[:-1]}n", tmp_path, "mine.py:n")
 
 
 LOSS = """
@@ -166,7 +178,7 @@ def loss(logits, batch, *, times=""):
 """
 OWN = """
 title = "own"
-dataset = "DATA"
+dataset = "data.npz"
 seeds = [0]
 [train]
 rounds = 1
@@ -189,7 +201,7 @@ from beside import STEP
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.noise import Corruption
 
-def plain(clients, model, opt, select, *, rounds):
+def plain(clients, model, opt, select, *, rounds, trust=1.0):
     return (yield from fedavg(clients, model, opt, select, rounds=rounds))
 
 def noise(ground, *, step=1, more=()):
@@ -206,7 +218,7 @@ def mine(tmp_path):
     """A folder `my recipes` with a recipe of the user's components, the files that hold them, and their data."""
     folder = tmp_path / "my recipes"
     (folder / "parts").mkdir(parents=True)
-    (folder / "own.toml").write_text(OWN.replace("DATA", str(folder / "data.npz")))
+    (folder / "own.toml").write_text(OWN)
     (folder / "parts/mine.py").write_text(LOSS.format(1.0) + PARTS)
     (folder / "parts/beside.py").write_text("STEP = 1\n")
     for name in ("shift", "times", "more"):
@@ -241,37 +253,56 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_run_of_another_specification_is_made_again(change, mine, here):
-    """With the first numbers if the change is undone; a folder whose list of specifications is lost is compared run by run."""
+    """The old file is kept, and the first numbers return if the change is undone."""
+    old = mine / "runs/0-0-mine.py-plain-0.pt.old"
 
     def numbers():
-        changed, jobs = [], reproduce.jobs(recipe.load_recipe(str(mine / "own.toml")))
-        assert reproduce.run(jobs, mine / "runs", at_once=1, on_changed=lambda job, why: changed.append(why)) == {}
-        belonging.must_belong_together(jobs, mine / "runs")
-        (row,) = reproduce.rows(jobs, mine / "runs")
-        assert row["published"] == [50.0, 1.0] and jobs[0].name == "0-0-mine.py-plain-0"
-        return digest(mine / "runs", jobs[0]), changed
+        plan = running.Plan(str(mine / "own.toml"), running.Options(output=str(mine / "runs"), jobs=1))
+        (row,) = plan.run(print).rows
+        assert row["published"] == [50.0, 1.0] and row["method"] == "parts/mine.py:plain"
+        return Run.read(str(mine / "runs" / plan.jobs[0].file)).weights.sum().item()
 
-    first, _ = numbers()
-    assert numbers() == (first, [])
+    first = numbers()
+    assert numbers() == first and not old.exists()
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file() and "runs" not in path.parts}
     CHANGES[change](mine)
-    with pytest.raises(InputError, match=r"0-0-mine\.py-plain-0\.pt: "):  # as with --no-train
-        belonging.must_belong_together(reproduce.jobs(recipe.load_recipe(str(mine / "own.toml"))), mine / "runs")
-    (mine / "runs/settled.jsonl").unlink()
-    second, changed = numbers()
-    assert second != first and len(changed) == 1 and numbers() == (second, [])
-    if change == "a setting":
-        for path, content in before.items():
-            path.write_bytes(content)
-        assert numbers()[0] == first
+    refuse("fnlkit reproduce own.toml --no-train -o runs", mine, "0-0-mine.py-plain-0.pt: made by other commands")
+    assert numbers() != first and old.exists()
+    for path, content in before.items():
+        path.write_bytes(content)
+    assert numbers() == first
 
 
-def test_a_changed_run_prints_the_difference_and_keeps_the_old_file(mine, here):
-    line = "fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs"
-    assert fnlkit(line, mine.parent).returncode == 0
-    edit(mine / "parts/mine.py", "return 1.0", "return 3.0")
-    assert "0-0-mine.py-plain-0.pt.old" in succeed(line, mine.parent).stderr
-    assert (mine.parent / "runs/0-0-mine.py-plain-0.pt.old").exists()
+def test_a_recipe_and_its_files_can_be_moved(mine, here, tmp_path):
+    succeed("fnlkit reproduce own.toml -o runs", mine)
+    shutil.copytree(mine, tmp_path / "moved")
+    succeed("fnlkit reproduce own.toml --no-train -o runs", tmp_path / "moved")
+    assert json.loads(succeed("fnlkit reproduce moved/own.toml --no-train -o moved/runs --json", tmp_path).stdout)["runs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"parts/mine.py:plain"]', '"parts/mine.py:plain(truts=1)"]', "did you mean 'trust'"),
+        ("loss(times=times.txt)", "loss(tims=times.txt)", "did you mean 'times'"),
+        ("noise(step=1", "noise(stp=1", "did you mean 'step'"),
+        ("parts/mine.py:noise(step=1, more=[more.txt])", "symmetric(etta=0.4)", "did you mean 'eta'"),
+        ("mlp(hidden=[8])", "mlp(hiden=[8])", "did you mean 'hidden'"),
+    ],
+)
+def test_a_dry_run_checks_components_and_their_parameters(old, new, named, mine):
+    edit(mine / "own.toml", old, new)
+    refuse("fnlkit reproduce own.toml --dry-run", mine, named)
+
+
+def test_data_and_components_are_found_beside_the_recipe(mine):
+    line = "fnlkit reproduce 'my recipes/own.toml' --dry-run"
+    assert f"--dataset={mine / 'data.npz'}" in shlex.split(succeed(line, mine.parent).stdout)
+    (mine / "data.npz").unlink()
+    refuse(line, mine.parent, "own.toml: dataset data.npz: no such file or data set")
+    edit(mine / "own.toml", "data.npz", "parts/mine.py:noise")
+    refuse(line, mine.parent, "own.toml: dataset parts/mine.py:noise", "np.savez")
+    refuse("fnlkit reproduce regimes --dataset mine.py:noise --dry-run", mine, "--dataset mine.py:noise", "np.savez")
 
 
 def test_a_run_is_not_resumed_with_other_code(mine, here):

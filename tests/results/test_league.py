@@ -1,24 +1,12 @@
-"""The league: regrets, leads and recommendations by hand, and submitted rows and further runs for its stored cells."""
+"""The league: regrets, leads and recommendations by hand, and submitted rows and further runs for its stored runs."""
 
-import json
 import re
 
 import pytest
 
 from benchmarks import league
-from benchmarks.league_cells import (
-    CELLS,
-    FIRST,
-    SCORES,
-    League,
-    check,
-    drop,
-    extend,
-    split_complete,
-    world_of,
-)
+from benchmarks.league import SCORES, League, split_complete, world_of
 from fnlkit.errors import InputError
-from fnlkit.recipes import cells as stored_cells
 from fnlkit.recipes import recipe
 from tests.commands import fnlkit
 
@@ -111,102 +99,59 @@ def test_every_method_of_fnlkit_has_a_row_or_a_reason():
 
 
 # ---- a submitted row
-def submission(tmp_path, change=None):
-    """Return the path of a file with the rows of `slr` under another name; `change(header, cells)` may alter it."""
-    header, *cells = map(json.loads, CELLS.read_text(encoding="utf-8").splitlines())
-    cells = [each | {"method": "mine.py:m"} for each in cells if each["method"] == "slr"]
-    if change:
-        change(header, cells)
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in (header, *cells)), encoding="utf-8")
-    return str(path)
+def rows_of(method, *scores, regime="a: b"):
+    return [
+        {"regime": regime, "method": method, "seed": str(seed), "repeated": "0", "data": "0"}
+        | dict.fromkeys(SCORES, str(score))
+        for seed, score in enumerate(scores)
+    ]
 
 
-def test_the_scores_of_a_submitted_row_are_those_of_the_same_row_in_the_league(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["league", "--check", submission(tmp_path)])
-    league.main()
-    first, line = capsys.readouterr().out.splitlines()
-    rows = league.complete_league()
-    version = stored_cells.version_of("league")
-    assert first.endswith(f"fits league@{version}, {len(rows.regimes)} regimes of {len(rows.worlds)} worlds")
-    assert line.startswith("mine.py:m: ")
+def test_a_submitted_method_has_the_scores_of_the_same_runs_in_the_league():
+    stored = league.read_rows()
+    mine = [row | {"method": "mine.py:m"} for row in stored if row["method"] == "slr"]
+    league.check(mine, stored)
+    complete = split_complete(league.stored_cells())[0]
+    lines = [league.score_line(League([*complete, *league.cells_of(mine)]), name) for name in ("mine.py:m", "slr")]
     # The probabilities are drawn anew for each name.
-    here, known = (re.findall(r": (\S+ points)|(regret .*)", text) for text in (line, league.score_line(rows, "slr")))
+    here, known = (re.findall(r": (\S+ points)|(regret .*)", text) for text in lines)
     assert here == known and len(here) == 2
 
 
-OTHER = "0" * 64
+def test_a_method_that_cannot_be_compared_is_refused_with_the_reason():
+    stored = league.read_rows()
+    mine = [row | {"method": "mine.py:m"} for row in stored if row["method"] == "slr"]
+    with pytest.raises(InputError, match=f"1 of {len(mine)} runs are missing, the first is seed 0 of 'breast-cancer"):
+        league.check(mine[1:], stored)
+    with pytest.raises(InputError, match="'breast-cancer: .*measured with other samples"):
+        league.check([mine[0] | {"data": "f"}, *mine[1:]], stored)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda header, cells: cells.pop(), re.escape(f"lacks 1 of {len(REGIMES)} regimes, the first is {REGIMES[-1]!r}")),
-        (lambda header, cells: [cells[0][name].pop("0") for name in SCORES], "has seeds .* the league has"),
-        (
-            lambda header, cells: header["regimes"].update({cells[0]["regime"]: OTHER}),
-            "other steps or options of regime 'breast-",
-        ),
-        (lambda header, cells: header["datasets"].update({cells[0]["regime"]: OTHER}), "other samples of regime"),
-        (lambda header, cells: [cell.update(method="slr") for cell in cells], "has the method 'slr' already"),
-        (lambda header, cells: header.update(regimes={"unknown": OTHER}), "are not those of the league"),
-    ],
-)
-def test_a_row_that_cannot_be_compared_is_refused_with_the_reason(tmp_path, monkeypatch, capsys, change, message):
-    path = submission(tmp_path, change)
-    monkeypatch.setattr("sys.argv", ["league", "--check", path])
+def test_a_method_of_ones_own_runs_in_a_regime_and_is_checked(tmp_path, monkeypatch, capsys):
+    """One regime and seed: the run belongs to the league, and the others are missing."""
+    one = "fnlkit reproduce league --only 'wine: 4 sites, clients*' --seeds 1 --jobs 1 -o mine"
+    done = fnlkit(f"{one} --method 'slr(strength=3)'", tmp_path)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("sys.argv", ["league", "--check", "slr(strength=3)", "-o", str(tmp_path / "mine")])
     with pytest.raises(SystemExit) as ended:
         league.main()
-    assert ended.value.code == 2 and re.match(f"league: {path}: .*{message}", capsys.readouterr().err)
-
-
-def test_the_last_version_has_the_checksum_of_the_cells():
-    for name in stored_cells.list_included():
-        known = stored_cells.versions()[name][stored_cells.version_of(name)]
-        assert known == stored_cells.checksum_of(name), f"cells of {name}: add a version to data/cells/versions.toml"
-
-
-def test_an_added_method_is_compared_with_a_version_and_its_export_is_checked(tmp_path):
-    """One regime and seed: the file is of the league, and lacks the other regimes."""
-    one = "fnlkit reproduce league --only 'wine: 4 sites, clients*' --seeds 1 --jobs 1 -o mine"
-    done = fnlkit(f"{one} --add 'slr(strength=3)' --export mine.jsonl", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f"compared with league@{stored_cells.version_of('league')}" in done.stdout
-    with pytest.raises(InputError, match=rf"slr\(strength=3\) lacks {len(REGIMES) - 1} of {len(REGIMES)} regimes"):
-        check(str(tmp_path / "mine.jsonl"))
+    count = 5 * len(REGIMES)
+    assert ended.value.code == 2 and f"league: {count - 1} of {count} runs are missing" in capsys.readouterr().err
 
 
 # ---- further runs
-def runs(method, **scores):
-    return {"regime": "a: b", "method": method, "seconds": 1.0} | dict.fromkeys(SCORES, scores)
+def test_further_runs_are_added_and_equal_scores_are_recorded():
+    old = rows_of("m", 50.0, 51.0)
+    new = [old[1], *rows_of("m", 50.0, 51.0, 52.0)[2:], *rows_of("n", 1.0)]
+    added = league.add(new, old)
+    assert [row["repeated"] for row in added] == ["0", "1", "0", "0"] and [row["method"] for row in added] == [*"mmmn"]
+    assert league.add(new, added) == [row | {"repeated": "1"} if i else row for i, row in enumerate(added)]
 
 
-def test_seeds_and_methods_are_added_and_equal_scores_are_recorded():
-    old, new = [runs("m", **{"0": 50.0, "1": 51.0})], [runs("m", **{"1": 51.0, "10": 53.0, "2": 52.0}), runs("n", **{"0": 1.0})]
-    first, second = extend(old, new, "abc")
-    assert all(list(first[name].items()) == [("0", 50.0), ("1", 51.0), ("2", 52.0), ("10", 53.0)] for name in SCORES)
-    assert first["codes"] == {FIRST: [0, 1], "abc": [2, 10]} and first["again"] == [1]
-    assert second["method"] == "n" and second["codes"] == {"abc": [0]} and second["again"] == []
-    assert extend([first, second], new, "abc") == [first, second | {"seconds": 1.0}]
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_a_stored_score_that_differs_is_refused(score):
-    new = runs("m", **{"0": 50.0, "1": 51.0})
-    new[score] = {"0": 50.1, "1": 51.0}
-    with pytest.raises(InputError, match="m, 'a: b', seed 0: .* run all its regimes and seeds again and add --replace"):
-        extend([runs("m", **{"0": 50.0})], [new], "abc")
-
-
-def test_a_method_with_new_code_replaces_all_its_stored_scores():
-    old = [runs("m", **{"0": 50.0, "1": 51.0}), runs("n", **{"0": 1.0})]
-    new = [runs("m", **{"0": 60.0, "1": 61.0, "2": 62.0})]
-    assert drop(old, new, ["m"]) == old[1:] and drop(old, new, [""]) == old
-    kept, replaced = extend(drop(old, new, ["m"]), new, "abc")
-    assert kept["method"] == "n" and replaced["kept"] == new[0]["kept"] and replaced["codes"] == {"abc": [0, 1, 2]}
-
-
-@pytest.mark.parametrize(("new", "seed"), [([], 0), ([runs("m", **{"0": 60.0})], 1)])
-def test_a_method_is_not_replaced_in_a_part_of_its_regimes_and_seeds(new, seed):
-    with pytest.raises(InputError, match=f"--replace m.: no new run in 'a: b' of seed {seed}"):
-        drop([runs("m", **{"0": 50.0, "1": 51.0})], new, ["m"])
+@pytest.mark.parametrize("kind", SCORES)
+def test_a_stored_score_that_differs_is_refused_unless_it_is_replaced(kind):
+    old = rows_of("m", 50.0)
+    new = [old[0] | {kind: "50.1"}]
+    with pytest.raises(InputError, match="a: b, m, 0: .* stored 50.0; .* --replace"):
+        league.add(new, old)
+    assert league.add(new, old, replace=True) == new
