@@ -115,7 +115,8 @@ def _samples(value, where):
 
 
 # As fnlkit.datasets.dates.FORMS.
-_DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", "day name year", "name day year")
+_DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", "day name year", "name day year", "year-month",
+          "yearmonth", "month-year", "name year", "year name", "year-quarter", "quarter-year", "year-week")  # fmt: skip
 
 # Thousands separator and decimal mark, as fnlkit.datasets.notation.MARKS.
 _MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
@@ -139,7 +140,7 @@ def check_column(value, where):
     if value["kind"] != "number":
         _fields(levels=_each(_text))(value, where)
     if value["kind"] != "one-hot":
-        _fields(fill=_number, missing=partial(_kind, kind=bool))(value, where)
+        _fields(fill=_number, missing=partial(_kind, kind=bool), optional={"offset": _number})(value, where)
 
 
 _SUMS = _fields(sampling=_choice("fixed", "poisson"), **dict.fromkeys(("clients", "rounds"), _whole),

@@ -7,6 +7,7 @@ run, so that new rows are encoded in the same way.  The mean is computed from on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ _ABSENT = "(missing)"
 # A column with more distinct texts than this is free text if most rows differ, or if most texts have this many words.
 _FEW_TEXTS, _SENTENCE = 10, 5
 _UNKNOWN = "(unknown)"
+# Values beyond all others by the factor _FAR, at most a share of _FEW of the cells, or beyond float32, mean missing values.
+_FAR, _FEW, _BEYOND = 1e6, 0.25, 1e38
+# Numbers are stored without their mean if their standard deviation is less than this number of steps of float32.
+_FINE = 100
+_INNER = 5  # distinct values between the extremes of a column that can be codes, at least
 # Features of a column of free text: hashed words and pairs of words.
 TEXT_FEATURES = 256
 
@@ -71,8 +77,9 @@ def learn(
     -------
     list of dict
         Plain values for each column: ``{"name", "kind": "number", "fill", "missing"}``, with ``"notation"`` if it is no
-        plain number, or ``{"name", "kind": "one-hot" or "rank", "levels", ...}`` or ``{"name", "kind": "text", "size"}``, with
-        ``"encoder"`` and ``"weights"`` if a backbone encodes it,
+        plain number, and with ``"offset"``, which is subtracted, if it has large numbers of small differences;
+        ``{"name", "kind": "one-hot" or "rank", "levels", ...}``; ``{"name", "kind": "text", "size"}``, with ``"encoder"`` and
+        ``"weights"`` if a backbone encodes it;
         or ``{"name", "kind": "date", "form", "fill", "missing"}``, where `fill` has the mean of each part.
 
     Raises
@@ -92,7 +99,8 @@ def learn(
         if name not in categorical and name not in ordinal and not codes:
             values, odd = table.numbers(name)
             if len(odd) == 0:
-                out.append({"name": name, "kind": "number", **_absent(values[rows], sites)})
+                _refuse_far(table, name, values, declared=name in numbers)
+                out.append({"name": name, "kind": "number", **_number_of(values[rows], sites)})
                 continue
             if name in numbers:
                 out.append(_learn_notation(table, name, rows, sites))
@@ -171,7 +179,60 @@ def _learn_notation(table, name, rows, sites):
     texts = table.raw(name)
     form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
     column = {"name": name, "kind": "number", "notation": form}
-    return column | _absent(_read_numbers(table, column)[rows], sites)
+    return column | _number_of(_read_numbers(table, column)[rows], sites)
+
+
+def _number_of(values, sites):
+    """Return {"fill", "missing"} of a column of numbers, and {"offset"} if float32 cannot tell the values apart without it."""
+    known = values[np.isfinite(values)]
+    if len(known) and float(np.spacing(np.float32(np.abs(known).max()))) * _FINE > (known - known[0]).std() > 0:
+        offset = float(np.round(known[0] + (known - known[0]).mean()))
+        return {"offset": offset, **_absent(values - offset, sites)}
+    return _absent(values, sites)
+
+
+def _refuse_far(table, name, values, declared=False):
+    """Raise InputError if a few values are so far from the others that they can only mean missing values."""
+    known = np.abs(values[np.isfinite(values)])
+    sizes = np.unique(known[known > 0])
+    limits = (
+        []
+        if declared
+        else [size for size in sizes[1:][sizes[1:] / _FAR > sizes[:-1]].tolist() if (known >= size).mean() <= _FEW]
+    )
+    limits += [size for size in sizes[-1:].tolist() if size > _BEYOND]
+    if limits:
+        rows = np.flatnonzero(np.abs(values) >= min(limits))
+        codes = ", ".join(sorted({repr(float(values[row])) for row in rows})[:3])
+        table.fail(
+            rows.tolist(),
+            f"column {name!r} holds {float(values[rows[0]])!r}, beyond all other values by a factor of a million; write "
+            f'missing=[{codes}] if it means a missing value, or numbers=["{name}"] to use it',
+        )
+
+
+def find_codes(values: np.ndarray) -> list[tuple[float, int]]:
+    """Return (value, count) of the extremes that can mean missing values, such as -999 and 9999.
+
+    The lowest and the highest value are compared with all values between them.  An extreme is returned if it occurs twice or
+    more and is farther from them than their range, or consists of at least three nines.
+
+    Parameters
+    ----------
+    values : float (n,)
+        NaN for a missing value.
+    """
+    known = values[np.isfinite(values)]
+    ends, counts = np.unique(known, return_counts=True)
+    inner = ends[1:-1]
+    if len(inner) < _INNER:
+        return []
+    out = []
+    for value, count, near in ((ends[0], counts[0], inner[0]), (ends[-1], counts[-1], inner[-1])):
+        nines = re.fullmatch(r"-?9{3,}(\.0)?", repr(float(value))) is not None
+        if count > 1 and value != 0 and (nines or abs(value - near) > inner[-1] - inner[0]):
+            out.append((float(value), int(count)))
+    return out
 
 
 def _read_numbers(table, column):
@@ -224,6 +285,12 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     """
     written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
     out = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
+    for column in (column for column in columns if column["kind"] == "number"):
+        for value, count in find_codes(_read_numbers(table, column)):
+            out.append(
+                f"column {column['name']!r}: {count:,} cells are {value:g}, far from the other values; write "
+                f"missing=[{value:g}] if it means a missing value"
+            )
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
@@ -315,7 +382,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
         if column["kind"] == "rank":
             values = _ranks(table.texts(name), column["levels"])[rows]
         else:
-            values = _read_numbers(table, column)[rows]
+            values = _read_numbers(table, column)[rows] - column.get("offset", 0.0)
         absent = ~np.isfinite(values)
         parts.append(np.where(absent, column["fill"], values)[:, None])
         if column["missing"]:
@@ -416,7 +483,7 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             at += 3 + column["missing"]
             continue
         absent = column["missing"] and vector[at + 1] > 0.5
-        number = float(vector[at])
+        number = float(vector[at]) + column.get("offset", 0.0)
         text = levels[round(number)] if column["kind"] == "rank" and not absent else f"{number:.6g}"
         out.append((column["name"], None if absent else text))
         at += 1 + column["missing"]

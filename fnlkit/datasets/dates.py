@@ -10,19 +10,26 @@ import numpy as np
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _TIME = r"(?:[T ,]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?)?"
-# Name of a form -> its pattern.  The order of the parts follows the name.
-_PATTERNS = {
-    "year-month-day": r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})",
-    "day-month-year": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})",
-    "month-day-year": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})",
-    "yearmonthday": r"((?:19|20)\d{2})(\d{2})(\d{2})",
-    "day name year": r"(\d{1,2})[-. ]+([A-Za-z]{3,9})\.?[-, ]+(\d{4})",
-    "name day year": r"([A-Za-z]{3,9})\.? +(\d{1,2}),? +(\d{4})",
+_YEAR, _NUMBER, _NAME = r"(\d{4})", r"(\d{1,2})", r"([A-Za-z]{3,9})\.?"
+# Name of a form -> its pattern, and its parts in order: year, month, day, quarter and week.
+_FORMS = {
+    "year-month-day": (rf"{_YEAR}[-/.]{_NUMBER}[-/.]{_NUMBER}{_TIME}", "ymd"),
+    "day-month-year": (rf"{_NUMBER}[-/.]{_NUMBER}[-/.]{_YEAR}{_TIME}", "dmy"),
+    "month-day-year": (rf"{_NUMBER}[-/.]{_NUMBER}[-/.]{_YEAR}{_TIME}", "mdy"),
+    "yearmonthday": (rf"((?:19|20)\d\d)(\d\d)(\d\d){_TIME}", "ymd"),
+    "day name year": (rf"{_NUMBER}[-. ]+{_NAME}[-, ]+{_YEAR}{_TIME}", "dmy"),
+    "name day year": (rf"{_NAME} +{_NUMBER},? +{_YEAR}{_TIME}", "mdy"),
+    "year-month": (rf"{_YEAR}[-/. ]{_NUMBER}", "ym"),
+    "yearmonth": (r"((?:19|20)\d\d)(\d\d)", "ym"),
+    "month-year": (rf"{_NUMBER}[-/. ]{_YEAR}", "my"),
+    "name year": (rf"{_NAME}[-, ]+{_YEAR}", "my"),
+    "year name": (rf"{_YEAR}[-, ]+{_NAME}", "ym"),
+    "year-quarter": (rf"{_YEAR}[-/ ]?[Qq]([1-4])", "yq"),
+    "quarter-year": (rf"[Qq]([1-4])[-/ ]?{_YEAR}", "qy"),
+    "year-week": (rf"{_YEAR}[- ]?[Ww]{_NUMBER}(?:-?[1-7])?", "yw"),
 }
-_ORDER = {"year-month-day": "ymd", "day-month-year": "dmy", "month-day-year": "mdy", "yearmonthday": "ymd",
-          "day name year": "dmy", "name day year": "mdy"}  # fmt: skip
-FORMS = tuple(_PATTERNS)
-_READ = {form: re.compile(pattern + _TIME) for form, pattern in _PATTERNS.items()}
+FORMS = tuple(_FORMS)
+_READ = {form: (re.compile(pattern), parts) for form, (pattern, parts) in _FORMS.items()}
 # Times of day, and dates whose year has two digits, are recognized but not converted.
 _OTHER = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?|\d{1,2}[./]\d{1,2}[./]\d{2}" + _TIME)
 # Share of the cells that must be dates.
@@ -31,20 +38,29 @@ PARTS = ("year", "day of the year", "weekday")
 
 
 def read_date(text: str, form: str) -> date | None:
-    """Return the date in a text of a form of `FORMS`, or None.  A time after the date is ignored.
+    """Return the date in a text of a form of `FORMS`, or None; the first day of a month, quarter or week.
+
+    A time after the date is ignored.
 
     Examples
     --------
     >>> read_date("2024-01-05 10:30", "year-month-day"), read_date("31/12/2023", "month-day-year")
     (datetime.date(2024, 1, 5), None)
+    >>> read_date("2024-Q2", "year-quarter"), read_date("Mar 2024", "name year")
+    (datetime.date(2024, 4, 1), datetime.date(2024, 3, 1))
     """
-    match = _READ[form].fullmatch(text.strip())
+    pattern, parts = _READ[form]
+    match = pattern.fullmatch(text.strip())
     if match is None:
         return None
-    part = dict(zip(_ORDER[form], match.groups(), strict=True))
-    month = part["m"] if part["m"].isdigit() else str(1 + _MONTHS.index(m) if (m := part["m"][:3].lower()) in _MONTHS else 0)
+    part = dict(zip(parts, match.groups(), strict=True))
     try:
-        return date(int(part["y"]), int(month), int(part["d"]))
+        if "w" in part:
+            return date.fromisocalendar(int(part["y"]), int(part["w"]), 1)
+        month = part.get("m") or 3 * int(part["q"]) - 2
+        if isinstance(month, str) and not month.isdigit():
+            month = 1 + _MONTHS.index(month[:3].lower())
+        return date(int(part["y"]), int(month), int(part.get("d", 1)))
     except ValueError:
         return None
 

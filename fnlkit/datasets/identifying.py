@@ -38,6 +38,8 @@ _FILE = re.compile(
     r"|json|xml|html?|docx?|xlsx?)",
     re.IGNORECASE,
 )
+# Dates that are numbers: 20240131, 202401, 01.2024, 2024.01.
+_DATE = re.compile(r"(19|20)\d{6}|(19|20)\d\d\.?(0[1-9]|1[0-2])|(0[1-9]|1[0-2])\.(19|20)\d\d")
 # A text of letters and digits without spaces, such as ``p0017`` or ``MRN-20034``.
 _CODE = re.compile(r"(?=[^\d]*\d)[\w./#:-]{2,64}")
 # Seconds from the start of 1990 to that of 2050, as Unix time.
@@ -78,10 +80,10 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
     numbers = values[where]
     if _are_times(numbers):
         return "Unix times"
+    if all(map(_DATE.fullmatch, cells)) and are_dates(cells):
+        return "dates"
     if (numbers % 1 != 0).any():
         return None
-    if all(len(text) == 8 for text in cells) and are_dates(cells):
-        return "dates"
     parts = _by_site(numbers, None if sites is None else [sites[i] for i in where])
     named = _NAMES.search(_plain(name))
     if len(numbers) < (_LEAST_NAMED if named else _LEAST) or any(len(np.unique(part)) < len(part) for part in parts):

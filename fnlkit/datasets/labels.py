@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
-from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
+from fnlkit.datasets.spelling import merge_spellings, order_texts
 from fnlkit.errors import InputError
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
@@ -24,7 +24,7 @@ _DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing"
 
 
 def classes_of(
-    texts: Sequence[str], *, true: Sequence[str] = (), missing: str = "", others: Collection[str] = (), of_site: bool = False
+    texts: Sequence[str], *, true: Sequence[str] = (), others: Collection[str] = (), of_site: bool = False
 ) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
     """Return (class names, labels, true labels, notes) of texts; -1 is a missing label.
 
@@ -36,8 +36,6 @@ def classes_of(
     texts : list of n str
     true : list of n str
         Texts of the true labels, if they are known.
-    missing : str
-        A text that means a missing label, in addition to the empty text.
     others : collection of str
         Additional classes, which need not occur in any sample.
     of_site : bool
@@ -55,8 +53,7 @@ def classes_of(
     ------
     InputError
     """
-    parts, notes = merge_spellings(texts, true, tuple(others))
-    texts, true, others = (["" if text == spell(missing) else text for text in part] for part in parts)
+    (texts, true, others), notes = merge_spellings(texts, true, tuple(others))
     present = {*texts, *true, *others} - {""}
     names = order_texts(present)
     least = 1 if of_site else 2

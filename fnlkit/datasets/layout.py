@@ -138,6 +138,8 @@ def _through(x, function):
 def _floats(x, *, name):
     if not np.isfinite(x).all():
         raise InputError(f"`{name}` contains NaN or infinity; replace these values")
+    if x.size and x.dtype.itemsize > 4 and max(abs(float(x.min())), abs(float(x.max()))) > float(np.finfo(np.float32).max):
+        raise InputError(f"`{name}` contains values beyond float32, such as codes of missing values; replace them")
     return x.astype(np.float32, copy=False)
 
 

@@ -83,7 +83,7 @@ def manifest(
     true: str = "",
     annotator: str = "",
     group: str = "",
-    missing: str = "",
+    missing: str | float | Sequence[str | float] | None = None,
     task: str = "",
     size: int = 0,
     window: str = "",
@@ -111,8 +111,8 @@ def manifest(
         label of the sample is the majority vote, and ties go to the first class.  Rows with the same group, such as a patient,
         are never divided between training and held-out samples, folds and simulated clients (fnlkit.datasets.groups); equal
         groups at different sites are different groups, and a row without a group is a group of its own.
-    missing : str
-        A label that means a missing label, in addition to the empty label.
+    missing : text, number or list
+        Cells with one of these values are missing, as empty cells, in all columns: ``[-999, unknown]``.
     task : str
         ``classification`` states that a label column of many numbers has classes.
     size, window, pixels
@@ -143,6 +143,7 @@ def manifest(
     """
     roles = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
              "group": group}  # fmt: skip
+    missing = "" if missing is None else missing
     reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
                "layout": layout}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
@@ -220,6 +221,7 @@ class Manifest:
         if self.reading["layout"]:
             layout_of(np.array(self.reading["layout"]))
         self.table = read_table(self.file) if table is None else table
+        self.blank(self.reading["missing"])
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
         self.unused: set[str] = set()
         self.left_out: dict[str, str] = {}
@@ -233,6 +235,12 @@ class Manifest:
         self.voted, self.table = _one_row_per_sample(self)
         if self.cast:  # a number of the sample repeats with each vote
             self.left_out |= self._find_left_out()
+
+    def blank(self, missing: Any) -> None:
+        """Make the cells empty that have a value of the option `missing`."""
+        codes = [value.name if isinstance(value, Spec) else str(value) for value in _as_list(missing)]
+        if codes != [""]:
+            self.table.blank(codes)
 
     def _column(self, role):
         name = self.given.get(role)
@@ -365,7 +373,7 @@ class Manifest:
     def bare(self) -> list[int]:
         """Return the indices of rows without a label; all rows without a label column."""
         texts = self.texts("label")
-        return [row for row in range(len(self.table)) if texts is None or texts[row] in ("", self.reading["missing"])]
+        return [row for row in range(len(self.table)) if texts is None or not texts[row]]
 
     def dataset(self, where: Path, learned: Sequence[dict[str, Any]] | None = None, *, of_site: bool = False) -> Dataset:
         """Return the Dataset.
@@ -394,7 +402,7 @@ class Manifest:
         try:
             targets = read_targets(self.table, self.roles["label"], task=self.reading["task"],
                                  true=self.roles.get("true"),
-                                 missing=self.reading["missing"], others=self.voted, of_site=of_site)  # fmt: skip
+                                 others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
             raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
         names, labels, true, bare = targets.names, targets.labels, targets.true, targets.missing
@@ -589,7 +597,7 @@ def _one_row_per_sample(manifest):
     InputError
         If rows of one sample differ in more than annotator and label, or if an annotator votes twice.
     """
-    table, roles, missing = manifest.table, manifest.roles, ("", manifest.reading["missing"])
+    table, roles = manifest.table, manifest.roles
     key = [role for role in (("path",) if "path" in roles else ("id", "site")) if role in roles]
     if not {"annotator", "label"} <= roles.keys() or key in ([], ["site"]):
         return (), table
@@ -617,8 +625,7 @@ def _one_row_per_sample(manifest):
         if other and column != roles["label"]:
             leave.append(column)
     manifest.cast = [
-        {names["annotator"][row]: names["label"][row] for row in rows if names["label"][row] not in missing}
-        for rows in groups.values()
+        {names["annotator"][row]: names["label"][row] for row in rows if names["label"][row]} for rows in groups.values()
     ]
     votes = [list(cast.values()) for cast in manifest.cast]
     order = {label: i for i, label in enumerate(order_texts({label for cast in votes for label in cast}))}
@@ -651,10 +658,13 @@ def _describes(samples, texts):
     return len(set(texts)) > 1 and len(set(zip(samples, texts, strict=True))) == len(set(samples))
 
 
+def _as_list(value):
+    return [*value] if isinstance(value, (list, tuple, dict)) else [value]
+
+
 def _list_names(option, value):
     """Return the column names in a spec: ``[age, "body weight"]``, or a single name."""
-    value = [*value] if isinstance(value, (list, tuple, dict)) else [value]
-    names = [entry.name if isinstance(entry, Spec) else entry for entry in value]
+    names = [entry.name if isinstance(entry, Spec) else entry for entry in _as_list(value)]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f'{option}: write column names, for example {option}=["age", "ward"]')
     return tuple(names)

@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fnlkit.artifacts import files, large, paths
 from fnlkit.components.spec import parse
 from fnlkit.datasets import columns
@@ -14,13 +16,14 @@ from fnlkit.datasets.decoding import decode_files, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fnlkit.artifacts.stored import Rows
     from fnlkit.datasets.dataset import Dataset
+
+# Standard deviations from the mean of the training samples beyond which half of the new values are noted, of so many rows.
+_FAR, _MOST_ROWS = 5, 10_000
 
 
 def new_samples(
@@ -37,7 +40,8 @@ def new_samples(
     Parameters
     ----------
     like : object
-        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as in a Dataset.
+        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as in a Dataset, and the ``mean`` (d,) and
+        ``std`` of vectors, if they are known.
     source : str
         An npy file; an npz with one array, or with ``x``, ``x_new`` or ``x_test``; a folder of images, read in the order of
         their names; or a table with one row per sample (fnlkit.datasets.manifest), from which labels are ignored.
@@ -78,6 +82,8 @@ def new_samples(
         raise InputError(
             f"{paths.display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}"
         )
+    for note in note_scale(like, x) if say is not None else ():
+        say(note)
     return names, x
 
 
@@ -109,6 +115,33 @@ def _scales_of(like):
     return {name: str(spec.parameters[name]) for name in ("window", "pixels") if name in spec.parameters}
 
 
+def _missing_of(like):
+    """Return the option `missing` in the spec of a data set, which new rows have, too."""
+    try:
+        return parse(like.name).parameters.get("missing", "")
+    except InputError:
+        return ""
+
+
+def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
+    """Return a note if features of new vectors (n, d) are far from those of the training samples.
+
+    A feature is noted if half of its values are more than `_FAR` standard deviations from the mean.  Features of 0 and 1, such
+    as categories, are left out.
+    """
+    mean, std = np.asarray(getattr(like, "mean", ())), np.asarray(getattr(like, "std", ()))
+    if like.kind != "vector" or not mean.size or not len(x):
+        return []
+    rows = np.asarray(x[:_MOST_ROWS], np.float64)
+    away = np.median(np.abs(rows - mean) / std, 0) > _FAR
+    away &= ((rows != 0) & (rows != 1)).any(0)
+    names = columns.features(like.table) if like.table else [f"feature {j}" for j in range(rows.shape[1])]
+    far = [repr(names[j]) if like.table else names[j] for j in np.flatnonzero(away)]
+    if not far:
+        return []
+    return [f"{list_names(far)}: most new values are far from those of the training samples; compare the units and the scale"]
+
+
 def _of_arrays(source, rate, where, wanted):
     arrays = large.open_arrays(source, decoded=where / "decoded")
     key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
@@ -121,6 +154,8 @@ def _of_arrays(source, rate, where, wanted):
 
 
 def _of_table(like, found, wanted, unlabeled, say):
+    if not found.reading["missing"]:
+        found.blank(_missing_of(like))
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
         raise InputError(f"`unlabeled`: every row of {paths.display_path(found.file)} has a label")

@@ -53,7 +53,6 @@ def read_targets(
     *,
     task: str = "",
     true: str | None = None,
-    missing: str = "",
     others: Collection[str] = (),
     of_site: bool = False,
 ) -> Targets:
@@ -67,8 +66,6 @@ def read_targets(
         ``classification`` states that a column of many numbers has classes.
     true : str, optional
         Column of true labels.
-    missing : str
-        Text of a missing label, in addition to the empty text.
     others, of_site
         As for `fnlkit.datasets.labels.classes_of`.
 
@@ -80,21 +77,19 @@ def read_targets(
     if task not in ("", "classification"):
         raise InputError(f"task {task!r} is not supported; {OTHERS}")
     if not task:
-        _must_be_classes(table, column, missing)
+        _must_be_classes(table, column)
     texts, known = table.texts(column), () if true is None else table.texts(true)
-    names, labels, truth, notes = classes_of(texts, true=known, missing=missing, others=others, of_site=of_site)
+    names, labels, truth, notes = classes_of(texts, true=known, others=others, of_site=of_site)
     return Targets(names, labels, truth, [*notes, *doubts(names, labels)])
 
 
-def _must_be_classes(table, column, missing):
+def _must_be_classes(table, column):
     """Raise InputError if a column has more than FEW_NUMBERS distinct numbers, or cells that join labels by ``|``."""
-    texts = {text for text in table.texts(column) if text not in ("", missing)}
-    if any(JOIN in text.strip(JOIN) for text in texts):
+    if any(JOIN in text.strip(JOIN) for text in set(table.texts(column))):
         raise InputError(
             f'cells join several labels by {JOIN!r}; {OTHERS}, or write task="classification" in the data set\'s spec'
         )
     values, odd = table.numbers(column)
-    odd = [row for row in odd if table.texts(column)[row] not in ("", missing)]
     distinct = np.unique(values[np.isfinite(values)])
     if not odd and len(distinct) > FEW_NUMBERS:
         raise InputError(

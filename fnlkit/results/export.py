@@ -64,6 +64,8 @@ def probabilities(
         sample_rate=rate,
         name=f"{run.meta['dataset']}",
         table=about.get("columns"),
+        mean=() if encoding is not None else about["mean"],
+        std=about["std"],
     )
     names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
     if encoding is not None:
