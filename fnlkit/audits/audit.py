@@ -7,7 +7,7 @@ sums of its samples, and counts by a classifier from the sums of the other sites
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import Names
 from fnlkit.audits.reviews import read_guaranteed_reviews
 from fnlkit.audits.samples import Samples
+from fnlkit.audits.suspects import find_reviewed
+from fnlkit.audits.verdict import AGREES, UNKNOWN, WRONG
 from fnlkit.client.scaling import moments_of_known, pool_moments
 from fnlkit.components.declarations import Sent
 from fnlkit.datasets.dataset import must_be
@@ -222,7 +224,7 @@ def audit(
     step(len(sites), len(sites), "sites")
     found, T = summaries.conclude(
         firsts, heads, seconds, changes=changes, named=named, embedded=embeddings is not None, shared=shared,
-        searched=_describe_samples(sites, whole, ("em", *detectors)),
+        searched=_describe_samples(sites, whole),
     )  # fmt: skip
     held = zip(seconds, firsts, strict=True)
     counts = np.stack([rounding.restore_table(s["expected"], s["expected_wrong"], first["counts"]) for s, first in held])
@@ -232,7 +234,8 @@ def audit(
     ends = np.clip(estimates["level"], low, high), low, high
     traffic = traffic_of(moments, firsts, seconds)
     traffic.broadcast(sum(np.asarray(values).nbytes for values in heads.values()) * len(sites))
-    _withhold(sites, rows_of)
+    _limit_suggestions(sites, rows_of)
+    found = [replace(row, **_count_flags(sites[row.client], ("em", *detectors))) for row in found]
     notes = _note_groups(whole.names, firsts)
     return _audit(sites, whole, found, T, ends, counts, traffic, ("em", *detectors), notes)
 
@@ -259,38 +262,65 @@ def samples_of(
         from fnlkit.client.inputs import intake
 
         x = intake(dataset)[0]
-    out = []
+    reviewed, out = find_reviewed(whole), []
     for k, held in enumerate(whole.clients):
         emb, p, of = (None if part is None else np.asarray(part[held]) for part in (embedding, probabilities, groups))
         labels = np.asarray(whole.given, np.int64)[held]
-        out.append(Samples(np.asarray(x[held]), labels, whole.classes, dataset.kind == "image", k, emb, p, of))
+        known = reviewed[held] if reviewed[held].any() else None
+        out.append(Samples(np.asarray(x[held]), labels, whole.classes, dataset.kind == "image", k, emb, p, of, known))
     return out
 
 
-def _withhold(sites, rows):
-    """Flag no sample of sites whose labels no model can judge; the scores remain as an order for a review."""
+def _limit_suggestions(sites, rows):
+    """Keep at most as many suggestions at each site as its estimated level supports; scores remain as an order for a review."""
+    mistakes = min((row.high for row in rows if row.judge == "others"), default=1.0)
     for site, row in zip(sites, rows, strict=True):
-        if row.judge is None:
-            site.kept |= {"flagged": np.zeros(len(site), bool), "guess": site.y.copy(), "by_em": np.zeros(len(site), bool)}
-            site.kept["confidence"] = 1 - site.kept["issue"]
+        most = int(len(site) * supported_share(row, mistakes))
+        flagged = site.kept["flagged"]
+        dropped = np.flatnonzero(flagged)[np.argsort(-site.kept["issue"][flagged], kind="stable")][most:]
+        for name, values in (("flagged", False), ("by_em", False), ("guess", site.y[dropped])):
+            site.kept[name][dropped] = values
+        site.kept["confidence"][dropped] = 1 - site.kept["issue"][dropped]
 
 
-def _describe_samples(sites, whole, detectors):
+def supported_share(row: SiteAudit, mistakes: float) -> float:
+    """Return the largest share of a site's labels for which the audit supports suggestions.
+
+    At a site with wrong labels, and where only mistakes that all sites share prevent a finding, it is the upper end of the
+    range.  A site that agrees with the others has as many suggestions as its level exceeds the mistakes of the models.
+
+    Parameters
+    ----------
+    row : SiteAudit
+    mistakes : float
+        Share of mistakes of the models of the others: the smallest upper end of all sites that they judge.
+    """
+    if row.finding == WRONG or (row.finding == UNKNOWN and row.judge == "others" and not row.contradicted):
+        return row.high
+    return max(0.0, row.level - mistakes) if row.finding == AGREES and row.level is not None else 0.0
+
+
+def _describe_samples(sites, whole):
     """Return the entries of SiteAudit about the samples of each site, as a list of dicts."""
     reviews = {one.client: [describe_last(one.guarantee)] for one in read_guaranteed_reviews(whole) if one.guarantee}
     out = []
     for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
-        kept, flags = site.kept, np.stack([site.kept[f"by_{name}"] for name in detectors])
+        kept = site.kept
         out.append({
             "copies": int(((kept["copy_of"] >= 0) & ~kept["near"]).sum()),
             "near_copies": int(kept["near"].sum()),
             "far": int(kept["far"].sum()),
             "unlabeled": int(unlabeled),
-            "detectors": dict(zip(detectors, flags.sum(1).tolist(), strict=True)),
-            "agreed": np.bincount(flags.sum(0), minlength=len(flags) + 1).tolist(),
             "words": reviews.get(k, []),
         })  # fmt: skip
     return out
+
+
+def _count_flags(site, detectors):
+    """Return how many samples of a site each detector flags, and how many samples so many detectors flag."""
+    flags = np.stack([site.kept[f"by_{name}"] for name in detectors])
+    agreed = np.bincount(flags.sum(0), minlength=len(flags) + 1).tolist()
+    return {"detectors": dict(zip(detectors, flags.sum(1).tolist(), strict=True)), "agreed": agreed}
 
 
 def _note_groups(names, firsts):

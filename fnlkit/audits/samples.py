@@ -37,6 +37,8 @@ class Samples:
         Predictions of a model that was not trained on the samples; they replace the classifier of the other sites.
     groups : int (n,) or None
         Samples of a group, such as a patient, are not independent.
+    reviewed : bool (n,) or None
+        Samples whose label a person decided: it counts as right.
     kept : dict of str to array
         Results by sample, which stay at the site: issue, flagged, guess, confidence, copy_of, far, by_NAME.
     """
@@ -49,6 +51,7 @@ class Samples:
     embedding: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     groups: np.ndarray | None = None
+    reviewed: np.ndarray | None = None
     kept: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self):
@@ -58,12 +61,16 @@ class Samples:
     def of(cls, client: "Client") -> "Samples":
         """Return the samples of a client (fnlkit.client.client.Client)."""
         groups = client.rows["input/group"].numpy() if "input/group" in client.rows else None
-        return cls(client.x.numpy(), client.y.numpy(), client.classes, client.inputs.image, client.id, groups=groups)
+        reviewed = None if client.reviewed is None else client.reviewed.numpy()
+        return cls(
+            client.x.numpy(), client.y.numpy(), client.classes, client.inputs.image, client.id, groups=groups, reviewed=reviewed
+        )
 
     def take(self, mask: np.ndarray) -> "Samples":
         """Return the samples in a mask (n,), without results."""
-        emb, p, groups = (None if v is None else v[mask] for v in (self.embedding, self.probabilities, self.groups))
-        return replace(self, x=self.x[mask], y=self.y[mask], embedding=emb, probabilities=p, groups=groups, kept={})
+        optional = {name: getattr(self, name) for name in ("embedding", "probabilities", "groups", "reviewed")}
+        rows = {name: None if values is None else values[mask] for name, values in optional.items()}
+        return replace(self, x=self.x[mask], y=self.y[mask], **rows, kept={})
 
 
 def large_classes(samples: Samples) -> tuple[Samples, np.ndarray]:

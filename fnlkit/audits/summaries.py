@@ -192,7 +192,8 @@ def judge(
         head = tuple(heads[name][number] for name in ("coefficients", "offsets", "sizes"))
         points = features(samples, scale)
         chosen, p = _probabilities(samples, points, head, told, changes, scale)
-        predicted, p = adjust(p, labels, heads["known"][number], heads["shares"][number] if heads["differ"][number] else None)
+        shares = heads["shares"][number] if heads["differ"][number] else None
+        predicted, p = adjust(p, labels, heads["known"][number], shares, samples.reviewed)
         own_models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
         within = own_model.best_of(own_models, labels)
         own = within.argmax(1)
@@ -232,11 +233,16 @@ def _empty_reply(changes, classes, samples, width, told, seed):
 
 
 def adjust(
-    p: np.ndarray, labels: np.ndarray, known: np.ndarray, trained_shares: np.ndarray | None
+    p: np.ndarray,
+    labels: np.ndarray,
+    known: np.ndarray,
+    trained_shares: np.ndarray | None,
+    reviewed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (predicted (C, C), probabilities (n, C)) of the classes that the classifier knows, adapted to the site.
 
-    Classes that the other sites have too rarely cannot be judged: their labels count as predicted.  The counts are those before
+    Classes that the other sites have too rarely cannot be judged: their labels count as predicted, as do labels that a person
+    decided.  The counts are those before
     the adaptation, because the shares of predictions within a given label can be compared between sites.
 
     Parameters
@@ -246,8 +252,10 @@ def adjust(
     known : bool (C,)
     trained_shares : (C,) or None
         Class shares of the other sites, if those of the site differ (Saerens, Latinne, Decaestecker 2002).
+    reviewed : bool (n,), optional
     """
-    p, classes, seen = np.array(p), p.shape[1], known[labels]
+    p, classes = np.array(p), p.shape[1]
+    seen = known[labels] if reviewed is None else known[labels] & ~reviewed
     p[seen] = np.where(known, p[seen], 1e-12)
     p[~seen] = np.eye(classes)[labels[~seen]]
     p /= p.sum(1, keepdims=True)
@@ -313,6 +321,9 @@ def keep_results(
 ) -> None:
     """Keep the results of each sample at the site.
 
+    A suggestion needs both the posterior and the best model of the site itself: if they contradict the label for different
+    reasons, for example because the inputs of the site differ, the site's own model supports the label.
+
     Suspects are ranked by the mean over all models of the probability of the given label, each tempered by the likelihood of
     the labels: the inputs of a site can differ in a way that only its own models allow for.  The issue score is made
     comparable over sites by fnlkit.estimators.likelihood.wrong_probabilities.  Because the models are fitted to
@@ -333,12 +344,16 @@ def keep_results(
     """
     labels = whole.y[mask]
     guess = posterior.argmax(1)
+    unsupported = own_model.best_of(models[1:], labels).argmax(1) != labels
     if statistics.skill_of(predicted).kappa < verdict.SKILL:
-        guess = labels
+        unsupported[:] = False
+    guess = np.where(unsupported, guess, labels)
     kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
     calibrated = np.mean([likelihood.temper(model, labels, most=MOST_JUDGED) for model in models], 0)
     kept["issue"][mask] = likelihood.wrong_probabilities(calibrated, labels)
     kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
+    if whole.reviewed is not None:
+        kept["issue"][whole.reviewed], kept["guess"][whole.reviewed] = 0, whole.y[whole.reviewed]
     kept["flagged"] = kept["guess"] != whole.y
     kept["by_em"] = kept["flagged"]
     whole.kept.update(kept)
@@ -350,7 +365,7 @@ def _detect(whole, mask, detectors, points, p, found, seed):
     for name in detectors:
         whole.kept[f"by_{name}"] = np.zeros(len(mask), bool)
         flags = own_model.detect(name, samples, points, p, found.neighbors if mask.all() else None, seed)
-        whole.kept[f"by_{name}"][mask] = flags
+        whole.kept[f"by_{name}"][mask] = flags if samples.reviewed is None else flags & ~samples.reviewed
 
 
 def _keep_nothing(whole, found, detectors=()):
@@ -371,7 +386,7 @@ def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:
     if not len(samples):
         _keep_nothing(whole, found)
     else:
-        predicted, p = adjust(p[mask], samples.y, np.ones(samples.classes, bool), None)
+        predicted, p = adjust(p[mask], samples.y, np.ones(samples.classes, bool), None, samples.reviewed)
         points = values_of(samples) if samples.x.ndim == 2 else features(samples)
         models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
         posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
