@@ -13,14 +13,14 @@ from fnlkit.errors import InputError
 @click.command()
 @file_argument
 @click.option("--above", type=float, default=0.9, show_default=True,
-              help="Smallest issue score, from 0 (right) to 1 (wrong), of labels to correct.")  # fmt: skip
+              help="Smallest confidence of a suggestion, from 0 to 1; the issue score if there is no confidence.")  # fmt: skip
 @click.option("--drop", is_flag=True, help="Drop the samples instead of relabeling them.")
 @click.option("--list", "listed", is_flag=True,
               help="Correct exactly the labels of the lists of reviews with a guarantee.")  # fmt: skip
 @csv_option
 @output_option("CORRECTED.npz")
 def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None, output: str) -> None:
-    """Relabel or drop flagged samples with a high issue score; reviewed labels do not change.
+    """Relabel or drop flagged samples whose suggestion is likely to be right; reviewed labels do not change.
 
     With --list, relabel the samples of the lists with a guarantee; samples without a suggested class are dropped.
 
@@ -38,7 +38,15 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     done += [f"{facts['dropped']:,} left out"] if drop or facts["dropped"] else []
     done = ", ".join(done)
     kept = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
-    console().print(f"{facts['flagged']:,} {'listed' if listed else 'flagged'}, {done}{kept}", style="dim", soft_wrap=True)
+    words = "listed," if listed else f"flagged; with a {facts['measure']} of at least {above:g},"
+    console().print(f"{facts['flagged']:,} {words} {done}{kept}", style="dim", soft_wrap=True)
+    if not listed and not facts["changed"] + facts["dropped"]:
+        why = (
+            f"the highest {facts['measure']} is {facts['highest']:.2f}"
+            if facts["highest"] is not None
+            else "no label is suggested"
+        )
+        console().print(f"nothing was corrected: {why}", style="dim", soft_wrap=True)
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)

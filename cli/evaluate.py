@@ -30,7 +30,8 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.components.options import pick
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
+from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import score_kinds, score_name
 from fnlkit.results.tidy import write_tidy
@@ -242,7 +243,9 @@ def _show_measured(say, found, classes, everything):
     table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
         count = f"{part['samples']:,}" + (f" of {part['groups']:,} groups" if "groups" in part else "")
-        table.add_row(_CALLED.get(part["measures"], part["measures"]), _SAMPLES[name], count, *_shares(part))
+        sites = f" of {list_names([site['site'] for site in part['sites']])}" if name == "reviewed" else ""
+        on = printable(_SAMPLES[name] + sites)
+        table.add_row(_CALLED.get(part["measures"], part["measures"]), on, count, *_shares(part))
     if found:
         say.print(table)
     for name, part in found.items():
@@ -272,7 +275,7 @@ def _show_measured(say, found, classes, everything):
 def _show_lowest(say, found, classes):
     """Print the class and the site with the lowest share, on the first kind of samples that has both or one of them."""
     texts = []
-    for part in found.values():
+    for part in (one for one in found.values() if not is_uncertain(one["low"], one["high"])):
         shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
         known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
         if len(known) > 1 and not any(text.startswith("lowest class") for text in texts):
@@ -330,7 +333,8 @@ def _share(value):
 
 def _shares(part):
     """Return share, interval, macro-F1 and balanced accuracy as text."""
-    out = [_share(part["share"]), f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
+    share = "-" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
+    out = [share, f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
     return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
 
 

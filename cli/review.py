@@ -196,5 +196,9 @@ def suspects(file: str, output: str, every: bool) -> None:
 
 
 def _interval(level):
+    from fnlkit.estimators.intervals import is_uncertain
+
     share = f"{100 * level.low:.1f} to {100 * level.high:.1f} %"
-    return f"95 % interval {share}" if level.level is None else f"{100 * level.level:.1f} % (95 % interval {share})"
+    if level.level is None or is_uncertain(level.low, level.high):
+        return f"95 % interval {share}"
+    return f"{100 * level.level:.1f} % (95 % interval {share})"

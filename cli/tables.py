@@ -91,7 +91,7 @@ def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) 
     out = [estimate_line(federation)]
     out += [_client_estimates(federation, top), _RANGE] if top else []
     names = class_names(federation.meta, federation.classes)
-    if matrix and federation.classes <= _CLASSES:
+    if matrix and federation.classes <= _CLASSES and federation.judged().any():
         T = federation.extra["estimate_transition"]
         out.append(Cross(T, "estimated transition, true class in rows, given in columns", names, _share))
     return [*out, *_form(federation)]
@@ -132,23 +132,25 @@ _RANGE = (
 
 
 def estimate_facts(federation: Federation) -> dict[str, Any]:
-    """Return the estimates of the federation and of each client as plain values."""
+    """Return the estimates of the federation and of each client as plain values; None for levels that an audit withheld."""
     federation = federation.whole()
-    extra, held = federation.extra, federation.client_indices
-    sizes = np.diff(federation.client_offsets)
-    level, flagged = extra["estimate_client_level"], extra["estimate_flagged"]
+    extra, held, judged = federation.extra, federation.client_indices, federation.judged()
+    sizes = np.diff(federation.client_offsets)[judged]
+    level, flagged = extra["estimate_client_level"][judged], extra["estimate_flagged"]
     truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))
     clients = []
     for k, (rows, name) in enumerate(zip(federation.clients, client_names(federation.meta, len(federation)), strict=True)):
-        row = {"client": k, "name": name, "samples": len(rows), "level": float(level[k])}
-        row |= {end: float(extra[f"estimate_client_{end}"][k]) for end in ("level_low", "level_high", "score")}
+        row = {"client": k, "name": name, "samples": len(rows)}
+        for value in ("level", "level_low", "level_high", "score"):
+            row[value] = float(extra[f"estimate_client_{value}"][k]) if judged[k] else None
         clients.append(row | {"flagged": int(flagged[rows].sum())} | ({} if truth is None else {"level_true": float(truth[k])}))
     return {
         "clients": len(federation),
         "samples": len(held),
-        "level": float(level @ sizes / sizes.sum()),
-        "level_lowest": float(level.min()),
-        "level_highest": float(level.max()),
+        "level": float(level @ sizes / sizes.sum()) if len(level) else None,
+        "level_lowest": float(level.min()) if len(level) else None,
+        "level_highest": float(level.max()) if len(level) else None,
+        "judged": len(level),
         "flagged": int(flagged[held].sum()),
         "by_client": clients,
     }
@@ -157,25 +159,30 @@ def estimate_facts(federation: Federation) -> dict[str, Any]:
 def estimate_line(federation: Federation) -> str:
     """Return a sentence with the estimate and the most frequent confusion."""
     facts, names = estimate_facts(federation), class_names(federation.meta, federation.classes)
+    if not facts["judged"]:
+        return f"no noise level: the audit could not judge any of {facts['clients']} clients; {facts['flagged']:,} flagged"
     off = np.where(np.eye(federation.classes, dtype=bool), 0, federation.extra["estimate_transition"])
     pairs = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None, kind="stable")[:3]]
     confused = ", ".join(f"{names[i]} as {names[j]} {off[i, j]:.3f}" for i, j in pairs if off[i, j] > 0)
+    samples = sum(row["samples"] for row in facts["by_client"] if row["level"] is not None)
     line = (
-        f"noise level {facts['level']:.3f} of {facts['samples']:,} samples, {facts['level_lowest']:.3f} to "
-        f"{facts['level_highest']:.3f} in {facts['clients']} clients; {facts['flagged']:,} flagged"
+        f"noise level {facts['level']:.3f} of {samples:,} samples, {facts['level_lowest']:.3f} to "
+        f"{facts['level_highest']:.3f} in {facts['judged']} clients; {facts['flagged']:,} flagged"
     )
     return printable(line + (f"; most often {confused}" if confused else ""))
 
 
 def _client_estimates(federation, top):
-    facts = sorted(estimate_facts(federation)["by_client"], key=lambda row: (-row["score"], row["client"]))
+    facts = sorted(estimate_facts(federation)["by_client"], key=lambda row: (-(row["score"] or 0), row["client"]))
     known = bool(facts) and "level_true" in facts[0]
     title = None if len(facts) <= top else f"the {top} noisiest of {len(facts)} clients"
     columns = ["client", "samples", "noise level", "sampling range", "score", "flagged"]
     table = Table(*columns, *(["true level"] if known else []), title=title)
     for row in facts[:top]:
-        cells = [f"{row['samples']:,}", f"{row['level']:.3f}", f"{row['level_low']:.3f} to {row['level_high']:.3f}"]
-        cells += [f"{row['score']:.3f}", f"{row['flagged']:,}", *([f"{row['level_true']:.3f}"] if known else [])]
+        cells = [f"{row['samples']:,}", "-", "-", "-"]
+        if row["level"] is not None:
+            cells[1:] = f"{row['level']:.3f}", f"{row['level_low']:.3f} to {row['level_high']:.3f}", f"{row['score']:.3f}"
+        cells += [f"{row['flagged']:,}", *([f"{row['level_true']:.3f}"] if known else [])]
         table.add_row(printable(row["name"]), *cells)
     return table
 

@@ -39,7 +39,7 @@ ESTIMATES = {
     "estimate_client_score": ("N", "f"), "estimate_transition": ("CC", "f"), "estimate_client_transition": ("NCC", "f"),
     "estimate_issue_score": ("n", "f"), "estimate_flagged": ("n", "b"), "estimate_suggested_label": ("n", "iu"),
     "estimate_confidence": ("n", "f"), "estimate_judged_label": ("n", "iu"), "estimate_far": ("n", "b"),
-    "noise_achieved_transition": ("CC", "f"),
+    "estimate_judged": ("N", "b"), "noise_achieved_transition": ("CC", "f"),
 }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ class Federation:
         if self.true is not None:
             table["wrong_share"] = self.wrong_share()
         if "estimate_client_level" in self.extra:
-            table["estimated_level"] = self.extra["estimate_client_level"]
+            table["estimated_level"] = np.where(self.judged(), self.extra["estimate_client_level"], np.nan)
         frame = display.frame(table)
         if self.meta.get("client_names"):
             frame.index = self.names
@@ -205,6 +205,10 @@ class Federation:
         if self.true is None:
             return None
         return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
+
+    def judged(self) -> np.ndarray:
+        """Return a mask (N,) of the clients whose noise level was estimated; an audit withholds levels that it cannot judge."""
+        return np.asarray(self.extra.get("estimate_judged", np.ones(len(self), bool)))
 
     def achieved_transition(self) -> np.ndarray:
         """Return the transition matrix T (C, C) from true to given labels.

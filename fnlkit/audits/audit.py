@@ -94,7 +94,7 @@ class Audit:
     sites : list of fnlkit.audits.records.SiteAudit
         One per site, those with wrong labels first.
     transition : (C, C)
-        T[true, given] over all sites; rows sum to 1.
+        T[true, given] over the sites with an estimated level, or over all if there is none; rows sum to 1.
     judgment : Judgment
         Of every sample, in the order of the clients of `Federation.whole`; it stays on the sites in a deployment.
     copy_of : int64 (m,)
@@ -131,7 +131,10 @@ class Audit:
         by = {f"{PREFIX}by_{name}": np.zeros(len(whole.given), bool) for name in self.detected}
         for name, flagged in self.detected.items():
             by[f"{PREFIX}by_{name}"][whole.client_indices] = flagged
-        return self.judgment.arrays(whole) | {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far} | by
+        judged = np.zeros(len(whole), bool)
+        judged[[row.client for row in self.sites if row.level is not None]] = True
+        more = {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far, f"{PREFIX}judged": judged}
+        return self.judgment.arrays(whole) | more | by
 
 
 def digest(rows: list[SiteAudit]) -> str:
@@ -231,6 +234,8 @@ def audit(
     estimates = summaries.range_of(seconds, counts)
     rows_of = sorted(found, key=lambda row: row.client)
     low, high = np.array([row.low for row in rows_of]), np.array([row.high for row in rows_of])
+    judged = [row.client for row in rows_of if row.level is not None]
+    T = transition(counts[judged].sum(0)) if judged else T
     ends = np.clip(estimates["level"], low, high), low, high
     traffic = traffic_of(moments, firsts, seconds)
     traffic.broadcast(sum(np.asarray(values).nbytes for values in heads.values()) * len(sites))

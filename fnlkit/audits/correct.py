@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def correct(
     federation: "Federation", *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
 ) -> "tuple[Federation, dict[str, Any]]":
-    """Return (federation, facts): relabel or drop flagged samples with a high issue score.
+    """Return (federation, facts): relabel or drop flagged samples whose suggestion is likely to be right.
 
     Labels that a person decided do not change.  ``received`` contains the original labels.
 
@@ -30,7 +30,8 @@ def correct(
     federation : fnlkit.artifacts.federation.Federation
         As `estimate-noise` or `audit` writes it.
     above : float in [0, 1]
-        Smallest issue score of a corrected sample.
+        Smallest confidence of a corrected sample: the estimated probability that the suggestion is right. For estimators
+        without confidence, the smallest issue score.
     drop : bool
         Drop the samples instead of relabeling them.
 
@@ -38,8 +39,9 @@ def correct(
     -------
     federation : Federation
     facts : dict
-        flagged, changed, dropped, reviewed (numbers), per_client (N,) list; with `drop` also left_out, the positions of each
-        client's dropped samples.
+        flagged, changed, dropped, reviewed (numbers), per_client (N,) list, measure ("confidence" or "issue score") and
+        highest (of an open suggestion, None without any); with `drop` also left_out, the positions of each client's dropped
+        samples.
 
     Raises
     ------
@@ -49,19 +51,23 @@ def correct(
     missing = [name for name in ("issue_score", "flagged", "suggested_label") if PREFIX + name not in federation.extra]
     if missing:
         raise InputError("the federation has no noise estimate; pipe it through `fnlkit audit` or `estimate-noise`")
-    score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
+    measure = "confidence" if f"{PREFIX}confidence" in federation.extra else "issue score"
+    score = np.asarray(federation.extra[PREFIX + measure.replace(" ", "_")])
     flagged = np.asarray(federation.extra[f"{PREFIX}flagged"]).astype(bool)
     held = np.zeros(len(federation.given), bool)
     held[federation.client_indices] = True
     wanted = held & flagged & (score >= above)
-    chosen = np.flatnonzero(wanted & ~find_reviewed(federation))
+    reviewed = find_reviewed(federation)
+    chosen, suggestions = np.flatnonzero(wanted & ~reviewed), score[held & flagged & ~reviewed]
     per_client = [int(np.isin(part, chosen).sum()) for part in federation.clients]
     facts = {
         "flagged": int((held & flagged).sum()),
-        "reviewed": int((wanted & find_reviewed(federation)).sum()),
+        "reviewed": int((wanted & reviewed).sum()),
         "changed": 0 if drop else len(chosen),
         "dropped": len(chosen) if drop else 0,
         "per_client": per_client,
+        "measure": measure,
+        "highest": float(suggestions.max()) if len(suggestions) else None,
     }
     if drop:
         facts["left_out"] = [part[np.isin(part, chosen)].tolist() for part in federation.clients]

@@ -334,6 +334,9 @@ def _estimates_after(extra, client, after):
     was = out[names[0]][client]
     for name, value in zip(names, (after.level, after.low, after.high), strict=True):
         out[name][client] = value
+    if f"{PREFIX}judged" in extra:
+        out[f"{PREFIX}judged"] = np.array(extra[f"{PREFIX}judged"])
+        out[f"{PREFIX}judged"][client] = True
     if f"{PREFIX}client_transition" in extra and was > 0:
         T = np.array(extra[f"{PREFIX}client_transition"], np.float64)
         eye = np.eye(T.shape[-1])

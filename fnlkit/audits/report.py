@@ -143,13 +143,16 @@ def answer(sites: list[SiteAudit], most: int | None = None) -> str:
     """Return the result of an audit in a sentence, which names at most `most` sites."""
     noisy = [row for row in sites if row.noisier]
     unknown = sum(row.finding == UNKNOWN for row in sites)
-    more = f"; {unknown} of {len(sites)} cannot be judged" if unknown else ""
-    if not noisy:
-        return f"No site has more wrong labels than the others, beyond chance{more}."
-    named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy[:most])
-    named += f" and {len(noisy) - most} more" if most is not None and len(noisy) > most else ""
-    verb = "has" if len(noisy) == 1 else "have"
-    return f"{len(noisy)} of {len(sites)} sites {verb} more wrong labels than the others, beyond chance: {named}{more}."
+    if noisy:
+        named = ", ".join(f"{row.site} ({100 * row.low:.0f} to {100 * row.high:.0f} %)" for row in noisy[:most])
+        named += f" and {len(noisy) - most} more" if most is not None and len(noisy) > most else ""
+        verb = "has" if len(noisy) == 1 else "have"
+        more = f"; {unknown} of {len(sites)} cannot be judged" if unknown else ""
+        return f"{len(noisy)} of {len(sites)} sites {verb} more wrong labels than the others, beyond chance: {named}{more}."
+    if not unknown:
+        return "No site has more wrong labels than the others, beyond chance."
+    others = "" if unknown == len(sites) else " None of the others has more wrong labels than the rest, beyond chance."
+    return f"{unknown} of {len(sites)} sites cannot be judged; their most suspicious samples can still be reviewed.{others}"
 
 
 def short_finding(row: SiteAudit) -> str:
@@ -178,7 +181,7 @@ def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
 
 
 def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
-    """Return the commands to run next: a review of each noisy site, or training if there is none.
+    """Return the commands to run next: reviews of the noisy sites and of those that cannot be judged, otherwise training.
 
     Parameters
     ----------
@@ -186,16 +189,16 @@ def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
     judged : str
         The file with the judgment. "" if the sites keep it.
     """
-    noisy = [row.site for row in sites if row.noisier]
+    reviewed = [row.site for row in sites if row.noisier] + [row.site for row in sites if row.finding == UNKNOWN]
     if not judged:
-        return [f"fnlkit site review DATA --project PATH  # at {name}" for name in noisy]
+        return [f"fnlkit site review DATA --project PATH  # at {name}" for name in reviewed]
     file = shlex.quote(judged)
-    if not noisy:
+    if not reviewed:
         return [f"fnlkit train {file} -o run.pt"]
-    folders = [f"review-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}" for name in noisy]
+    folders = [f"review-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}" for name in reviewed]
     return [
         f"fnlkit review export {file} --client {shlex.quote(name)} -o {shlex.quote(folder)}"
-        for name, folder in zip(noisy, folders, strict=True)
+        for name, folder in zip(reviewed, folders, strict=True)
     ]
 
 

@@ -1,9 +1,12 @@
 """Describe the findings of an audit about a site in sentences."""
 
+import numpy as np
+
 from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.statistics import LEAST_REFERENCE
-from fnlkit.audits.verdict import AGREES, UNKNOWN, WITHIN, WRONG
+from fnlkit.audits.verdict import AGREES, DOUBT, UNKNOWN, WITHIN, WRONG
 from fnlkit.errors import list_names
+from fnlkit.estimators.intervals import wilson
 
 # A class with a larger share of the labels is named as the reason if no model has skill.
 ONE_CLASS = 0.9
@@ -22,7 +25,9 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
     if row.finding == WRONG:
         following.append("review the suspicious samples of this site")
     elif row.finding == UNKNOWN:
-        following.append("let a person review random samples of this site before its labels are judged")
+        following.append("review the samples with the highest scores of this site: their order does not need a finding")
+        if number := samples_needed(row):
+            following.append(f"about {number:,} samples like these would be enough to judge this site")
     inputs = row.inputs
     if inputs.differ:
         words.append(_inputs(inputs))
@@ -41,6 +46,23 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
     elif row.shares_differ:
         words.append("Classes differ: the shares of the classes are not those of the other sites.")
     return words, following
+
+
+def samples_needed(row: SiteAudit) -> int | None:
+    """Return with how many samples like these a site could be judged; None if more samples of this kind do not help.
+
+    A model of the site itself contradicts some share of the labels.  If this share is below `DOUBT`, the upper end of its range
+    is as well with enough samples.
+    """
+    if row.samples < LEAST_REFERENCE:
+        return LEAST_REFERENCE
+    if row.judge != "own" or row.contradicted:
+        return None
+    ends = wilson(np.arange(row.samples + 1), np.full(row.samples + 1, row.samples))[1]
+    share = np.searchsorted(ends, row.high, side="right") / row.samples
+    sizes = np.ceil(row.samples * 1.1 ** np.arange(100))
+    enough = sizes[wilson(share * sizes, sizes)[1] <= DOUBT]
+    return int(float(f"{enough[0]:.2g}")) if len(enough) else None
 
 
 def _labels(row):

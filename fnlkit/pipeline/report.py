@@ -17,6 +17,7 @@ from jinja2 import Environment
 from fnlkit.artifacts.display import data_set, plain
 from fnlkit.audits.page import thumbnail
 from fnlkit.errors import InputError
+from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
@@ -143,7 +144,8 @@ def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
     out = []
     measured: Any = row.get("measured", {})
     for name, part in measured.items():
-        line = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}", "share": _share(part["share"])}
+        line = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}"}
+        line["share"] = "" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
         line["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
         for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
             line[title] = _share(part[key]) if key in part else ""
@@ -294,6 +296,7 @@ def clients(run: Run) -> list[dict[str, object]]:
     ends: Any = [run.truth.get(f"estimate_client_level_{end}") for end in ("low", "high")]
     ends = None if estimated is None or any(end is None for end in ends) else ends
     estimated = evaluation.first_levels(run) if estimated is None else estimated
+    judged = run.truth.get("estimate_judged", np.ones(len(sizes), bool))
     true = None
     if "true" in run.labels:
         true = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
@@ -306,8 +309,8 @@ def clients(run: Run) -> list[dict[str, object]]:
             "client": plain(names[k]) if names else str(k),
             "samples": int(sizes[k]),
             "true": None if true is None else float(true[k]),
-            "estimated": None if estimated is None else float(estimated[k]),
-            "range": None if ends is None else [float(end[k]) for end in ends],
+            "estimated": None if estimated is None or not judged[k] else float(estimated[k]),
+            "range": None if ends is None or not judged[k] else [float(end[k]) for end in ends],
         }
         for k in order
     ]

@@ -74,7 +74,7 @@ def cleaned(federation: Labels) -> Sheet:
 
 
 def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
-    """Replace flagged labels with a high issue score by the suggested labels, or drop them.
+    """Replace flagged labels by the suggested labels where these are likely to be right, or drop the samples.
 
     With `listed`, correct exactly the labels of the lists with a guarantee.  Reviewed labels do not change.
     ``meta["corrections"][-1]`` counts the flagged, changed and dropped samples.
@@ -84,7 +84,7 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
     federation : Federation, or path
         Federation with the result of `audit` or `estimate_noise`.
     above : float in [0, 1]
-        Smallest issue score at which a label is changed.
+        Smallest confidence of a suggestion (the issue score, if the estimator has no confidence).
     drop : bool
         Drop the samples instead of relabeling them.
     listed : bool

@@ -7,7 +7,17 @@ import numpy as np
 from fnlkit.artifacts.names import client_names
 from fnlkit.errors import InputError
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, place_legend_right, short
+from fnlkit.results.plots.style import (
+    COLORS,
+    NAMED,
+    NONE_JUDGED,
+    classes_of,
+    data_set,
+    matrix,
+    panels,
+    place_legend_right,
+    short,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,8 +97,11 @@ def noise(thing: "Run | Federation") -> "Figure":
 
 
 def _ranges(federation):
-    """Return estimated levels (N,) and the lengths of their ranges below and above (2, N), None without ranges."""
-    level = federation.extra["estimate_client_level"]
+    """Return estimated levels (N,) and the lengths of their ranges below and above (2, N), None without ranges.
+
+    Levels that an audit withheld are NaN.
+    """
+    level = np.where(federation.judged(), federation.extra["estimate_client_level"], np.nan)
     ends = [federation.extra.get(f"estimate_client_level_{end}") for end in ("low", "high")]
     return level, None if any(end is None for end in ends) else np.abs(np.stack(ends) - level)
 
@@ -100,6 +113,8 @@ def estimates(thing: "Run | Federation") -> "Figure":
     drawn = "client_level", "client_level_low", "client_level_high", "client_score", "transition"
     if any(f"estimate_{name}" not in extra for name in drawn):
         raise InputError("the federation lacks estimates; pipe it through `fnlkit estimate-noise` first")
+    if not federation.judged().any():
+        raise InputError(NONE_JUDGED)
     level, ends = _ranges(federation)
     truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))
     names = short(client_names(federation.meta, len(federation)))

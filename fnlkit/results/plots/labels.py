@@ -8,7 +8,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import scores
 from fnlkit.noise.injection import mean_requested_transition
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, short, side
+from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, data_set, matrix, panels, short, side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,12 +42,14 @@ def transition(thing: "Run | Federation") -> "Figure":
         judged = federation.extra.get("estimate_judged_label", federation.given)
         held = federation.client_indices if len(federation) else slice(None)
         matrices["achieved"] = scores.confusion(federation.true[held], judged[held], federation.classes)
-    if "estimate_transition" in federation.extra:
+    if "estimate_transition" in federation.extra and federation.judged().any():
         matrices["estimated"] = federation.extra["estimate_transition"]
     records = getattr(thing, "records", {})
     if "transition" in records:
         method = thing.settings["method"].partition("(")[0]  # type: ignore[union-attr]
         matrices[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
+    if not matrices and "estimate_transition" in federation.extra:
+        raise InputError(NONE_JUDGED)
     if not matrices:
         raise InputError("no transition of these labels is known; estimate it with `fnlkit estimate-noise`")
     title = f"{data_set(federation.dataset)}: given labels in % of each true class"
@@ -62,6 +64,7 @@ def _matrices(found, names, across, title):
         matrix(axis, counts / np.maximum(counts.sum(1, keepdims=True), 1e-12), names)
         axis.set(title=name, xlabel=across)
     axes[0].set_ylabel("true label")
+    figure.set_layout_engine("constrained")  # keeps the title of the figure away from those of the matrices
     figure.suptitle(title)
     return figure
 

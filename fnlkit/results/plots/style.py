@@ -52,6 +52,10 @@ def sheet() -> Iterator[None]:
         yield
 
 
+# An audit withholds levels and transitions that it cannot judge.
+NONE_JUDGED = "the audit could not judge the labels of any client; review their suspicious samples with `fnlkit review export`"
+
+
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> "tuple[Figure, Any]":
     """Return a figure outside any window or session, and its axes (rows, columns); sides in inches.
 
