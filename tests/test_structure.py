@@ -23,7 +23,7 @@ from fnlkit.components import registry
 ROOT = Path(__file__).parent.parent
 HOMES = {
     "numba": "fnlkit/_kernels/", "faiss": "fnlkit/kernels/neighbors.py", "torchvision": "fnlkit/models/vision.py",
-    "flwr": "fnlkit/engines/flower/api.py", "nvflare": "fnlkit/sites/nvflare.py", "matplotlib": "fnlkit/results/plots/",
+    "flwr": "fnlkit/engines/flower/api.py", "matplotlib": "fnlkit/results/plots/",
     "click": "cli/", "pydicom": "fnlkit/datasets/dicom.py", "pyarrow": "fnlkit/datasets/table.py",
 }  # fmt: skip
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))

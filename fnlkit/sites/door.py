@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -290,8 +289,3 @@ def update_of(arrays: dict[str, torch.Tensor], asked: dict[str, Any]) -> np.ndar
     if set(arrays) != {"weights"}:
         raise secret.Refused("it asks for more than masked weights")
     return (arrays["weights"].double() - asked["weights"].double()).numpy()
-
-
-def main() -> None:
-    """Answer the request on stdin at the site that the first argument describes as JSON; write the reply to stdout."""
-    sys.stdout.buffer.write(Door(Place(**json.loads(sys.argv[1]))).answer(sys.stdin.buffer.read()))
