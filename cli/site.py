@@ -145,12 +145,10 @@ def join(folder: str, data: str, leave_out: str) -> None:
 @command.command()
 @click.argument("data", metavar="[DATA]", required=False)
 @place_options
-@click.option("-o", "--output", default=None, metavar="FOLDER",
-              help="Folder for review.html and decisions.csv. Default: review, with --test review-test.")  # fmt: skip
+@click.option("-o", "--output", default="review", show_default=True, metavar="FOLDER",
+              help="Folder for review.html and decisions.csv.")  # fmt: skip
 @click.option("--decisions", "table", default=None, metavar="FILE",
               help="Import this table or export of Label Studio (.json) or CVAT (.xml) instead of decisions.csv.")  # fmt: skip
-@click.option("--test", "run", default=None, metavar="RUN.pt",
-              help="Review the test samples instead; the model of this run, not trained on them, ranks them.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
 @control_option
 @sample_column_option
@@ -163,9 +161,8 @@ def review(
     data: str | None,
     folder: str,
     name: str,
-    output: str | None,
+    output: str,
     table: str | None,
-    run: str | None,
     listed: bool,
     control: str | None,
     sample_column: str | None,
@@ -177,23 +174,21 @@ def review(
     folder. The second call imports the decisions: the next run uses the reviewed labels. The received labels and all imported
     tables are kept in the folder `memory`, and a further review adds to the decisions. Nothing leaves this machine.
 
-    With --test, the test samples are reviewed: the next evaluation uses the reviewed labels, and so does the next training
-    that selects a round by held-out samples.
-
     \b
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit.audits.reviews import read_reviews
-    from fnlkit.sites import folders, labels
+    from fnlkit.sites import folders, labels, project
+    from fnlkit.sites.samples import load_for_display
 
     site = folders.locate_site(folder, name)
     source = os.path.abspath(data) if data else site["data"]
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    output = output or ("review-test" if run else "review")
     decisions = table or os.path.join(output, "decisions.csv")
-    memory, samples = _to_review(site, source, run, judge=table is None and not os.path.exists(decisions))
+    memory = site["memory"]
+    samples = load_for_display(source, project.read(site["agreed"]), leave_out=site["leave_out"], memory=memory)
     federation = labels.to_review(memory, samples, site["name"])
     if table is None and not os.path.exists(decisions):
         if listed:
@@ -228,24 +223,6 @@ def review(
     if table is None:
         many += f". Move {decisions} away before the next review"
     console().print(many)
-
-
-def _to_review(site, source, run, *, judge):
-    """Return (folder with the judgment, Dataset) of the samples to review: training samples, or test samples with a run.
-
-    With `judge`, the run's model judges the test samples first.
-    """
-    from fnlkit.sites import held_out_labels, predictions, project
-    from fnlkit.sites.samples import load_for_display
-
-    samples = load_for_display(source, project.read(site["agreed"]), leave_out=site["leave_out"], memory=site["memory"])
-    if run is None:
-        return site["memory"], samples
-    samples = held_out_labels.held_out_part(samples)
-    if judge:
-        found = predictions.predict_site(run, source, site)
-        held_out_labels.judge_held_out(site["memory"], samples, site["name"], found.probabilities)
-    return held_out_labels.folder_of(site["memory"]), samples
 
 
 @command.command("answer")

@@ -24,6 +24,7 @@ RETIRED: dict[str, dict[str, str]] = {
         "partition --task": "labels are classes; cleanlab has functions for numbers, tags and several labels per sample",
         "plot --embeddings": "project the samples by scikit-learn",
         "plot --projection": "project the samples by scikit-learn",
+        "site review --test": "review the training samples; correct labels of test samples in your own file",
         "reproduce --merge": "copy the files of all parts into one folder, then write --no-train -o FOLDER",
         "reproduce --shard": "write --dry-run, which prints a command for each run, and distribute the lines",
         "reproduce --add": "write --method METHOD, which trains this method instead of the recipe's",

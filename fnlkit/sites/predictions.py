@@ -17,7 +17,6 @@ from fnlkit.errors import InputError
 from fnlkit.estimators.federated import table_of
 from fnlkit.experiment.network import network_of
 from fnlkit.sites import project
-from fnlkit.sites.held_out_labels import held_out_labels
 from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.tasks import scores
 
@@ -30,14 +29,11 @@ class Predicted(NamedTuple):
     sheet : fnlkit.artifacts.sheets.Sheet
         Columns sample, class, name and probability.
     scores : dict
-        As a row of the task evaluate; reviewed labels of test samples are used.
-    probabilities : float64 (n, C)
-        Of the test samples, or of all samples if there are none.
+        As a row of the task evaluate.
     """
 
     sheet: Sheet
     scores: dict[str, Any]
-    probabilities: np.ndarray
 
 
 def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]) -> Predicted:
@@ -65,10 +61,7 @@ def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]
         source, replace(agreed, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"]
     )
     train, test, _, image = intake(data)
-    held, labels = np.arange(len(train)), data.y_train
-    if len(test):
-        held, labels = held_out_labels(site["memory"], data, site["name"])
-    x = test if len(test) else train
+    x, labels = (test, data.y_test) if len(test) else (train, data.y_train)
     network = network_of(run)
     inputs = Inputs(image, tuple(about["mean"]), tuple(about["std"]), network.dtype, "cpu")
     p = torch.softmax(in_blocks(lambda part: predict(network, None, part, inputs), x).double(), -1).numpy()
@@ -78,8 +71,7 @@ def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]
         [name, int(label), agreed.classes[label], float(p[i, label])]
         for i, (name, label) in enumerate(zip(names, guess, strict=True))
     ]
-    given = torch.from_numpy(np.asarray(labels, np.int64)[held])
-    table = table_of(guess[held], given, len(agreed.classes)).numpy()
+    table = table_of(guess, torch.from_numpy(np.asarray(labels, np.int64)), len(agreed.classes)).numpy()
     wrong = (table.sum(0) - table.diagonal())[None]
     sheet = Sheet(["sample", "class", "name", "probability"], rows)
-    return Predicted(sheet, scores(Ranges(table.sum(0)[None], wrong, wrong), [site["name"]])["sites"][0], p)
+    return Predicted(sheet, scores(Ranges(table.sum(0)[None], wrong, wrong), [site["name"]])["sites"][0])

@@ -23,7 +23,6 @@ from fnlkit.experiment.network import build_network
 from fnlkit.server.protection import Secret
 from fnlkit.sites import project, replies, scale, steps
 from fnlkit.sites.budgets import Budgets, LabelReleases, digest
-from fnlkit.sites.held_out_labels import held_out_labels
 from fnlkit.sites.labels import keep_judgment, labels_of
 from fnlkit.sites.limits import Row
 from fnlkit.sites.samples import load_for_task
@@ -138,10 +137,10 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     federation = labels_of(place.memory, data, about.names[number])
     train, test, shape, image = intake(data)
     held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
-    tested, test_labels = held_out_labels(place.memory, data, about.names[number])
+    tested = np.arange(len(test))
     groups = data.groups
     if name == "evaluate" and len(tested):  # held-out samples, which no model was trained on
-        train, held, labels, reviewed, groups = test, tested, test_labels, None, data.groups_test
+        train, held, labels, reviewed, groups = test, tested, data.y_test, None, data.groups_test
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
     scaled = () if name == "audit" else (tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
     client = Client(number, Part(train, held), given.clone(), given, len(about.classes), Inputs(image, *scaled))
@@ -151,7 +150,7 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     if name == "train" and len(tested):
         # No more than training samples, whose number the server knows and limits.
         places = tested[: len(given)]
-        client.held_out = Part(test, places), torch.from_numpy(test_labels[places])
+        client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64)[places])
     elif name == "train" and plan.reads_held_out:
         raise InputError(
             f"`select` {task.settings.select} requires held-out samples, and {place.data} has none; give it test samples, or "

@@ -170,10 +170,12 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     refuse("fnlkit site log", site, "left.jsonl")
 
 
-def start_review(site):
+def start_review(site, data=None):
     """Write the judgment of an audit, whose scores rise with the position, to the memory of a site; return the start."""
     settings = folders.read_site(site)
-    start = labels.fresh(load_for_task(settings["data"], project.read(settings["agreed"])), site.name)
+    start = labels.fresh(
+        load_for_task(str(data or settings["data"]), project.read(settings["agreed"]), memory=str(site / "memory")), site.name
+    )
     size = len(start.given)
     scores = {"issue_score": np.linspace(0, 1, size), "flagged": np.zeros(size, bool)}
     scores["suggested_label"] = (start.given + 1) % start.classes

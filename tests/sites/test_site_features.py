@@ -17,6 +17,7 @@ from fnlkit.experiment.scale import scale_of
 from fnlkit.sites import folders, ledger, project, samples, scale
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
+from tests.sites.test_site_commands import start_review
 from tests.sites.test_site_data import patients, pool_sites, write
 
 TRAIN = {"rounds": 2, "fraction": 1.0, "epochs": 1, "model": "mlp(hidden=8)", "precision": "fp64", "method": "fedavg"}
@@ -248,3 +249,11 @@ def test_a_site_checks_computes_and_predicts_features(images, capsys):
     assert any("pixels" in note for note in found["notes"]) and found["samples"] == 60
     deployed.run("train")
     assert json.loads(succeed("fnlkit site predict train.out new.npz --project . --json", images).stdout)["samples"] == 60
+
+
+def test_images_of_a_project_with_a_backbone_are_reviewed_as_images(images):
+    deployed = of_images(images)
+    hand_over(deployed, images)
+    start_review(images, images / "site-0.npz")
+    succeed("fnlkit site review site-0.npz --project . -o review --budget 5", images)
+    assert "data:image/" in (images / "review/review.html").read_text()
