@@ -6,6 +6,7 @@ from fnlkit.errors import InputError
 
 _OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"
 _OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
+_OF_ANNOTATORS = "write fedem, which infers a transition matrix for each client"
 _OF_CLEANLAB = "call cleanlab on the samples of a site, or fnlkit.find_label_issues(sites=...)"
 _LATEX = "write --json, or --latex"
 # Kind -> name -> what to do instead. Kinds of components are those of their registries: method, loss, estimator, ...
@@ -31,6 +32,11 @@ RETIRED: dict[str, dict[str, str]] = {
         "reproduce --stored": "train the other methods in the same folder; python -m benchmarks.league reads the league's runs",
         "reproduce --export": "write --tidy FILE.csv",
         "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
+    },
+    "method": {
+        "crowd-layer": _OF_ANNOTATORS,
+        "trace-regularization": _OF_ANNOTATORS,
+        "clipfl": "write rhfl, a method with a public set, or fedcorr, which selects clients",
     },
     # "NAME" or, for a parameter, "NAME(PARAMETER=)".
     "data set": {

@@ -12,7 +12,6 @@ from numba.extending import intrinsic
 
 from fnlkit._kernels._compile import inline, kernel
 
-LAYER, SOFTPLUS, SCALED = range(3)
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 _LEAST = 1e-12  # smallest sum of a row that is scaled
 
@@ -46,37 +45,6 @@ def exp_negative(x):
 
 
 @inline
-def _layer_slope(p, labels, weights, out, slope):
-    """Write the gradient of the mean of -log softmax(W p)_y for p (C, n); `out` (C, n) is scratch."""
-    classes, n = p.shape
-    high, total = np.full(n, -np.inf), np.zeros(n)
-    for k in range(classes):
-        out[k] = 0.0
-        for j in range(classes):
-            for i in range(n):
-                out[k, i] += weights[k, j] * p[j, i]
-        for i in range(n):
-            high[i] = max(high[i], out[k, i])
-    for k in range(classes):
-        for i in range(n):
-            out[k, i] = exp_negative(out[k, i] - high[i])
-            total[i] += out[k, i]
-    for i in range(n):
-        total[i] = 1 / (total[i] * n)
-    for k in range(classes):
-        for i in range(n):
-            out[k, i] *= total[i]
-    for i in range(n):
-        out[labels[i], i] -= 1 / n
-    for k in range(classes):
-        for j in range(classes):
-            along = 0.0
-            for i in range(n):
-                along += out[k, i] * p[j, i]
-            slope[k, j] = along
-
-
-@inline
 def _through_slope(p, labels, matrix, factor, floor, slope):
     """Write the gradient of the mean of -log((p T)_y + floor), or of factor / ((p T)_y + floor), for p (n, C)."""
     n, classes = p.shape
@@ -96,75 +64,57 @@ def _through_slope(p, labels, matrix, factor, floor, slope):
 
 
 @inline
-def _positive(form, base, value):
-    """Return the entry of the matrix before its row is scaled."""
-    if form == SOFTPLUS:
-        return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
-    return max(base + value, 0.0)
-
-
-@inline
-def _matrix_of(form, base, values, out):
+def _matrix_of(base, values, out):
     """Write the matrix that `values` (C, C) describe."""
     classes = len(values)
     for i in range(classes):
         total = 0.0
         for j in range(classes):
-            out[i, j] = _positive(form, base[i, j], values[i, j])
+            out[i, j] = max(base[i, j] + values[i, j], 0.0)
             total += out[i, j]
         for j in range(classes):
             out[i, j] /= max(total, _LEAST)
 
 
 @inline
-def _through_values(form, base, values, matrix, slope):
+def _through_values(base, values, matrix, slope):
     """Replace the gradient of a matrix by the gradient of its values."""
     classes = len(values)
     for i in range(classes):
         along, total = 0.0, 0.0
         for j in range(classes):
             along += slope[i, j] * matrix[i, j]
-            total += _positive(form, base[i, j], values[i, j])
+            total += max(base[i, j] + values[i, j], 0.0)
         along = along if total >= _LEAST else 0.0
         for j in range(classes):
             slope[i, j] = (slope[i, j] - along) / max(total, _LEAST)
-            if form == SOFTPLUS:
-                slope[i, j] /= 1 + math.exp(-values[i, j])
-            elif base[i, j] + values[i, j] < 0:
+            if base[i, j] + values[i, j] < 0:
                 slope[i, j] = 0.0
 
 
 @kernel
 def learn(
-    form: int,
     p: np.ndarray,
     labels: np.ndarray,
     base: np.ndarray,
     values: np.ndarray,
     factor: np.ndarray,
     floor: float,
-    strength: float,
     rate: float,
     steps: int,
 ) -> None:
-    """Move `values` (C, C) float64 in place by Adam steps on a loss of all samples.
+    """Move `values` (C, C) float64 in place by Adam steps on a loss of all samples with predictions `p` (n, C).
 
-    ``LAYER``: -log softmax(W p)_y with W the values.  ``SOFTPLUS``: -log((p T)_y + floor) + strength trace(T), T the softplus
-    of the values with rows scaled to sum to 1.  ``SCALED``: -log((p T)_y + floor), or factor / ((p T)_y + floor) with `factor`
-    (n,), T the positive part of base + values with rows scaled to sum to 1.  `p` is (C, n) for ``LAYER``, otherwise (n, C).
+    The loss is -log((p T)_y + floor), or factor / ((p T)_y + floor) with `factor` (n,); T is the positive part of
+    base + values, with rows scaled to sum to 1.
     """
     classes = len(values)
     first, second, slope = np.zeros_like(values), np.zeros_like(values), np.zeros_like(values)
-    matrix, out = np.zeros_like(values), np.empty(p.shape if form == LAYER else (0, 0))
+    matrix = np.zeros_like(values)
     for t in range(1, steps + 1):
-        if form == LAYER:
-            _layer_slope(p, labels, values, out, slope)
-        else:
-            _matrix_of(form, base, values, matrix)
-            _through_slope(p, labels, matrix, factor, floor, slope)
-            for i in range(classes):
-                slope[i, i] += strength
-            _through_values(form, base, values, matrix, slope)
+        _matrix_of(base, values, matrix)
+        _through_slope(p, labels, matrix, factor, floor, slope)
+        _through_values(base, values, matrix, slope)
         for i in range(classes):
             for j in range(classes):
                 first[i, j] += (1 - _FIRST) * (slope[i, j] - first[i, j])

@@ -36,7 +36,6 @@ _KINDS = {
     "distill": fused_loss.DISTILL,
     "soft": fused_loss.SOFT,
     "embedding": fused_loss.EMBEDDING,
-    "layer": fused_loss.LAYER,
     "two_views": fused_loss.VIEWS,
     "reweighted": fused_loss.REWEIGHTED,
 }
@@ -461,7 +460,6 @@ _NEEDED = {
     "soft": ("soft",),
     "mixture": ("local", "seen"),
     "embedding": ("teacher",),
-    "layer": ("matrix",),
     "two_views": ("share",),
     "reweighted": ("matrix",),
     "history": ("counts",),

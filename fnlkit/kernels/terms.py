@@ -32,8 +32,8 @@ class FusedLoss:
     Attributes
     ----------
     kind : str
-        ``cross_entropy``, ``forward``, ``reweighted``, ``peer``, ``mixture``, ``distill``, ``soft``, ``embedding``, ``layer``
-        or ``two_views``.
+        ``cross_entropy``, ``forward``, ``reweighted``, ``peer``, ``mixture``, ``distill``, ``soft``, ``embedding`` or
+        ``two_views``.
     smoothing : float
         Label smoothing of ``cross_entropy``; can be negative.
     strength : float
@@ -52,8 +52,7 @@ class FusedLoss:
     clamp : float in [0, 1/2)
         For ``mixture``: predictions are clamped to [clamp, 1 - clamp].  Smallest prediction of ``two_views``.
     matrix : (C, C)
-        Transition matrix T[true, given] of ``forward`` and ``reweighted``, with rows that sum to 1; weights of the last layer
-        of ``layer``.
+        Transition matrix T[true, given] of ``forward`` and ``reweighted``, with rows that sum to 1.
     other : (steps, B) int
         Second label of ``peer`` for each place of `order`. None: use the expectation over `prior`.
     prior : (C,)

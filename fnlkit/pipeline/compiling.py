@@ -78,7 +78,7 @@ def _call_numerical(real):
     for keep in (0.5, np.full(4, 0.5)):
         kernels.randomized_response(labels, keep, uniforms, classes=2)
     kernels.knn_vote(probs, labels, k=2)
-    learning.learn_matrix("layer", np.eye(2), probs, labels, rate=0.1, steps=1)
+    learning.learn_matrix(np.zeros((2, 2)), probs, labels, rate=0.1, steps=1, base=np.eye(2))
     mixture.gaussians(probs)
     annotator.fit_annotator(probs, labels, np.eye(2), strength=1.0, steps=1)
     dawid_skene.dawid_skene([0, 0, 1, 1], [0, 1, 0, 1], labels, size=2, people=2, classes=2, rounds=1)

@@ -38,7 +38,7 @@ class PartitionOptions:
     gold: _Path | None = option(
         None, "Verified samples (columns id, label), used for evaluation and never for training.", metavar="IDS.csv"
     )
-    public: float = option(0.0, "Share of the samples in a public set, for methods such as rhfl and clipfl.", metavar="SHARE")
+    public: float = option(0.0, "Share of the samples in a public set, for methods such as rhfl.", metavar="SHARE")
     duplicates: str | None = option(
         None,
         "Samples that are equal to others. together: never divided, and left out of training if they are in the test set; "

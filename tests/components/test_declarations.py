@@ -77,7 +77,7 @@ def test_nested_methods_and_components_in_parameters_compose():
     }  # fmt: skip
     outer, nested = (registry.method(name).func.declaration.sends["noise_level"] for name in ("nnc", "fedcorr"))
     assert registry.sends("nnc(usual=fedcorr)")["noise_level"] == outer != nested
-    assert registry.of_budget("nnc(usual=clipfl(before=3))", 50) == [None, 3]
+    assert registry.of_budget("nnc(usual=fedem(warmup=3))", 50) == [None, 3]
 
 
 UNDECLARED = """

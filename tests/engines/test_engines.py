@@ -108,7 +108,6 @@ OWN_TERMS = (
     "fednoro",
     "fedelc",
     "fedem",
-    "crowd-layer",
     "rofl",
     "fedlsr",
     "fedlsr(variant=plain, warmup=0)",

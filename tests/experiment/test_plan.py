@@ -56,4 +56,4 @@ def test_a_loss_that_the_method_ignores_is_refused():
 
 
 def test_budgets_of_stages():
-    assert BoundMethod.of("nnc(usual=clipfl(before=3))").budget(50) == [None, 3]
+    assert BoundMethod.of("nnc(usual=fedem(warmup=3))").budget(50) == [None, 3]

@@ -1,23 +1,19 @@
 """Methods for clients with their own transition matrices: the E step by hand, and what leaves a client."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from fnlkit import noise, pipeline
 from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses import crowd_cross_entropy, soft_cross_entropy
+from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components import registry
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.experiment.assembly import shared_samples
 from fnlkit.experiment.settings import Settings
-from fnlkit.kernels import learning as kernels_learning
 from fnlkit.methods import fedem, label_inference
-from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
 from fnlkit.methods.label_inference import _infer_labels, gaussian_head, keep_given, match_level, symmetric
 from fnlkit.sites.allowed import may_be_named
 from fnlkit.sites.project import Project, deployable
@@ -185,46 +181,6 @@ def test_losses_by_hand():
     found = soft_cross_entropy(logits, Batch(y=torch.tensor([1, 1]), rows=rows))
     even = np.log1p(np.e) - 0.5
     torch.testing.assert_close(found, torch.tensor([np.log1p(np.exp(-2)), even], dtype=torch.float64))
-    p = 1 / (1 + np.exp(-2))
-    swap = {"crowd_layer": torch.tensor([[0.0, 1.0], [1.0, 0.0]])}  # W p exchanges the classes
-    value = crowd_cross_entropy(logits, Batch(y=torch.tensor([1, 0]), state=swap))[0]
-    assert value.item() == pytest.approx(-np.log(np.exp(p) / (np.exp(p) + np.exp(1 - p))))
-
-
-@pytest.mark.parametrize("name", ["crowd-layer", "trace-regularization"])
-def test_the_matrix_is_learned_for_the_received_network(name):
-    """After local training the network has fitted the labels, and an annotator's errors no longer show."""
-    received = train(method=f"{name}(warmup=1, rate=0.05)", rounds=1, fraction=1.0)[1].weights
-    trained = train(method=f"{name}(warmup=1, rate=0.05)", rounds=2, fraction=1.0)[0].members[0]
-    fed = toy()[0]
-    client = fed.members[0]
-    model = LocalModel(fed.network, received, received, client.inputs)
-    if name == "crowd-layer":
-        start_layer(client, model, {})
-        learn_layer(client, model, {}, rate=0.05)
-    else:
-        start_matrix(client, model, {})
-        learn_matrix(client, model, {}, rate=0.05, strength=0.01)
-    kept = "crowd_layer" if name == "crowd-layer" else "transition"
-    torch.testing.assert_close(trained.state[kept], client.state[kept], rtol=0, atol=1e-9)
-
-
-def test_matrices_equal_those_of_the_papers_sample_code():
-    """Numbers of the public sample code of Tanno 2019 (port to torch, 24 November 2026): start, loss and six steps of Adam."""
-    for classes, share in ((3, 0.98987663), (10, 0.95600361), (100, 0.66390693)):
-        start = SimpleNamespace(classes=classes, state={})
-        start_matrix(start, SimpleNamespace(weights=torch.zeros(1)), {})
-        assert start.state["transition"][0, 0].item() == pytest.approx(share, abs=1e-6)
-    logits = torch.tensor([[2, 0.5, -1], [0, 1, 0], [-1, 0, 2], [1.5, 1, 0], [0, -1, 1], [-0.5, 2, 0]], dtype=torch.float64)
-    y = torch.tensor([0, 1, 2, 1, 0, 2])
-    values = 6 * torch.eye(3, dtype=torch.float64) - 5
-    matrix = annotator_matrix(values)
-    loss = -(logits.softmax(-1) @ matrix)[range(6), y].log().mean() + 0.01 * matrix.trace()
-    assert loss.item() == pytest.approx(0.97303604, abs=1e-7)
-    given = values.numpy(), logits.softmax(-1).numpy(), y.numpy()
-    learned = kernels_learning.learn_matrix("softplus", *given, rate=0.05, strength=0.01, steps=6)
-    expected = [[0.99093399, 0.00584369, 0.00322231], [0.0044651, 0.98740762, 0.00812728], [0.00604911, 0.00333645, 0.99061444]]
-    np.testing.assert_allclose(annotator_matrix(torch.from_numpy(learned)), expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(("spread", "stage"), [(0.3, "given labels"), (1.5, "inferred labels")])

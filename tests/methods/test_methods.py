@@ -50,8 +50,6 @@ RUNS = {
     "akd(source=logits, level=neighbors, k=5, towards=student)": {"noise_level"},
     "rhfl": {"public_prediction", "private_loss"},
     "rhfl(strength=0, batch_size=7)": {"public_prediction", "private_loss"},
-    "clipfl": {"public_accuracy"},
-    "clipfl(before=4, prune=0.5, suspect=0.5)": {"public_accuracy"},
     "fedrn": {"expertise", "noise_output"},
     "fedrn(warmup=3, k=1, threshold=0.9)": {"expertise", "noise_output"},
     "feddiv": {"filter"},

@@ -1,4 +1,4 @@
-"""RHFL and ClipFL: a public set that no client holds, from the command line to what is done with it, by hand."""
+"""RHFL: a public set that no client holds, from the command line to what is done with it, by hand."""
 
 import math
 
@@ -12,7 +12,6 @@ from fnlkit.client.client import LocalModel
 from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.settings import Settings
-from fnlkit.methods.clipfl import find_suspects, find_unpruned
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
 from tests.commands import fnlkit, refuse, succeed
 from tests.toy import toy, train
@@ -33,9 +32,8 @@ def test_a_public_set_is_nobodys(tmp_path):
     refuse("fnlkit partition --clients 700 --public 0.9 -o no.npz", tmp_path, "leaves a client without a sample")
 
 
-@pytest.mark.parametrize("method", ["rhfl", "clipfl(before=1)"])
-def test_methods_with_a_public_set_require_and_use_it(method, tmp_path):
-    rest = f"fnlkit train --method '{method}' --rounds 2 --epochs 1 --fraction 0.5 --model 'mlp(hidden=[8])' -o run.pt"
+def test_methods_with_a_public_set_require_and_use_it(tmp_path):
+    rest = "fnlkit train --method rhfl --rounds 2 --epochs 1 --fraction 0.5 --model 'mlp(hidden=[8])' -o run.pt"
     refuse(f"fnlkit partition --clients 4 | {rest}", tmp_path, "fnlkit partition --public 0.1")
     succeed(f"fnlkit partition --clients 4 --public 0.1 | {rest} && fnlkit evaluate run.pt", tmp_path)
 
@@ -113,28 +111,3 @@ def test_public_steps_are_taken_once_there_is_a_target():
     """They change the second round: without them RHFL is FedAvg with the symmetric cross entropy."""
     plain, aligned = (train(method=f"rhfl(steps={steps})", rounds=2)[1].weights for steps in (0, 20))
     assert not torch.allclose(plain, aligned, atol=1e-4)
-
-
-def test_clients_that_were_never_suspected_stay():
-    """Four of eight may go; 5 was never visited, 0 and 2 never suspected; 7's score of 1 is from more visits than 3's."""
-    suspicions, visits = np.array([0, 1, 0, 1, 0, 0, 0, 3.0]), np.array([3, 2, 1, 1, 0, 0, 0, 3.0])
-    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.5)).tolist() == [1, 3, 7]
-    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.25)).tolist() == [3, 7]
-    assert np.flatnonzero(~find_unpruned(suspicions, visits, 0.125)).tolist() == [7]
-    assert find_unpruned(np.zeros(4), np.zeros(4), 0.5).all()
-
-
-def test_suspected_and_pruned_clients():
-    assert find_suspects(np.array([0.9, 0.1, 0.5, 0.3]), 0.5).tolist() == [False, True, False, True]
-    assert find_suspects(np.array([0.9, 0.1, 0.5]), 0.3).tolist() == [False] * 3  # floor(0.9)
-    fed, _, steps = train(method="clipfl(before=8, suspect=0.5, prune=0.5)", rounds=12, fraction=0.5)
-    stays, score = next((s.report["kept_clients"], s.report["candidacy_score"]) for s in steps if "kept_clients" in s.report)
-    assert (
-        6 <= stays.sum() < 12
-        and (score[~stays] > 0).all()
-        and score[stays].max() <= score[~stays].min()
-        and math.isfinite(score.sum())
-    )
-    assert score[::2].mean() > score[1::2].mean()  # every other client has 60 % noise
-    for step in steps[8:]:
-        assert stays[step.replies.ids].all() and step.stage == "pruned"

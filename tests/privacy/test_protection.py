@@ -33,7 +33,7 @@ pytest.importorskip("dp_accounting", reason="extra `privacy`")
 
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
-          "feddiv", "fedreda", "rhfl", "clipfl", "centralized", "local"}  # fmt: skip
+          "feddiv", "fedreda", "rhfl", "centralized", "local"}  # fmt: skip
 SOLVED = {"fedsums", "ridge", "lda"}
 SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont", "fedgr"}
 

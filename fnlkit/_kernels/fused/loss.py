@@ -14,17 +14,16 @@ kind  name                value of one sample                                  t
 4     distillation        -log p_y + b F^2 KL                                  [j=y]; divergence added separately
 5     soft labels         -sum_j q_j log p_j                                   q_j
 6     embeddings          -log p_y + b d(ê, e)                                 [j=y]; the distance d is in `head`
-7     crowd layer         -log softmax(W p)_y                                  -p_j sum_k (softmax(W p)_k - [k=y]) W[k,j]
-8     two views, FedLSR   -log q_y + b JS(u, v) + H                            see `losses.views`
-9     reweighting         -w log p_y with w = p_y / ( (p T)_y + floor )        w [j=y] + b dw/dlogits log p_y
+7     two views, FedLSR   -log q_y + b JS(u, v) + H                            see `losses.views`
+8     reweighting         -w log p_y with w = p_y / ( (p T)_y + floor )        w [j=y] + b dw/dlogits log p_y
 ====  ==================  ===================================================  ========================================
 
 In kind 3, c clamps to [clamp, 1 - clamp].  No gradient flows through t, or through a number that is clamped or replaced by
 `floor`.  In kind 4, the divergence is KL(student || teacher) or KL(teacher || student) of the softmaxes at temperature F.
 Sources: Patrini et al. 2017 (1); Liu and Guo 2020, Cheng et al. 2021, Di et al. 2024 (2); Kim et al. 2024, eq. 1 (3);
-Hinton et al. 2015, Tsouvalas et al. 2024, eq. 9 (4); Rodrigues and Pereira 2018 (7); Jiang et al. 2022 (8); Xia et al.
-2019 (9).  In kind 8, q is the square of m p_1 + (1 - m) p_2 scaled to sum to 1, u and v are the softmaxes of both views at
-temperature F, clamped from below, and H is the entropy of u and v.
+Hinton et al. 2015, Tsouvalas et al. 2024, eq. 9 (4); Jiang et al. 2022 (7); Xia et al. 2019 (8).  In kind 7,
+q is the square of m p_1 + (1 - m) p_2 scaled to sum to 1, u and v are the softmaxes of both views at temperature F, clamped
+from below, and H is the entropy of u and v.
 
 Each kind can be combined with the terms of `Terms`, labels that change during training (`Memory`), a choice of samples in each
 batch (`Choice`), and for two networks labels that both refine (`Division`).
@@ -217,7 +216,7 @@ def loss_and_gradient(
                             value += add_soft(loss.soft[batch.chosen[place]], weight, log_p, classes, target)
                         else:
                             numbers = loss.kind, loss.strength, loss.floor, loss.matrix, loss.prior
-                            value += add_label(*numbers, label, other, weight, log_p, p, classes, target, scratch)
+                            value += add_label(*numbers, label, other, weight, log_p, p, classes, target)
             if loss.kind == MIXTURE:
                 own_soft, other_soft = room.soft[k, b], room.soft[k, batch.mates[b]]
                 value += add_mixture(loss.strength, loss.clamp, loss.floor, own_soft, other_soft, share, p, classes, target)

@@ -28,7 +28,6 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     joint                       -<s, log p> + a KL(1/C || mean p) + b H(p)                   rows["joint_*"]
     refurbished                 -log p_y' on certain or small-loss samples, else 0           rows["selfie_*"]
     soft_cross_entropy          -<q, log p>                                                  rows["inferred"]
-    crowd_cross_entropy         -log softmax(W p)_y                                          state["crowd_layer"]
     exchanged                   sum_k c_i,-k (-log p_k,y), c chosen by the other model       features of a Pair
     ==========================  ===========================================================  ===============================
 """
@@ -46,13 +45,12 @@ from fnlkit.client.losses.mixmatch import mixmatch
 from fnlkit.client.losses.mixture import label_mixture, remember_predictions
 from fnlkit.client.losses.parts import needs, reads, suits
 from fnlkit.client.losses.refurbish import joint, refurbished
-from fnlkit.client.losses.soft import crowd_cross_entropy, soft_cross_entropy
+from fnlkit.client.losses.soft import soft_cross_entropy
 
 __all__ = [
     "adjusted_distilled",
     "consistent",
     "contrastive",
-    "crowd_cross_entropy",
     "cross_entropy",
     "draw_classes",
     "embedding_distilled",

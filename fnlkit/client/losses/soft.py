@@ -1,8 +1,7 @@
-"""Losses towards inferred labels, and through a learned layer for each annotator."""
+"""Losses towards inferred labels."""
 
 from typing import TYPE_CHECKING
 
-from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
@@ -29,14 +28,3 @@ def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = F
     """
     values = -(batch.rows["inferred"].to(logits) * logits.log_softmax(-1)).sum(-1)
     return batch.rows["keep"].to(values) * values if kept else values
-
-
-def _layer_terms(visit):
-    return FusedLoss("layer", matrix=visit.client.state["crowd_layer"].numpy())
-
-
-@declare(terms=_layer_terms)
-def crowd_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return -log softmax(W p)_y, (..., B), with the client's layer ``state["crowd_layer"]`` W (..., C, C) (Rodrigues 2018)."""
-    weights = batch.state["crowd_layer"].to(logits)
-    return -select_label((logits.softmax(-1) @ weights.transpose(-1, -2)).log_softmax(-1), batch.y)

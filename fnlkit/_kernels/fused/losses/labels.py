@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, REWEIGHTED
-from fnlkit._kernels.fused.losses.softmax import log_softmax
+from fnlkit._kernels.fused.losses.fields import FORWARD, REWEIGHTED
 from fnlkit._kernels.fused.tile import strict
 
 if TYPE_CHECKING:
@@ -66,9 +65,8 @@ def add_label(
     p: np.ndarray,
     classes: int,
     target: np.ndarray,
-    scratch: np.ndarray,
 ) -> float:
-    """Add `weight` times the target of a label of kinds 1, 2, 7 and 9 to `target`; return `weight` times the loss."""
+    """Add `weight` times the target of a label of kinds 1, 2 and 8 to `target`; return `weight` times the loss."""
     value = 0.0
     if kind == FORWARD or kind == REWEIGHTED:
         through = floor
@@ -81,20 +79,6 @@ def add_label(
             target[label] += weight * (ratio - steep)
         for j in range(classes):
             target[j] += weight * steep * p[j] * matrix[j, label] / through
-    elif kind == LAYER:
-        for k in range(classes):
-            scratch[k] = 0.0
-            for j in range(classes):
-                scratch[k] += matrix[k, j] * p[j]
-        log_softmax(scratch, classes, 1.0, scratch)
-        value = -scratch[label]
-        for k in range(classes):
-            scratch[k] = math.exp(scratch[k]) - (1.0 if k == label else 0.0)
-        for j in range(classes):
-            along = 0.0
-            for k in range(classes):
-                along += scratch[k] * matrix[k, j]
-            target[j] -= weight * p[j] * along
     else:
         for j in range(classes):
             part = prior[j] if other < 0 else 1.0 if j == other else 0.0
