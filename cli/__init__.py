@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from fnlkit import tested_versions
-from fnlkit.cli.flags import FlagContext
-from fnlkit.cli.group import Group
+from fnlkit.cli.group import Context, Group
 from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
 from fnlkit.errors import InputError, Terminated, WorkStopped
@@ -149,7 +148,7 @@ def _talkative(command):
     """Add -v, -q and the translation of errors to a command and its subcommands."""
     for inner in getattr(command, "commands", {}).values():
         _talkative(inner)
-    command.context_class = FlagContext
+    command.context_class = Context
     if all(option.name != "verbose" for option in command.params):
         command.params.append(click.Option(["-v", "--verbose"], **_VERBOSE))
         command.params.append(click.Option(["-q", "--quiet"], **_QUIET))

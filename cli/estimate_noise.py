@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from fnlkit import pipeline
 from fnlkit.cli import tables
 from fnlkit.cli.dataclass_options import options_of
-from fnlkit.cli.flags import name_flags
+from fnlkit.cli.group import name_options
 from fnlkit.cli.plumbing import (
     console,
     dataset_option,
@@ -86,9 +86,6 @@ def command(
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     terminal, notes = console(), []
 
-    def say(text: str) -> None:
-        notes.append(name_flags(text))
-
     with bar("warm-up") as progress:
         out = pipeline.estimate_noise(
             file,
@@ -96,7 +93,7 @@ def command(
             relabel=applied == "relabel",
             dataset=dataset,
             trust=trust,
-            say=say,
+            say=lambda text: notes.append(name_options(text)),
             progress=progress,
             **chosen,
         )

@@ -1,11 +1,48 @@
-"""Groups of commands, which know the commands of earlier versions."""
+"""Groups of commands, which know the commands of earlier versions, and the context in which a command runs."""
 
 from __future__ import annotations
 
+import shlex
+from itertools import zip_longest
+
 import click
 
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, WorkStopped, nearest
 from fnlkit.retired import refuse_retired
+
+
+class Context(click.Context):
+    """Context of a command, in which an error names options."""
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, (InputError, WorkStopped)):
+            error.args = (name_options(str(error), self.command),)
+        return super().__exit__(kind, error, trace)
+
+
+def name_options(text: str, command: click.Command | None = None) -> str:
+    """Return a message of the library with the options of a command, by default the running one, for its parameters.
+
+    Examples
+    --------
+    >>> from fnlkit.cli.train import command
+    >>> name_options("`lr` is -1.0; write `engine='stacked'` or `overwrite=True`, or `usual`", command)
+    '--lr is -1.0; write --engine stacked or --overwrite, or `usual`'
+    """
+    if command is None:
+        context = click.get_current_context(silent=True)
+        command = context.command if context else click.Command(None)
+    options = {option.name: option for option in command.params if isinstance(option, click.Option)}
+    out, *parts = text.split("`")
+    for quoted, rest in zip_longest(parts[::2], parts[1::2]):
+        name, mark, value = quoted.partition("=")
+        if rest is None or name not in options:
+            out += f"`{quoted}" + ("" if rest is None else f"`{rest}")
+        else:
+            option = options[name]
+            value = shlex.quote(value.strip("'")) if mark and not option.is_flag else ""
+            out += f"{option.opts[0]} {value}".rstrip() + rest
+    return out
 
 
 class Group(click.Group):

@@ -1,4 +1,4 @@
-"""Output of commands: tables that fit a terminal, one row per line elsewhere, and characters that the reader supports."""
+"""Output of commands: tables with one row per line outside a terminal, and characters that the reader supports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import sys
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from fnlkit.cli.group import name_options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-from fnlkit.cli.flags import name_flags
-
 # Width without a terminal: a table row is always one line, for grep and awk.
 _ENDLESS = 100_000
-# Cells up to this length are never broken.
-_WHOLE = 15
 _quiet = [False]
 _PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'"}
 
@@ -127,11 +125,8 @@ class Output:
 
 
 def console() -> Output:
-    """Return the console on stderr, for messages; it prints nothing after `be_quiet(True)`.
-
-    Parameters in backticks are printed as flags of the running command.
-    """
-    return Output(Talk(), sys.stderr, quiet=_quiet[0], change=name_flags)
+    """Return the console on stderr, for messages that name options; it prints nothing after `be_quiet(True)`."""
+    return Output(Talk(), sys.stderr, quiet=_quiet[0], change=name_options)
 
 
 def be_quiet(quiet: bool) -> None:
@@ -161,7 +156,7 @@ def _reader_gone():
 
 
 class Table:
-    """Table that wraps long cells and falls back to a key/value block per row on narrow terminals.
+    """Table without lines; its texts can come from files, so that control characters are printed as escapes.
 
     Parameters
     ----------
@@ -174,52 +169,22 @@ class Table:
     """
 
     def __init__(self, *columns, title=None, heads=True):
-        # Names of files, classes and methods come from files: control characters are printed as escapes.
-        self.columns, self.title, self.heads, self.rows = tuple(map(_lines, columns)), title and _lines(title), heads, []
+        self.columns, self.title, self.heads, self.rows = columns, title, heads, []
 
     def add_row(self, *cells: Any, style: str = "") -> None:
-        self.rows.append(((*map(_lines, cells), *[""] * (len(self.columns) - len(cells))), style))
+        self.rows.append((cells, style))
 
     def __rich_console__(self, made, options):
-        from rich.text import Text
-
-        if self.title:
-            yield Text(self.title, style="italic")
-        natural, least = ([width(j) for j in range(len(self.columns))] for width in (self._natural, self._least))
-        gaps = len(self.columns) - 1
-        gap = 2 if sum(natural) + 2 * gaps <= options.max_width else 1
-        room = options.max_width - gap * gaps
-        if self.heads and sum(least) > room:
-            for cells, style in self.rows:
-                record = Table("", "", heads=False)
-                for head, cell in zip(self.columns, cells, strict=True):
-                    record.add_row(head, cell, style=style)
-                yield record
-                yield Text("")
-            return
-        widths = list(natural)
-        while sum(widths) > room and widths != least:
-            widest = max(range(len(widths)), key=lambda j: widths[j] - least[j])
-            widths[widest] -= 1
-        yield self._side_by_side(widths, gap)
-
-    def _side_by_side(self, widths, apart):
+        from rich.table import Column
         from rich.table import Table as Rows
 
-        rows = Rows(box=None, show_header=self.heads, padding=(0, apart, 0, 0), pad_edge=False)
-        for head, width in zip(self.columns, widths, strict=True):
-            rows.add_column(head, overflow="fold", width=width)
+        if self.title:
+            yield _lines(self.title)
+        columns = [Column(_lines(head), overflow="fold") for head in self.columns]
+        rows = Rows(*columns, box=None, show_header=self.heads, padding=(0, 2, 0, 0), pad_edge=False)
         for cells, style in self.rows:
-            rows.add_row(*cells, style=style)
-        return rows
-
-    def _natural(self, column):
-        return max(map(len, [self.columns[column], *(cells[column] for cells, _ in self.rows)]))
-
-    def _least(self, column):
-        """Return the smallest width of a column: short cells stay whole, heads break between words, long cells anywhere."""
-        cells = [min(len(cells[column]), _WHOLE) for cells, _ in self.rows]
-        return max([*cells, *map(len, self.columns[column].split())], default=0)
+            rows.add_row(*map(_lines, cells), style=style)
+        yield rows
 
 
 class Cross:

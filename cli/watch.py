@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from contextlib import nullcontext
 
 import click
 
 from fnlkit.cli.plumbing import out_console, printable, suggest
-from fnlkit.results.live_metrics import Metrics, sparkline, summary
+from fnlkit.errors import InputError
+
+BARS = "▁▂▃▄▅▆▇█"
+_LARGEST = 2**28  # bytes of a metrics file
 
 
 @click.command()
@@ -26,41 +31,72 @@ def command(metrics: str, every: float, once: bool) -> None:
     Example:
       fnlkit watch run.metrics.jsonl --once
     """
-    growing, say = Metrics(metrics), out_console()
-    (_update if say.is_terminal else _lines)(growing, say, every, once)
+    from rich.live import Live
+
+    say, going, last = out_console(), True, ""
+    with Live(console=say.rich, refresh_per_second=4) if say.is_terminal else nullcontext() as live:
+        while going:
+            going = _is_running(metrics) and not once  # before reading, so that the last rows are read
+            text = _summary(_rows(metrics), max(10, min(say.width, 62) - 2))
+            if live:
+                live.update(text)
+            elif text != last:
+                say.print(text, soft_wrap=True)
+            last = text
+            if going:
+                time.sleep(every)
     run = metrics.removesuffix(".metrics.jsonl") + ".pt"
-    if not growing.running and os.path.isfile(run):
+    if not _is_running(metrics) and os.path.isfile(run):
         suggest("evaluate", run)
 
 
-def _update(found, say, every, once):
-    from rich.live import Live
+def _is_running(path):
+    """Return whether a training process writes to the file: such a process locks it until it ends."""
+    from filelock import FileLock, Timeout
 
-    with Live(console=say.rich, refresh_per_second=4) as live:
-        going = True
-        while going:
-            going = found.running and not once  # check before reading, so that the last rows are read
-            found.update()
-            live.update(_display(found, max(10, say.width - 2)))
-            if going:
-                time.sleep(every)
-
-
-def _lines(found, say, every, once):
-    scored, going = -1, True
-    while going:
-        going = found.running and not once
-        found.update()
-        count = sum("accuracy" in row or "agreement" in row for row in found.rows)
-        if count != scored or not going:
-            say.print(_display(found, 60), soft_wrap=True)
-            scored = count
-        if going:
-            time.sleep(every)
+    path = f"{os.path.realpath(path)}.lock"
+    try:
+        if os.path.isfile(path):  # FileLock would create it
+            FileLock(path, timeout=0).acquire().lock.release()
+    except Timeout:
+        return True
+    except OSError:
+        pass
+    return False
 
 
-def _display(found, width):
-    from rich.text import Text
+def _rows(path):
+    """Return the complete rows of a metrics file; a line without its end is still being written."""
+    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+        raise InputError(f"{path}: not the RUN.metrics.jsonl that `fnlkit train -o RUN.pt` writes")
+    with open(path, "rb") as file:
+        lines = file.read().split(b"\n")[:-1]
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            score = row.get("accuracy", row.get("agreement"))
+            rows.append(
+                (str(row["stage"]), int(row["round"]), row.get("client_rounds"), score if score is None else float(score))
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise InputError(
+                f"{path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`"
+            ) from None
+    return rows
 
-    text, scores = summary(found.rows)
-    return Text("\n".join(part for part in (printable(text), sparkline(scores, width)) if part))
+
+def _summary(rows, width):
+    """Return stage, rounds, client-rounds and scores as a line, and a sparkline of the scores."""
+    if not rows:
+        return "no round yet"
+    rounds = sum(stage != "final" for stage, *_ in rows)
+    spent = next((count for _, _, count, _ in reversed(rows) if count is not None), 0)
+    scores = [score for *_, score in rows if score is not None and score == score]
+    text = f"{printable(rows[-1][0])}, {rounds:,} rounds, {spent:,} client-rounds"
+    if not scores:
+        return text
+    low, high, count = min(scores), max(scores), min(width, len(scores))
+    means = [scores[len(scores) * i // count] for i in range(count)]
+    bars = "".join(BARS[round((mean - low) / ((high - low) or 1) * (len(BARS) - 1))] for mean in means)
+    return f"{text}, accuracy {scores[-1]:.4f}, best {high:.4f}\n{bars}"

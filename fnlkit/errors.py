@@ -12,7 +12,24 @@ class InputError(ValueError):
 
     The command line prints the message as one line and exits with 2.  Any other exception except `WorkStopped` is an internal
     error: the command line exits with 1 and asks for a report.
+
+    Parameters
+    ----------
+    text : str
+    parameter : str, optional
+        Name of the wrong parameter.  It precedes the text, in backticks; a command prints its option instead.
+
+    Examples
+    --------
+    >>> from fnlkit.errors import InputError
+    >>> print(InputError("is -1.0; write a positive number", parameter="lr"))
+    `lr` is -1.0; write a positive number
     """
+
+    def __init__(self, text: str = "", *, parameter: str | None = None):
+        mark = "" if text.startswith(":") else " "
+        super().__init__(f"`{parameter}`{mark}{text}" if parameter else text)
+        self.parameter = parameter
 
 
 class SampleError(InputError):

@@ -65,7 +65,7 @@ def consensus(
     InputError
     """
     if method not in METHODS:
-        raise InputError(f"`method` is {method!r}; write one of {', '.join(METHODS)}")
+        raise InputError(f"is {method!r}; write one of {', '.join(METHODS)}", parameter="method")
     (votes, names), classes = to_votes(votes, federation), federation.classes
     if annotators:
         names = list(map(str, annotators))
@@ -121,7 +121,7 @@ def consensus_of_rows(
     If each client is an annotator, the votes of all clients are combined.  Otherwise each site decides alone.
     """
     if method not in METHODS[:2]:
-        raise InputError(f"`method` {method}: a federation with a row per vote supports {' and '.join(METHODS[:2])}")
+        raise InputError(f"{method}: a federation with a row per vote supports {' and '.join(METHODS[:2])}", parameter="method")
     names, who = np.unique(federation.extra["annotator"], return_inverse=True)
     sample, whole = np.asarray(federation.extra["sample_of"]), federation.whole().clients
     given, confidence = np.array(federation.given, np.int64), np.zeros(len(federation.given))

@@ -135,13 +135,13 @@ def plan_design(
         If a number is out of range.
     """
     if not (isinstance(q, (int, float)) and 0 < q < 1):
-        raise InputError(f"`guarantee` {q}: expected a share between 0 and 1, such as 0.2")
+        raise InputError(f"{q}: expected a share between 0 and 1, such as 0.2", parameter="guarantee")
     if confidence is not None and not 0 < confidence < 1:
-        raise InputError(f"`confidence` {confidence}: expected a probability between 0 and 1, such as 0.95")
+        raise InputError(f"{confidence}: expected a probability between 0 and 1, such as 0.95", parameter="confidence")
     if not 0 <= errors < 1:
-        raise InputError(f"`reviewer_errors` {errors}: expected a rate from 0 to below 1, such as 0.05")
+        raise InputError(f"{errors}: expected a rate from 0 to below 1, such as 0.05", parameter="reviewer_errors")
     if errors and confidence is not None:
-        raise InputError("`reviewer_errors`: is for a guarantee on average; omit `confidence`")
+        raise InputError(": is for a guarantee on average; omit `confidence`", parameter="reviewer_errors")
     order = rank_samples(federation, client, given)
     if candidates is None:
         levels = federation.extra.get(f"{PREFIX}client_level")

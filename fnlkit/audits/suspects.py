@@ -95,7 +95,7 @@ def choose(federation: Federation, client: int, *, budget: Count = 200, at_rando
 
 def _must_be_scored(federation, client):
     if not 0 <= client < len(federation):
-        raise InputError(f"`client` {client}: expected a client from 0 to {len(federation) - 1}")
+        raise InputError(f"{client}: expected a client from 0 to {len(federation) - 1}", parameter="client")
     if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
         raise InputError(
             "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
@@ -152,7 +152,7 @@ def choose_guaranteed(
     rest = open_ones[~np.isin(open_ones, top)]
     design = replace(design, random=min(random_ones, len(rest)))
     if not design.reviews:
-        raise InputError("`guarantee`: no candidate can be reviewed; lower `at_random`, or raise `budget`")
+        raise InputError(": no candidate can be reviewed; lower `at_random`, or raise `budget`", parameter="guarantee")
     rng = stream(seed, "guarantee", len(federation.meta.get("reviews", [])), client)
     positions = np.concatenate([top[draw_reviews(len(top), design.reviews, rng)], rng.permutation(rest)[: design.random]])
     order = rng.permutation(len(positions))
@@ -177,8 +177,10 @@ def client_of(federation: Federation, name: str) -> int:
     if name.isdecimal() and int(name) < len(names):
         return int(name)
     if names == [f"client {k}" for k in range(len(names))]:
-        raise InputError(f"`client` {name}: expected a client from 0 to {len(names) - 1}")
-    raise InputError(f"`client` {name}: no site has this name{nearest(name, names)}; the sites are {list_names(names)}")
+        raise InputError(f"{name}: expected a client from 0 to {len(names) - 1}", parameter="client")
+    raise InputError(
+        f"{name}: no site has this name{nearest(name, names)}; the sites are {list_names(names)}", parameter="client"
+    )
 
 
 def class_of(federation: Federation, name: str) -> int:
@@ -191,7 +193,7 @@ def class_of(federation: Federation, name: str) -> int:
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     if name not in names:
         raise InputError(
-            f"`of_class` {name}: no class has this name{nearest(name, names)}; the classes are {list_names(names)}"
+            f"{name}: no class has this name{nearest(name, names)}; the classes are {list_names(names)}", parameter="of_class"
         )
     return names.index(name)
 

@@ -31,7 +31,7 @@ def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.boo
         raise InputError(f"`pred_probs` must lie in 0..1, found {probs.min():.4g} to {probs.max():.4g}; apply a sigmoid first")
     has = class_table(labels, probs.shape[1])
     if not len(has) or len(has) != len(probs):
-        raise InputError(f"`labels` has {len(has):,} lists, but `pred_probs` has {len(probs):,} rows")
+        raise InputError(f"has {len(has):,} lists, but `pred_probs` has {len(probs):,} rows", parameter="labels")
     return has, probs
 
 
@@ -48,7 +48,7 @@ def class_table(labels: Any, classes: int) -> NDArray[np.bool_]:
     has.reshape(-1)[np.repeat(np.arange(len(sizes)) * classes, sizes) + flat] = True
     if np.count_nonzero(has) != len(flat):
         row = int(np.argmax(has.sum(1) != sizes))
-        raise InputError(f"`labels`: sample {row} has a class twice; give lists of classes, not rows of 0 and 1")
+        raise InputError(f": sample {row} has a class twice; give lists of classes, not rows of 0 and 1", parameter="labels")
     return has
 
 

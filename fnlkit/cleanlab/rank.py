@@ -64,12 +64,12 @@ def get_label_quality_scores(
     array([0.75, 0.5 ])
     """
     if method not in METHODS:
-        raise InputError(f"`method` must be {', '.join(METHODS)}, found {method!r}{nearest(str(method), METHODS)}")
+        raise InputError(f"must be {', '.join(METHODS)}, found {method!r}{nearest(str(method), METHODS)}", parameter="method")
     if adjust_pred_probs and method == "confidence_weighted_entropy":
         raise InputError("`adjust_pred_probs` cannot be used with `method` 'confidence_weighted_entropy'; use another method")
     labels, probs = read_labels(labels, pred_probs)
     if probs.shape[1] < 2 and method != "self_confidence":
-        raise InputError(f"`method` {method!r} compares classes, but `pred_probs` has {probs.shape[1]} column")
+        raise InputError(f"{method!r} compares classes, but `pred_probs` has {probs.shape[1]} column", parameter="method")
     own, other = np.empty(len(labels)), np.empty(len(labels))
     for rows in rows_of_sites(sites, len(labels)):
         own[rows], other[rows], _ = own_and_other(probs[rows], labels[rows], adjust_pred_probs)
@@ -107,7 +107,7 @@ def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, n
     labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
     checks.check_range(labels, "labels", probs.shape[1])
     if not len(labels):
-        raise InputError("`labels` is empty; give at least one sample")
+        raise InputError("is empty; give at least one sample", parameter="labels")
     checks.finite(probs, "pred_probs")
     checks.distributions(probs, "pred_probs", 1e-2, "apply softmax to logits first")
     return labels, probs
@@ -119,9 +119,9 @@ def rows_of_sites(sites: ArrayLike | None, n: int) -> list[np.ndarray | slice]:
         return [slice(None)]
     names = checks.array(sites, "sites")
     if names.shape != (n,):
-        raise InputError(f"`sites` must have shape ({n:,},), one a sample; found {names.shape}")
+        raise InputError(f"must have shape ({n:,},), one a sample; found {names.shape}", parameter="sites")
     try:
         _, site, sizes = np.unique(names, return_inverse=True, return_counts=True)
     except TypeError as error:
-        raise InputError("`sites` must hold names or numbers of one type; convert them with astype(str)") from error
+        raise InputError("must hold names or numbers of one type; convert them with astype(str)", parameter="sites") from error
     return np.split(np.argsort(site, kind="stable"), np.cumsum(sizes)[:-1])

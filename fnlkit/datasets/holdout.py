@@ -53,7 +53,7 @@ def set_apart(
         If the share is outside [0, 1), or if a client would have no training samples left.
     """
     if not 0 <= holdout < 1:
-        raise InputError(f"`holdout` {holdout}: write a share from 0 to below 1, such as {USUAL}")
+        raise InputError(f"{holdout}: write a share from 0 to below 1, such as {USUAL}", parameter="holdout")
     size = len(federation.given)
     owner = np.full(size, -1, np.int64)
     extra = {"holdout_client": owner, **federation.extra}
@@ -69,7 +69,9 @@ def set_apart(
     parts = []
     for k, part in enumerate(federation.clients):
         if out[part].all():
-            raise InputError(f"`gold`: all {len(part)} samples of client {k} are verified, so that none remains for training")
+            raise InputError(
+                f": all {len(part)} samples of client {k} are verified, so that none remains for training", parameter="gold"
+            )
         owner[part[out[part]]] = k
         parts.append(part[~out[part]])
     if gold is not None:
@@ -143,7 +145,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     try:
         table = read_table(path)
     except InputError as error:
-        raise InputError(f"`gold` {error}") from None
+        raise InputError(f"{error}", parameter="gold") from None
     label = table.find_columns("label")
     others = {column: table.texts(column) for column in table.columns if column not in label}
     if len(label) != 1 or not others:
@@ -152,7 +154,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
         )
 
     def fail(rows: Sequence[int], text: str) -> NoReturn:
-        raise InputError(f"`gold` {table.at(rows[0])}: {text}")
+        raise InputError(f"{table.at(rows[0])}: {text}", parameter="gold")
 
     known = [sample_ids(dataset), *([] if dataset.paths is None else [list(map(str, dataset.paths))])]
     positions = find_samples(others, Samples(known), Asked(fail, name, sample_column))[1]

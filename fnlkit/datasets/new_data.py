@@ -71,7 +71,7 @@ def new_samples(
     elif unlabeled:
         spare = load(source).unlabeled
         if spare is None:
-            raise InputError(f"`unlabeled`: every training sample of {source} has a label")
+            raise InputError(f": every training sample of {source} has a label", parameter="unlabeled")
         names, x = list(spare.ids), spare.samples()
     elif os.path.isdir(source):
         names, x, kind = _of_folder(like, source, wanted, say)
@@ -158,7 +158,7 @@ def _of_table(like, found, wanted, unlabeled, say):
         found.blank(_missing_of(like))
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
-        raise InputError(f"`unlabeled`: every row of {paths.display_path(found.file)} has a label")
+        raise InputError(f": every row of {paths.display_path(found.file)} has a label", parameter="unlabeled")
     if like.table is None and "path" not in found.roles:
         raise InputError(
             f"{paths.display_path(found.file)}: no column contains file paths; {like.name} has {like.kind} samples"

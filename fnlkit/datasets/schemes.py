@@ -272,7 +272,7 @@ def by_annotator(
     parts = by_field(labels, classes, None, rng, name="annotator", fields=fields)
     parts = [part for part in parts if len(part) >= least]
     if not parts:
-        raise InputError(f"`scheme` annotators: no annotator has {least} labels; lower `least`")
+        raise InputError(f"annotators: no annotator has {least} labels; lower `least`", parameter="scheme")
     if clients is None:
         return parts
     if clients > len(parts):

@@ -100,7 +100,7 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     if name not in ENGINES:
         refuse_retired("engine", name)
         known = ", ".join(["auto", *ENGINES])
-        raise InputError(f"`engine`: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
+        raise InputError(f": unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}", parameter="engine")
     for word, takers in OPTIONS.items():
         if word in settings and name not in takers:
             if settings.pop(word) and not reason:

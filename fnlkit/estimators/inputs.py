@@ -183,7 +183,7 @@ class EstimatorInputs:
             self._embeddings = embed(self.dataset, backbone)
         rows = self._rows(self._embeddings, "embeddings", "the program that made them")
         if rows.shape[1] < 1:
-            raise InputError("`embeddings` have no dimension")
+            raise InputError("have no dimension", parameter="embeddings")
         if len(rows) > 1 and all((rows[a:b] == rows[0]).all() for a, b in blocks(rows)):
             raise InputError("the embedding is the same for every sample, so no sample has neighbors; check the embedded data")
         return rows
@@ -203,16 +203,19 @@ class EstimatorInputs:
             return train_warmup(self).probabilities(self.positions)
         rows = self._rows(self._probabilities, "probabilities", "the model that predicted them")
         if rows.shape[1] != self.classes:
-            raise InputError(f"`probabilities` has {rows.shape[1]} columns; expected {self.classes}, one per class")
+            raise InputError(f"has {rows.shape[1]} columns; expected {self.classes}, one per class", parameter="probabilities")
         rows = np.asarray(rows, np.float64)
         if rows.size and (rows.min() < -1e-6 or np.abs(rows.sum(1) - 1).max() > 1e-3):
             worst = int(np.abs(rows.sum(1) - 1).argmax())
             raise InputError(
-                f"`probabilities` must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
-                f"minimum {rows[worst].min():.3g} and sum {rows[worst].sum():.6g}; are they logits?"
+                f"must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
+                f"minimum {rows[worst].min():.3g} and sum {rows[worst].sum():.6g}; are they logits?",
+                parameter="probabilities",
             )
         if len(rows) > 1 and np.ptp(rows, 0).max() < 1e-9:
-            raise InputError("`probabilities` are the same for every sample, so they judge no label; check the model")
+            raise InputError(
+                "are the same for every sample, so they judge no label; check the model", parameter="probabilities"
+            )
         rows = np.maximum(rows, 0)
         return rows / rows.sum(1, keepdims=True)
 

@@ -65,7 +65,7 @@ class EstimateOptions:
 
     def __post_init__(self):
         if self.form not in get_args(Form):
-            raise InputError(f"`form` {self.form!r}: write {' or '.join(get_args(Form))}")
+            raise InputError(f"{self.form!r}: write {' or '.join(get_args(Form))}", parameter="form")
 
 
 NAMES = tuple(f.name for f in fields(EstimateOptions))

@@ -136,7 +136,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
         If the run was trained on other samples or classes.
     """
     if int(run.meta["classes"]) != classes:
-        raise InputError(f"`run` was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
+        raise InputError(f"was trained on {run.meta['classes']} classes; {dataset.name} has {classes}", parameter="run")
     return load_trained(run, dataset, device=device_of(device))
 
 

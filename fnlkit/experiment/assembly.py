@@ -92,7 +92,7 @@ def training_data(
     method, digest = plan.method, None
     federation, rows = arrange(federation, method.needs, str(method.spec))
     if plan.settings.memorization and federation.true is None:
-        raise InputError(f"`memorization` requires true labels, but {dataset.name} declares none; omit it")
+        raise InputError(f"requires true labels, but {dataset.name} declares none; omit it", parameter="memorization")
     if "embedding" in method.needs:
         vectors, note = embedding_rows(embeddings, federation, dataset, str(method.spec))
         rows["input/embedding"] = vectors
@@ -219,7 +219,7 @@ def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, in
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
     settings = plan.settings
     if settings.precision == "tf32" and device == "cpu":
-        raise InputError("`precision` tf32 requires a GPU; write fp32, fp64 or bf16")
+        raise InputError("tf32 requires a GPU; write fp32, fp64 or bf16", parameter="precision")
     build = partial(
         build_network,
         settings.model,
@@ -289,7 +289,7 @@ def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> 
         return PrivacyKey()
     if isinstance(given, bytes):
         if len(given) != 32:
-            raise InputError(f"`privacy_key` has {len(given)} bytes; give 32, or the path of a file")
+            raise InputError(f"has {len(given)} bytes; give 32, or the path of a file", parameter="privacy_key")
         return PrivacyKey(given, keys.fingerprint(given))
     if given is None:
         note = "draws for privacy follow from the seed: this simulation protects nobody; write `privacy_key=FILE` to publish"

@@ -31,9 +31,11 @@ def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:
         color = kind == "image" and shape[-1] == 3 and shape[0] >= 32
         return Augment(pad=4, flip=True) if color else Augment()
     if spec.name != "augment":
-        raise InputError(f"`augment`: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
+        raise InputError(
+            f": unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)", parameter="augment"
+        )
     if kind != "image":
-        raise InputError(f"`augment` {spec}: the data set has no images; write `augment='none'`")
+        raise InputError(f"{spec}: the data set has no images; write `augment='none'`", parameter="augment")
 
     def build(*, pad: Natural = 4, flip: bool = True, cutout: Natural = 0) -> Augment:
         return Augment(pad, flip, cutout)

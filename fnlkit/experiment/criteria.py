@@ -118,5 +118,7 @@ def criterion(spec: str | Spec) -> Criterion | None:
         return None
     if spec.name not in CRITERIA:
         known = (LAST, *CRITERIA)
-        raise InputError(f"`select`: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {list_names(known)}")
+        raise InputError(
+            f": unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {list_names(known)}", parameter="select"
+        )
     return bind(spec, CRITERIA[spec.name], "criterion")

@@ -67,9 +67,11 @@ class CrossFit(Experiment):
         """Raise InputError if an option does not fit all methods and a committee."""
         refuse_mixup(self.opt, "auto")
         if self.plan.criterion is not None:
-            raise InputError(f"`select` {self.settings.select}: auto joins the models of the last round; omit `select`")
+            raise InputError(
+                f"{self.settings.select}: auto joins the models of the last round; omit `select`", parameter="select"
+            )
         if self.settings.memorization:
-            raise InputError("`memorization` measures one training, but auto consists of many; omit `memorization`")
+            raise InputError("measures one training, but auto consists of many; omit `memorization`", parameter="memorization")
 
     @property
     def client_rounds_total(self) -> int:
@@ -87,7 +89,7 @@ class CrossFit(Experiment):
         memory.unpack(run.memory, clients.members, clients.memory, "cpu")
         if {name: value.shape[1:] for name, value in clients.memory.items()} != forms:
             raise InputError(
-                "`resume`: the run lacks the models of its finished trainings; the file is damaged, train it again"
+                ": the run lacks the models of its finished trainings; the file is damaged, train it again", parameter="resume"
             )
         self.model.weights = run.weights.to(self.network.flat)
         if len(clients.memory[MODELS]):

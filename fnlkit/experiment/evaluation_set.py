@@ -71,9 +71,11 @@ class EvaluationSet:
         numbers = value if isinstance(value, dict) else {self.measure_name: value}
         for name, number in numbers.items():
             if not isinstance(number, (int, float, np.number)) or not np.isfinite(number):
-                raise InputError(f"`measure` {self.measure_name}: returned {number!r} for {name!r}; return finite numbers")
+                raise InputError(
+                    f"{self.measure_name}: returned {number!r} for {name!r}; return finite numbers", parameter="measure"
+                )
             if not str(name).isidentifier() or name in RESERVED:
-                raise InputError(f"`measure` {self.measure_name}: {name!r} cannot be a column; choose another name")
+                raise InputError(f"{self.measure_name}: {name!r} cannot be a column; choose another name", parameter="measure")
         return {name: float(number) for name, number in numbers.items()}
 
 
@@ -103,12 +105,13 @@ def evaluation_set(
         held_out = held_out_set(federation, train)
         if not len(held_out):
             raise InputError(
-                "`measure` holdout requires held-out samples; make the federation with `fnlkit.partition(holdout=0.1)`"
+                "holdout requires held-out samples; make the federation with `fnlkit.partition(holdout=0.1)`",
+                parameter="measure",
             )
         return EvaluationSet(held_out.x, {"agreement": held_out.labels["agreement"]}, held_out.clients)
     measures = _of_user(measure)
     if measures and not len(test):
-        raise InputError(f"`measure` {measure}: a measure of yours requires test samples in the data set")
+        raise InputError(f"{measure}: a measure of yours requires test samples in the data set", parameter="measure")
     if len(test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
         return _to_torch(test, {name: dataset.y_test}, 0, *measures)
@@ -121,7 +124,7 @@ def _of_user(measure):
     if spec.name == "auto" and not spec.parameters:
         return ()
     if ":" not in spec.name:
-        raise InputError(f"`measure` {measure}: write auto, holdout, or FILE.py:NAME of a measure of yours")
+        raise InputError(f"{measure}: write auto, holdout, or FILE.py:NAME of a measure of yours", parameter="measure")
     return bind(spec, find(spec, {}, "measure"), "measure"), spec.name.rpartition(":")[2]
 
 

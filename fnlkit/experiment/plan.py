@@ -152,7 +152,8 @@ class Plan:
         if parse(settings.loss) != Spec("ce") and method.has_own_loss:
             free = list_names(name for name in registry.METHODS if not registry.brings_loss(name))
             raise InputError(
-                f"`loss` {parse(settings.loss)}: {parse(method.spec)} has its own loss; remove `loss`, or use one of {free}"
+                f"{parse(settings.loss)}: {parse(method.spec)} has its own loss; remove `loss`, or use one of {free}",
+                parameter="loss",
             )
         return cls(
             settings,
@@ -232,11 +233,12 @@ class Plan:
         if self.protection is None:
             return
         if reason := self.unprotected_reason:
-            raise InputError(f"`protect` {self.settings.protect}: {reason}; omit `protect`")
+            raise InputError(f"{self.settings.protect}: {reason}; omit `protect`", parameter="protect")
         if isinstance(self.protection, Secret) and cohort < 3:
             raise InputError(
-                f"`protect` {self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
-                "other's update from the sum; raise `fraction` so that a round has at least three"
+                f"{self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
+                "other's update from the sum; raise `fraction` so that a round has at least three",
+                parameter="protect",
             )
 
     @property
@@ -281,32 +283,37 @@ class Plan:
         settings, rule = self.settings, self.criterion
         if settings.patience and rule is None:
             raise InputError(
-                f"`patience` {settings.patience} requires a criterion; add `select='best-holdout'`, nes or label-wave"
+                f"{settings.patience} requires a criterion; add `select='best-holdout'`, nes or label-wave",
+                parameter="patience",
             )
         if rule is not None and "own" in self.needs:
-            raise InputError(f"`select` {settings.select}: {settings.method} has no global model; omit `select`")
+            raise InputError(f"{settings.select}: {settings.method} has no global model; omit `select`", parameter="select")
         if settings.patience and any(part is not None for part in self.method.budget(settings.rounds)):
             raise InputError(
-                f"`patience` {settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
-                "early; omit `patience`, and `select` chooses among all rounds"
+                f"{settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
+                "early; omit `patience`, and `select` chooses among all rounds",
+                parameter="patience",
             )
         if rule is None:
             return
         if self.protection is not None:
             raise InputError(
-                f"`select` {settings.select}: the clients would send counts that `protect` does not cover; omit `select`"
+                f"{settings.select}: the clients would send counts that `protect` does not cover; omit `select`",
+                parameter="select",
             )
         if facts.real_sites:  # a site without held-out samples refuses the run
             return
         if not facts.evaluated:
             raise InputError(
-                f"`select` {settings.select} requires test or held-out samples; make the federation with "
-                "`fnlkit.partition(holdout=0.1)`"
+                f"{settings.select} requires test or held-out samples; make the federation with "
+                "`fnlkit.partition(holdout=0.1)`",
+                parameter="select",
             )
         if self.reads_held_out and not facts.held_out:
             raise InputError(
-                f"`select` {settings.select} requires held-out samples at the clients; make the federation with "
-                "`fnlkit.partition(holdout=0.1)`"
+                f"{settings.select} requires held-out samples at the clients; make the federation with "
+                "`fnlkit.partition(holdout=0.1)`",
+                parameter="select",
             )
 
     def _check_components(self, facts: RunFacts) -> None:
@@ -331,8 +338,9 @@ class Plan:
         protect = self.settings.protect
         if facts.network.size > facts.network.parameters_count:
             raise InputError(
-                f"`protect` {protect}: the network has statistics of samples in addition to its weights (batch norm), "
-                "which noise would make useless; choose a `model` without batch norm"
+                f"{protect}: the network has statistics of samples in addition to its weights (batch norm), "
+                "which noise would make useless; choose a `model` without batch norm",
+                parameter="protect",
             )
         if facts.sent_features:
             self.must_not_send_features()
@@ -342,8 +350,9 @@ class Plan:
         """Raise InputError if updates are noisy, because statistics of features are not."""
         if self.hides:
             raise InputError(
-                f"`protect` {self.settings.protect}: clients would send sums of their features, which the noise on updates "
-                "does not cover; write `standardize='none'`"
+                f"{self.settings.protect}: clients would send sums of their features, which the noise on updates "
+                "does not cover; write `standardize='none'`",
+                parameter="protect",
             )
 
 

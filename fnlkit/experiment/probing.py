@@ -55,9 +55,11 @@ def warm_head(
     module: Any = network.module
     spec = parse(settings.model, "model")
     if spec.name != "pretrained" or not hasattr(module, "encoder"):
-        raise InputError("`warmup_head` trains the head of a pretrained network; write `model='pretrained(train=...)'`")
+        raise InputError(
+            "trains the head of a pretrained network; write `model='pretrained(train=...)'`", parameter="warmup_head"
+        )
     if settings.protect != "none":
-        raise InputError("`warmup_head` is not protected by `protect`; omit one of both")
+        raise InputError("is not protected by `protect`; omit one of both", parameter="warmup_head")
     backbone = str(spec.parameters.get("backbone", "auto"))
     if backbone == "auto":
         backbone = str(find_pretrained("image", min(dataset.x_train.shape[1:3])))

@@ -36,7 +36,8 @@ def arrange(federation: Federation, wanted: Collection[str], method: str) -> tup
     if "truth" in wanted:
         if federation.true is None:
             raise InputError(
-                f"`method` {method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}"
+                f"{method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}",
+                parameter="method",
             )
         rows["input/true"] = np.asarray(federation.true, np.int64)
     if "pooled" in wanted:

@@ -61,7 +61,9 @@ def scale_of(
     """
     if tokens:
         if standardize == "always":
-            raise InputError("`standardize` always: the network looks up token ids, which cannot be scaled; omit the option")
+            raise InputError(
+                "always: the network looks up token ids, which cannot be scaled; omit the option", parameter="standardize"
+            )
         return Scale((), (), False)
     if dataset.kind == "vector" and standardize != "none":
         mean, std = pool_moments(moments(train[np.asarray(part)]) for part in federation.clients)

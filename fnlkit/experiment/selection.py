@@ -124,7 +124,9 @@ class Selection:
             if chosen == history[-1]["round"]:
                 self.round, self.weights = chosen, weights.clone()
             elif chosen != self.round:
-                raise InputError(f"`select` {self.spec}: chose round {chosen}, which is neither the last choice nor the newest")
+                raise InputError(
+                    f"{self.spec}: chose round {chosen}, which is neither the last choice nor the newest", parameter="select"
+                )
 
     def stops(self, history: list[dict[str, Any]]) -> bool:
         """Return whether `patience` measured rounds have passed since the chosen round."""

@@ -83,7 +83,7 @@ def fit_annotator(
             f"`probabilities`, `labels`, `common` and `counts` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < len(common):
-        raise InputError(f"`labels` must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}")
+        raise InputError(f"must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}", parameter="labels")
     after, columns, q = np.zeros_like(before), np.zeros_like(before), np.empty_like(p)
     expect(p, labels, common, float(strength), int(steps), before, after, columns, q)
     return Annotator(q, columns.T.copy(), before, after)

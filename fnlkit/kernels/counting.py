@@ -49,7 +49,7 @@ def _label_sums(probs, labels, offsets, pieces, threads):
 
     for wrong in run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads):
         if wrong >= 0:
-            raise InputError(f"`labels` must lie in 0..{classes - 1}, found {labels[wrong]} at position {wrong}")
+            raise InputError(f"must lie in 0..{classes - 1}, found {labels[wrong]} at position {wrong}", parameter="labels")
     return sums.sum(0), members.sum(0)
 
 

@@ -78,7 +78,7 @@ def knn_vote(
 
     embeddings = checks.real(embeddings, "embeddings", 2, "(n, d)")
     if embeddings.shape[1] < 1:
-        raise InputError(f"`embeddings` must have at least one dimension, found shape {embeddings.shape}")
+        raise InputError(f"must have at least one dimension, found shape {embeddings.shape}", parameter="embeddings")
     labels = checks.integers(labels, "labels", len(embeddings), "row of `embeddings`")
     offsets = checks.offsets(client_offsets, len(embeddings))
     k = checks.positive(k, "k")

@@ -101,7 +101,9 @@ def consensus(
     federation = to_federation(federation)
     arrays = os.fspath(votes).lower().endswith((".npz", ".npy")) if is_path(votes) else not hasattr(votes, "columns")
     if arrays and (control is not None or sample_column is not None):
-        raise InputError("`control` and `sample_column` are columns of a table or export of votes; these votes have none")
+        raise InputError(
+            "and `sample_column` are columns of a table or export of votes; these votes have none", parameter="control"
+        )
     if votes is None:
         record = provenance("consensus", None, votes="of the federation", method=method)
         if "sample_of" in federation.extra:

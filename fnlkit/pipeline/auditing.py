@@ -149,7 +149,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
     say = chosen.say
     federation = to_federation(federation)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
-        raise InputError(f"`backbone` {chosen.backbone}: `embeddings` are given; omit one of both")
+        raise InputError(f"{chosen.backbone}: `embeddings` are given; omit one of both", parameter="backbone")
     given, of = rows_of(chosen.probabilities, "probabilities", federation, say)
     data = data_of(federation, chosen.dataset, say)
     how: dict[str, Any] = {"device": chosen.device, "progress": chosen.progress and partial(count_features, chosen.progress)}

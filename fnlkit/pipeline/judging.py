@@ -103,7 +103,7 @@ class Evaluation:
             If there are several runs.
         """
         if len(self.runs) != 1:
-            raise InputError(f"`output` {target} takes the arrays of one run, found {len(self.runs)}")
+            raise InputError(f"{target} takes the arrays of one run, found {len(self.runs)}", parameter="output")
         meta = with_record({"provenance": self.runs[0].meta.get("provenance", [])}, provenance("evaluate"))
         files.write(files.Artifact("fnlkit.evaluation/1", self.arrays, meta), target)
 
@@ -145,7 +145,7 @@ def _words(by):
     words = by.split(",") if isinstance(by, str) else list(by)
     words = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not words:
-        raise InputError("`by` names nothing; write what makes a group, for example method,noise")
+        raise InputError("names nothing; write what makes a group, for example method,noise", parameter="by")
     return words
 
 
@@ -206,7 +206,7 @@ def evaluate(
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
-        raise InputError(f"`target` {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
+        raise InputError(f"{target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7", parameter="target")
     labeled = _once_each([pair for run in runs for pair in open_runs(run, trust=trust, say=say)], say)
     loaded_runs = [run for _, run in labeled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
@@ -217,7 +217,7 @@ def evaluate(
         _personal(rows, loaded_runs, dataset)
     if len(rows) > 1:
         if cross_site:
-            raise InputError(f"`cross_site` is of one run, found {len(rows)}")
+            raise InputError(f"is of one run, found {len(rows)}", parameter="cross_site")
         for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
             row["group"] = group
         if test:
@@ -284,7 +284,7 @@ def _personal(rows, runs, dataset):
     for row, run in zip(rows, runs, strict=True):
         if run.meta["dataset"] == REAL_SITES:
             raise InputError(
-                f"`personal`: the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them"
+                f": the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them", parameter="personal"
             )
         row["personal"] = personal(run, to_dataset(dataset if dataset is not None else run.meta["dataset"]))
 

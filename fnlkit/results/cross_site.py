@@ -44,8 +44,8 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     positions = held_out_positions(federation)
     if len(federation) < 2 or not len(positions):
         raise InputError(
-            "`cross_site` compares sites on held-out samples; partition over at least two sites with "
-            "`fnlkit.partition(holdout=0.2)`"
+            "compares sites on held-out samples; partition over at least two sites with `fnlkit.partition(holdout=0.2)`",
+            parameter="cross_site",
         )
     experiment, weights = _own_models(run, federation, dataset)
     owner = federation.extra["holdout_client"][positions]

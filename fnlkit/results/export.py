@@ -139,9 +139,9 @@ def export(run: "Run", target: str) -> float | None:
     """
     ending = Path(target).suffix
     if ending not in FORMATS:
-        raise InputError(f"`output` {target}: the extension selects the format; write {', '.join(FORMATS)}")
+        raise InputError(f"{target}: the extension selects the format; write {', '.join(FORMATS)}", parameter="output")
     if not Path(target).resolve().parent.is_dir():
-        raise InputError(f"`output` {target}: the folder does not exist; create it first")
+        raise InputError(f"{target}: the folder does not exist; create it first", parameter="output")
     encoding, encoder, shape, about = encoding_of(run), None, tuple(run.meta["input_shape"]), describe_samples(run)
     whole: tuple[int, ...] = ()
     frozen = encoding is not None and encoding.spec.startswith("frozen-part(")
@@ -182,7 +182,9 @@ def _onnx(deployed, x, free, expected, target):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"`output` {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
+        raise InputError(
+            f"{target}: {error.name} is not installed; run: pip install 'fnlkit[export]'", parameter="output"
+        ) from None
     written = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False).model_proto.SerializeToString()
     difference = None
     with contextlib.suppress(ImportError):

@@ -109,8 +109,8 @@ def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: 
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise InputError(f"`baseline` {wanted} could mean {' or '.join(matches)}; write one of them in full")
-    raise InputError(f"`baseline` {wanted}: no run has it{nearest(wanted, names)}; write one of {list_names(names)}")
+        raise InputError(f"{wanted} could mean {' or '.join(matches)}; write one of them in full", parameter="baseline")
+    raise InputError(f"{wanted}: no run has it{nearest(wanted, names)}; write one of {list_names(names)}", parameter="baseline")
 
 
 def _spec(text):
@@ -323,14 +323,14 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
         If the groups lack the name or the measure.
     """
     if measure not in PIVOT:
-        raise InputError(f"`show` {measure}: write one of {', '.join(PIVOT)}")
+        raise InputError(f"{measure}: write one of {', '.join(PIVOT)}", parameter="show")
     names = list(found[0]["group"]) if found else []
     rest = [name for name in names if name != word]
     if found and (word not in names or len(rest) != 1):
-        raise InputError(f"`pivot` {word} requires `by` with two names, for example `by='method,{word}'`")
+        raise InputError(f"{word} requires `by` with two names, for example `by='method,{word}'`", parameter="pivot")
     number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in found)), None)
     if number is None:
-        raise InputError(f"`show` {measure}: no group has it")
+        raise InputError(f"{measure}: no group has it", parameter="show")
     columns = list(dict.fromkeys(str(group["group"][word]) for group in found))
     cells = {(str(group["group"][rest[0]]), str(group["group"][word])): group for group in found}
     leading, rows = _leading(found, [number]), []

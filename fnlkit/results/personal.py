@@ -50,13 +50,16 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     entry = next((name for name in _MODELS if f"state/{name}" in run.memory), None)
     if entry is None:
         raise InputError(
-            "`personal` needs a run whose clients keep models; train with `fnlkit.train(method='local')`, "
-            "`fnlkit.train(optimizer='ditto')` or `fnlkit.train(optimizer='fedbn')`"
+            "needs a run whose clients keep models; train with `fnlkit.train(method='local')`, "
+            "`fnlkit.train(optimizer='ditto')` or `fnlkit.train(optimizer='fedbn')`",
+            parameter="personal",
         )
     federation = run.federation()
     positions = held_out_positions(federation)
     if not len(positions):
-        raise InputError("`personal` tests on held-out samples; make the federation with `fnlkit.partition(holdout=0.2)`")
+        raise InputError(
+            "tests on held-out samples; make the federation with `fnlkit.partition(holdout=0.2)`", parameter="personal"
+        )
     known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
     bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
     plain = {"memorization": False, "select": "last", "patience": 0, "protect": "none", "measure": "auto"}

@@ -58,7 +58,7 @@ def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") ->
         If `each` is unknown.
     """
     if each not in EACH:
-        raise InputError(f"`each` {each}: write {' or '.join(EACH)}")
+        raise InputError(f"{each}: write {' or '.join(EACH)}", parameter="each")
     out = []
     for run, row in zip(runs, numbers, strict=True):
         facts = {"run": str(row["run"]), "finished": bool(row["finished"]), **_options(run)}
@@ -108,7 +108,7 @@ def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) 
     """
     ending = Path(target).suffix
     if ending not in FORMATS:
-        raise InputError(f"`tidy` {target}: write a name that ends in {' or '.join(FORMATS)}")
+        raise InputError(f"{target}: write a name that ends in {' or '.join(FORMATS)}", parameter="tidy")
     if ending == ".csv":
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
@@ -130,5 +130,5 @@ def _parquet(found, target):
     try:
         table.to_parquet(data)
     except ImportError:
-        raise InputError(f"`tidy` {target} requires pyarrow; run: pip install 'fnlkit[parquet]'") from None
+        raise InputError(f"{target} requires pyarrow; run: pip install 'fnlkit[parquet]'", parameter="tidy") from None
     return data.getvalue()

@@ -94,10 +94,10 @@ class Replies(dict[str, Any]):
     def __missing__(self, name):
         if len(self.ids):
             if self.repeated and name == "weights":
-                raise InputError(f"`resume`: a user component reads the clients' weights {UNKNOWN}")
+                raise InputError(f": a user component reads the clients' weights {UNKNOWN}", parameter="resume")
             if self.repeated:
                 raise InputError(
-                    f"`resume`: the log of the run lacks {name!r}; the run was made by another version, train again"
+                    f": the log of the run lacks {name!r}; the run was made by another version, train again", parameter="resume"
                 )
             raise KeyError(name)
         return torch.zeros(0, dtype=torch.float64)

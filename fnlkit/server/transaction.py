@@ -134,13 +134,16 @@ class Transactional:
     def _next_logged(self, ids):
         """Return the Exchange of the next round of the replayed log, after checking the cohort (K,)."""
         if not self._replayed_log:
-            raise InputError("`resume`: the log of the run has fewer rounds than these settings need; train it again")
+            raise InputError(
+                ": the log of the run has fewer rounds than these settings need; train it again", parameter="resume"
+            )
         entry = self._replayed_log.pop()
         self.rounds += 1
         if not np.array_equal(np.sort(ids), entry.asked):
             raise InputError(
-                f"`resume`: round {self.rounds - 1} of the run used clients {entry.asked.tolist()}, but these settings "
-                f"select {np.sort(ids).tolist()}; resume with the settings of the run"
+                f": round {self.rounds - 1} of the run used clients {entry.asked.tolist()}, but these settings "
+                f"select {np.sort(ids).tolist()}; resume with the settings of the run",
+                parameter="resume",
             )
         return entry
 
@@ -188,7 +191,8 @@ class Transactional:
     def _next_result(self):
         if not self._replayed_results:
             raise InputError(
-                "`resume`: the log of the run has fewer results of `clients.once` than these settings need; train it again"
+                ": the log of the run has fewer results of `clients.once` than these settings need; train it again",
+                parameter="resume",
             )
         kind, value = self._replayed_results.pop()
         return Model(self.network, None) if kind == "model" else _plain(value) if kind == "value" else None

@@ -38,7 +38,7 @@ def definition(data: "Dataset", text: str) -> tuple[str, Any, str, str]:
     """
     spec = common(text)
     if data.kind != "image" or data.features is not None:
-        raise InputError("`backbone`: the samples of `dataset` are no images; give images like those of the sites")
+        raise InputError(": the samples of `dataset` are no images; give images like those of the sites", parameter="backbone")
     few = View(data.x_train[:1], data.x_train[:1], data.kind)
     return str(spec), embed(few, spec, device="cpu").shape[1], weights_of(spec), version_of(spec)
 
@@ -55,12 +55,18 @@ def common(text: str) -> Spec:
     if not own_names(spec):
         find(spec, BACKBONES, "backbone")  # imports a package's backbone
     if own_names(spec):
-        raise InputError(f"`backbone`: {spec.name} is a component of your own, which no site has; name one of fnlkit")
+        raise InputError(
+            f": {spec.name} is a component of your own, which no site has; name one of fnlkit", parameter="backbone"
+        )
     if spec.name == "pca":
-        raise InputError("`backbone` pca: is fitted on the samples of one place; name a network such as efficientnet-lite0")
+        raise InputError(
+            "pca: is fitted on the samples of one place; name a network such as efficientnet-lite0", parameter="backbone"
+        )
     weights = str(dict(spec.parameters).get("weights", ""))
     if weights not in ("", "imagenet", "random"):
-        raise InputError(f"`backbone`: weights={weights} is a file of this machine; name weights that each site can install")
+        raise InputError(
+            f": weights={weights} is a file of this machine; name weights that each site can install", parameter="backbone"
+        )
     return spec
 
 

@@ -25,11 +25,14 @@ def check_names(names: Sequence[str], count: int) -> None:
     for name in names:
         if not is_name(name):
             raise InputError(
-                f"`name` {name!r}: expected 1 to 40 letters, digits, points, dashes and underscores, the first one a letter or "
-                f"digit, and not {' or '.join(_TAKEN)}"
+                f"{name!r}: expected 1 to 40 letters, digits, points, dashes and underscores, the first one a letter or "
+                f"digit, and not {' or '.join(_TAKEN)}",
+                parameter="name",
             )
     if len({name.lower() for name in names}) != count:
-        raise InputError(f"`name`: expected {count} different names; upper and lower case are the same on some machines")
+        raise InputError(
+            f": expected {count} different names; upper and lower case are the same on some machines", parameter="name"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -145,7 +145,7 @@ class Project:
         if self.sums_epsilon is not None or self.sums_delta is not None:
             sigma_of(self.sums_epsilon or 0.0, self.sums_delta or 0.0)
             if self.scaling == "sites":
-                raise InputError("`sums_epsilon`: a scale from the sites has no noise; leave out `scale='sites'`")
+                raise InputError(": a scale from the sites has no noise; leave out `scale='sites'`", parameter="sums_epsilon")
         if self.backbone_checksum:
             common(from_file(self.backbone, MessageText))
 
@@ -296,26 +296,30 @@ def deployable(settings: Settings, project: Project) -> Settings:
     wanted = plan.needs - {"pair", "secret"}
     if wanted:
         raise InputError(
-            f"`method` {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
-            "it runs in simulation only"
+            f"{settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
+            "it runs in simulation only",
+            parameter="method",
         )
     if revealed := plan.method.revealing_reply:
         raise InputError(
-            f"`method` {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
-            "choose another method, for example flr-plus, or train in simulation (fnlkit train)"
+            f"{settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
+            "choose another method, for example flr-plus, or train in simulation (fnlkit train)",
+            parameter="method",
         )
     if settings.memorization:
-        raise InputError("`memorization` needs the true labels, which are unknown at real sites; leave it out")
+        raise InputError("needs the true labels, which are unknown at real sites; leave it out", parameter="memorization")
     transition = getattr(plan.loss, "keywords", {}).get("transition")
     if transition is not None and names_a_file(transition):
         raise InputError(
-            f"`loss` {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
-            "example symmetric(eta=0.4)"
+            f"{settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
+            "example symmetric(eta=0.4)",
+            parameter="loss",
         )
     if plan.reads_held_out and "secret" in plan.needs:
         raise InputError(
-            f"`select` {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
-            "`select='label-wave'`, which counts predictions only"
+            f"{settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
+            "`select='label-wave'`, which counts predictions only",
+            parameter="select",
         )
     plan.check_protection(max(1, round(settings.fraction * project.sites)))
     return replace(settings, standardize="none")
@@ -375,12 +379,12 @@ def check_estimator(project: Project) -> None:
     text = from_file(project.estimator, MessageText)
     part, sends = estimator_of(text)  # imports a component of an installed package, which `own_names` then finds
     if own := own_names(text):
-        raise InputError(f"`estimator`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+        raise InputError(f": {own[0]} is a component of your own, which no site has; name one of fnlkit", parameter="estimator")
     arguments = arguments_of(part) | dict(parse(text).parameters)
     if str(arguments.get("by")) == "sample":
-        raise InputError(f"`estimator` {text}: by=sample splits the samples of a site; write by=client")
+        raise InputError(f"{text}: by=sample splits the samples of a site; write by=client", parameter="estimator")
     single = [sent.what for sent in sends.values() if sent.shape and {"n", "top"} & set(sent.shape)]
     if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
         single = []
     if single and not project.per_sample:
-        raise InputError(f"`estimator` {text}: sites would reply with {single[0]}; agree to it with `per_sample`")
+        raise InputError(f"{text}: sites would reply with {single[0]}; agree to it with `per_sample`", parameter="estimator")

@@ -14,9 +14,7 @@ from fnlkit.pipeline import agreement, doctor
 from tests.commands import fnlkit, succeed
 
 
-def test_engines_kernels_and_files_are_tried_and_agree(monkeypatch, tmp_path):
-    """Real engines; libraries of extras are not imported (see the test of a library that cannot be)."""
-    monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
+def test_engines_kernels_and_files_are_tried_and_agree(tmp_path):
     found = json.loads(succeed("fnlkit doctor --json", tmp_path).stdout)
     assert [one["engine"] for one in found["engines"] if one["device"] == "cpu"] == list(ENGINES)
     ran = {one["engine"]: one for one in found["engines"] if one["runs"]}
@@ -60,7 +58,6 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
         return torch.tensor([1.0, float("nan") if engine == "fused" else 1.0])
 
     monkeypatch.setattr(doctor, "_tiny", tiny)
-    monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
     done = fnlkit("fnlkit doctor", tmp_path)
     assert done.returncode == 1 and "fnlkit: error: 3 broken, the first: engine stacked" in done.stderr
     assert "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu" in done.stdout
@@ -70,26 +67,17 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
 def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_path):
     before = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: version if name == "torch" else before(name))
-    monkeypatch.setattr(doctor, "_not_imported", lambda names: {})
     done = fnlkit("fnlkit doctor --json", tmp_path)
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and not facts["fit"] and words in facts["broken"][0]
     assert facts["engines"] == facts["kernels"] == []
 
 
-def test_a_library_that_is_installed_but_cannot_be_imported_is_broken(monkeypatch):
-    """One library of the extra `test` stands for all, since importing all of them takes seconds."""
-    needs, before = [need for need in doctor._needs() if need.name == "pandas"], doctor.metadata.packages_distributions()
-    monkeypatch.setattr(doctor, "_needs", lambda: needs)
-    broken = []
-    doctor.extras(broken)
-    assert not broken
-    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: before | {"no_such_module": ["pandas"]})
-    doctor.extras(broken)
-    assert len(broken) == 1 and broken[0].startswith("pandas ") and "no_such_module" in broken[0]
-    broken = []
-    doctor.extras(broken, test=False)
-    assert not broken
+def test_a_missing_library_of_an_extra_is_listed(monkeypatch, tmp_path):
+    before = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "pytest" else before(name))
+    assert "pytest" in json.loads(succeed("fnlkit doctor --no-test --json", tmp_path).stdout)["extras"]["test"]
+    assert "extra test: missing pytest" in fnlkit("fnlkit doctor --no-test -v", tmp_path).stdout
 
 
 @pytest.mark.slow

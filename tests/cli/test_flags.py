@@ -1,6 +1,7 @@
 """Messages name parameters in Python and flags on the command line."""
 
 import ast
+import pickle
 import re
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from click.testing import CliRunner
 
 import fnlkit
 from fnlkit.cli import main
-from fnlkit.cli.flags import FlagContext, name_flags
+from fnlkit.cli.group import Context, name_options
+from fnlkit.cli.train import command as train
 from fnlkit.errors import InputError
 
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
@@ -49,36 +51,19 @@ def test_the_library_names_no_flags():
 
 
 @click.command()
-@click.option("--client-timeout")
 @click.option("--probs", "probabilities")
-@click.option("--overwrite", is_flag=True)
-@click.option("-o", "--output")
 def command(**options):
-    raise InputError("`client_timeout` is -1; omit `usual`")
+    raise InputError("has no rows; omit `usual`", parameter="probabilities")
 
 
-@pytest.mark.parametrize(
-    "text, line",
-    [
-        ("`client_timeout` is -1; remove `client_timeout`", "--client-timeout is -1; remove --client-timeout"),
-        ("write `client_timeout=5` or `overwrite=True`", "write --client-timeout 5 or --overwrite"),
-        ("`output` a.pt: write `output='a run.pt'`", "-o a.pt: write -o 'a run.pt'"),
-        ("`probabilities=FILE` or `probs`", "--probs FILE or --probs"),
-        ("with `fnlkit.partition(holdout=0.1)`", "with `fnlkit partition --holdout 0.1`"),
-        ("`fnlkit.import_review()`, `fnlkit.train(resume=...)`", "`fnlkit review import`, `fnlkit train --resume`"),
-        ("`fnlkit.partition(a b)` and `a name`", "`fnlkit.partition(a b)` and `a name`"),
-        ("`fnlkit.lid(x)` and `fnlkit.partition(fnlkit=1)`", "`fnlkit.lid(x)` and `fnlkit.partition(fnlkit=1)`"),
-    ],
-)
-def test_a_name_in_backticks_becomes_the_flag_of_the_command(text, line):
-    assert name_flags(text, command) == line
-    assert name_flags(line, command) == line
-
-
-def test_errors_and_notes_of_a_command_name_its_flags(capfd, tmp_path):
-    command.context_class = FlagContext
-    done = CliRunner().invoke(command)
-    assert str(done.exception) == "--client-timeout is -1; omit `usual`"
+def test_an_error_names_the_parameter_and_in_a_command_its_option(capfd):
+    command.context_class = Context
+    assert str(CliRunner().invoke(command).exception) == "--probs has no rows; omit `usual`"
+    text = "write `probabilities=FILE`, `engine='my engine'`, `overwrite=True` or `probs`, as `a name` and `fnlkit.lid(x)`, `"
+    said = "write `probabilities=FILE`, --engine 'my engine', --overwrite or `probs`, as `a name` and `fnlkit.lid(x)`, `"
+    assert name_options(text, train) == name_options(said, train) == said
+    error = InputError(": expected 2 rows", parameter="lr")
+    assert str(error) == str(pickle.loads(pickle.dumps(error))) == "`lr`: expected 2 rows"
     with pytest.raises(InputError, match=r"^`lr` is -1\.0; "):
         fnlkit.train("fed.npz", lr=-1.0)
     with pytest.raises(SystemExit):

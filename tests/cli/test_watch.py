@@ -8,9 +8,6 @@ import time
 import pytest
 from filelock import FileLock
 
-from fnlkit.errors import InputError
-from fnlkit.results import live_metrics
-from fnlkit.results.live_metrics import Metrics, summary
 from tests.commands import fnlkit, refuse, succeed
 
 
@@ -19,17 +16,10 @@ def row(number, accuracy=None, stage="training"):
     return json.dumps(out | ({} if accuracy is None else {"accuracy": accuracy})) + "\n"
 
 
-def test_a_file_that_grows_is_read_once_and_one_that_begins_anew_from_the_start(tmp_path):
-    path = tmp_path / "run.metrics.jsonl"
-    path.write_text(row(0, 0.5) + row(1)[:10])
-    found = Metrics(str(path))
-    assert [r["round"] for r in found.update()] == [0]
-    path.write_text(row(0, 0.5) + row(1) + row(2, 0.75))
-    assert [r["round"] for r in found.update()] == [1, 2] and found.update() == []
-    assert summary(found.rows) == ("training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", [0.5, 0.75])
-    path.write_text(row(0, 0.25))  # --resume writes it anew
-    found.update()
-    assert len(found.rows) == 1 and not found.running
+def test_rows_are_summarized_and_a_row_that_is_still_written_is_left_out(tmp_path):
+    (tmp_path / "run.metrics.jsonl").write_text(row(0, 0.5) + row(1) + row(2, 0.75) + row(3)[:10])
+    lines = succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout.splitlines()
+    assert lines == ["training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", "▁█"]
 
 
 def test_watch_follows_until_the_run_ends(tmp_path):
@@ -75,34 +65,15 @@ def test_watch_refuses_other_files(text, tmp_path):
 
 
 def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
-    """After SIGKILL the file of the lock stays, and nobody holds it."""
+    """After SIGKILL the file of the lock stays, and nobody holds it: the command ends."""
     (tmp_path / "run.metrics.jsonl").write_text(row(0, 0.5))
     (tmp_path / "run.metrics.jsonl.lock").write_text("123456")
-    found = Metrics(str(tmp_path / "run.metrics.jsonl"))
-    assert not found.running
-    with FileLock(tmp_path / "run.metrics.jsonl.lock"):
-        assert found.running
-    assert not found.running
-
-
-def test_a_large_file_is_read_in_pieces_and_rows_are_kept_short(tmp_path, monkeypatch):
-    rows = [json.loads(row(i, 0.5)) | {"clients": list(range(50))} for i in range(40)]
-    (tmp_path / "long.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    monkeypatch.setattr(live_metrics, "_BLOCK", 100)
-    found = Metrics(str(tmp_path / "long.jsonl"))
-    assert [one["round"] for one in found.update()] == list(range(40)) and not any("clients" in one for one in found.rows)
-    (tmp_path / "endless.jsonl").write_bytes(bytes(2**24))
-    monkeypatch.setattr(live_metrics, "_LONGEST", 1000)
-    found = Metrics(str(tmp_path / "endless.jsonl"))
-    with pytest.raises(InputError):
-        found.update()
-    assert found._at <= 1200  # and no more was read
+    assert "1 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout
 
 
 def test_missing_files_folders_and_strange_stages(tmp_path):
     for name in ("nothing.jsonl", "."):
-        with pytest.raises(InputError):
-            Metrics(str(tmp_path / name))
+        refuse(f"fnlkit watch {name}", tmp_path, "RUN.metrics.jsonl")
     (tmp_path / "x.jsonl").write_text(row(0, 0.5, "\x1b[31mred"))
     done = fnlkit("fnlkit watch x.jsonl", tmp_path)
     assert "\x1b" not in done.stdout and "red" in done.stdout

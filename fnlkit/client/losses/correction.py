@@ -151,8 +151,9 @@ def _inverse(transition, classes, stamp):
     worst = np.linalg.cond(matrix)
     if not worst <= _WORST:
         raise InputError(
-            f"`loss` backward: {transition} cannot be inverted (condition number {worst:.2g}); use forward, or a matrix with "
-            "less noise"
+            f"backward: {transition} cannot be inverted (condition number {worst:.2g}); use forward, or a matrix with "
+            "less noise",
+            parameter="loss",
         )
     return np.linalg.inv(matrix)
 

@@ -24,6 +24,8 @@ def disable_telemetry() -> None:
         If Flower is not installed.
     """
     if importlib.util.find_spec("flwr") is None:
-        raise InputError("`engine` flower needs Flower, which is not installed; pip install 'fnlkit[flower]' adds it")
+        raise InputError(
+            "flower needs Flower, which is not installed; pip install 'fnlkit[flower]' adds it", parameter="engine"
+        )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -68,7 +68,7 @@ def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, fl
         If the input does not contain the data of the figure.
     """
     if Path(target).suffix not in style.FORMATS:
-        raise InputError(f"`output` {target}: write a name that ends in .png, .svg or .pdf")
+        raise InputError(f"{target}: write a name that ends in .png, .svg or .pdf", parameter="output")
     if size is not None and kind in ("accuracy", "bytes"):
         options["wide"] = size[0]
     with style.sheet():

@@ -47,7 +47,9 @@ def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.T
 def must_be_normed(network: "Network") -> None:
     """Raise InputError if a network has no batch norm."""
     if not normalizers(network).any():
-        raise InputError("`optimizer` fedbn keeps batch norm on the clients; this network has none, use `optimizer='fedavg'`")
+        raise InputError(
+            "fedbn keeps batch norm on the clients; this network has none, use `optimizer='fedavg'`", parameter="optimizer"
+        )
 
 
 def locally(request: Request) -> Additions:

@@ -227,7 +227,7 @@ class FedOpt:
             As Clients.round, and if too many aggregation weights are not positive numbers.
         """
         if "loss" in fit and not self.rounds and self.fit.loss is not Fit.loss:
-            raise InputError("`loss`: the method has a built-in loss; remove `loss`")
+            raise InputError(": the method has a built-in loss; remove `loss`", parameter="loss")
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
         if clients.replaying:  # the optimizer is skipped: the log stores no weights, and a run stores only the last model
             self.rounds += 1
@@ -240,7 +240,9 @@ class FedOpt:
         self.rounds += 1
         hidden = isinstance(self.protect, Secret)
         if self.protect is not None and weights is not None:
-            raise InputError("`protect`: the method sets client weights, which no protection covers; remove `protect`")
+            raise InputError(
+                ": the method sets client weights, which no protection covers; remove `protect`", parameter="protect"
+            )
         replies = clients.round(
             ids,
             model,
