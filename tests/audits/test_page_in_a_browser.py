@@ -125,6 +125,36 @@ def test_undo_takes_back_the_last_decision_and_shows_its_sample(browser, digits,
     assert decided(browser, federation, digits)[0] == {} and not browser.find_element("id", "undo").is_enabled()
 
 
+def test_many_samples_are_reviewed_at_once(browser, digits, tmp_path):
+    """A grid of 24 samples: marks are decisions, a page is kept by one key, and 60 samples need no 60 pictures at once."""
+    federation, chosen = opened(browser, tmp_path, digits, budget=60)
+    p, given = chosen.positions.tolist(), federation.given
+    shown = lambda: browser.find_elements("css selector", "#tiles figure")  # noqa: E731
+    press(browser, "g")
+    assert len(shown()) == 24 and not browser.find_element("id", "card").is_displayed()
+    press(browser, "d", "k")
+    shown()[5].click()
+    press(browser, "n")
+    press(browser, "e")  # keeps the other 21 of the page, and turns it
+    assert (
+        browser.find_element("id", "part").text == "25 to 48 of 60" and "24 decided" in browser.find_element("id", "state").text
+    )
+    labels, table = decided(browser, federation, digits)
+    assert labels == {p[0]: -1} | {x: given[x] for i, x in enumerate(p[:24]) if i not in (0, 5)}
+    assert table.unsure.tolist() == [p[5]]
+    press(browser, *"u" * 24)
+    assert decided(browser, federation, digits)[0] == {}
+    only = digits.class_names[given[p[30]]]
+    browser.find_element("id", "only").send_keys(only)
+    assert all(tile.text.split("\n")[0] == only for tile in shown()) and p[30] in [
+        p[i] for i in browser.execute_script("return listed()")
+    ]
+    press(browser, "e")
+    assert set(decided(browser, federation, digits)[0]) == {x for x in p if given[x] == given[p[30]]}
+    press(browser, "g")
+    assert browser.find_element("id", "card").is_displayed() and not browser.find_element("id", "tiles").is_displayed()
+
+
 def test_two_tabs_do_not_overwrite_each_other(browser, tmp_path):
     """The second tab wrote all of its decisions, without those of the first one since it was opened."""
     data = datasets.load("digits")
