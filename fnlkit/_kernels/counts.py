@@ -13,51 +13,85 @@ from typing import Any
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
-from fnlkit._kernels.lanes import at_least, below, choose, gather_tile, larger, load, not_numbers, splat, store
+from fnlkit._kernels.lanes import at_least, at_most, below, choose, gather_tile, larger, load, smaller, splat, store
+
+# Largest deviation of the sum of a row from 1, and of a probability below 0, for rounding.
+SUM_SLACK, LOW_SLACK = 1e-2, 1e-6
 
 
 @inline
-def transpose_rows(probs: np.ndarray, classes: int, starts: np.ndarray, start: int, columns: np.ndarray) -> None:
-    """Write probs[start + starts[lane] + c] to columns[c * width + lane], for increasing starts of a vector of rows.
+def transpose_rows(probs: np.ndarray, classes: int, first: int, last: int, starts: np.ndarray, columns: np.ndarray) -> None:
+    """Write the rows first, first + 1, ... as columns[c * width + lane]; lanes after row last - 1 repeat this row.
 
-    `columns` has width * (classes rounded up to whole vectors) entries; those after the last class are unspecified.
+    `columns` has width * (classes rounded up to whole vectors) entries; those after the last class are unspecified.  `starts`
+    has the multiples of `classes`.
     """
     width = 64 // probs.itemsize
-    if start + starts[width - 1] + len(columns) // width <= len(probs):
+    if first + width <= last and first * classes + starts[width - 1] + len(columns) // width <= len(probs):
         for at in range(0, classes, width):
-            gather_tile(probs, starts, start + at, columns, at * width)
+            gather_tile(probs, starts, first * classes + at, columns, at * width)
         return
-    for lane in range(width):  # near the end of the array, where a tile would read after it
+    for lane in range(width):  # an incomplete block, or one near the end of the array, where a tile would read after it
+        row = min(first + lane, last - 1) * classes
         for c in range(classes):
-            columns[c * width + lane] = probs[start + starts[lane] + c]
+            columns[c * width + lane] = probs[row + c]
 
 
 @inline
-def confident_lanes(columns: np.ndarray, classes: int, limits: np.ndarray, largest: bool) -> tuple[Any, Any]:
-    """Return the class that each lane is confident in, number `classes` for none, and the sums of the lanes.
+def judge_lanes(columns: np.ndarray, classes: int, limits: np.ndarray, low: Any) -> tuple[Any, Any, Any]:
+    """Return the class in which each lane is confident, number `classes` for none, the sums of the lanes, and the minima.
 
-    A row is confident in the only class with p >= limit; of several, in the most probable class of all. With `largest`, in the
-    most probable class if p >= limit. Of equal classes, in the first one.
+    A row is confident in the only class with p >= limit; of several, in the most probable class of all, the first if equal.
     """
     width = len(columns) // len(limits)
-    zero, one, none = splat(columns.dtype.type(0)), splat(columns.dtype.type(1)), splat(columns.dtype.type(classes))
+    one, none = splat(columns.dtype.type(1)), splat(columns.dtype.type(classes))
+    zero = one - one
     # Class c adds classes + c to `code`: the number of confident classes and, of a single one, the class.
-    code, sums, here = zero, zero, none
+    code, sums, here, where, best = zero, zero, none, none, splat(columns.dtype.type(-np.inf))
     for c in range(classes):
         p = load(columns, c * width)
         code = choose(at_least(p, splat(limits[c])), code + here, code)
+        where = choose(below(best, p), here, where)
+        best, low = larger(p, best), smaller(p, low)
         here, sums = here + one, sums + p
     single = choose(below(zero, code), code - none, none)
-    several = at_least(code, none + none)
-    if not (largest or several):
-        return single, sums
-    best, where, reached, here = splat(columns.dtype.type(-np.inf)), none, none, zero
+    return choose(at_least(code, none + none), where - none, single), sums, low
+
+
+@inline
+def largest_lanes(columns: np.ndarray, classes: int, limits: np.ndarray) -> Any:
+    """Return the most probable class of each lane, the first of equal ones, or number `classes` if its p < limit."""
+    width = len(columns) // len(limits)
+    one, none = splat(columns.dtype.type(1)), splat(columns.dtype.type(classes))
+    here, where, best = one - one, none, splat(columns.dtype.type(-np.inf))
     for c in range(classes):
         p = load(columns, c * width)
-        more = below(best, p)
-        best, where = larger(p, best), choose(more, here, where)
-        reached, here = choose(more, choose(at_least(p, splat(limits[c])), here, none), reached), here + one
-    return reached if largest else choose(several, where, single), sums
+        where = choose(below(best, p), choose(at_least(p, splat(limits[c])), here, none), where)
+        best, here = larger(p, best), here + one
+    return where
+
+
+@inline
+def are_sums(sums: Any, number: np.ndarray) -> int:
+    """Return a mask of the lanes whose sum is 1 up to `SUM_SLACK`; a sum of NaN is none.  `number` has the type of the sums."""
+    kind = number.dtype.type
+    return at_least(sums, splat(kind(1 - SUM_SLACK))) & at_most(sums, splat(kind(1 + SUM_SLACK)))
+
+
+@kernel
+def are_probabilities(probs: np.ndarray, classes: int, start: int, stop: int) -> bool:
+    """Return whether the rows start..stop of probs (n * classes,) have no negative number or NaN and sum to 1."""
+    width = 64 // probs.itemsize
+    starts, columns = np.arange(width) * classes, np.empty(-(-classes // width) * width * width, probs.dtype)
+    low, fine = splat(probs.dtype.type(np.inf)), -1
+    for first in range(start, stop, width):
+        transpose_rows(probs, classes, first, stop, starts, columns)
+        sums = splat(probs.dtype.type(0))
+        for c in range(classes):
+            p = load(columns, c * width)
+            low, sums = smaller(p, low), sums + p
+        fine &= are_sums(sums, probs) | -1 << width
+    return fine == -1 and not below(low, splat(probs.dtype.type(-LOW_SLACK)))
 
 
 @kernel
@@ -109,7 +143,7 @@ def count_confident(
     start: int,
     stop: int,
 ) -> bool:
-    """Add 1 to counts[client, true * classes + label] for each row that is confident in a class `true` (`confident_lanes`).
+    """Add 1 to counts[client, true * classes + label] for each row that is confident in a class `true` (`judge_lanes`).
 
     A row without confident class is counted for class number `classes`, which the caller drops: storing always is cheaper than
     branching. Processes the rows start..stop.
@@ -125,23 +159,21 @@ def count_confident(
     Returns
     -------
     bool
-        True if a probability is NaN; can be True without NaN.  If True, the counts must not be used.
+        Whether all rows are probabilities (`are_probabilities`).  If False, the counts must not be used.
     """
     width = 64 // probs.itemsize
     starts, true = np.arange(width) * classes, np.empty(width, probs.dtype)
     columns = np.empty(limits.shape[1] * width, probs.dtype)
-    nans = 0
+    low, fine, step = splat(probs.dtype.type(np.inf)), -1, splat(probs.dtype.type(classes))
     for client in range(len(offsets) - 1):
         last = min(offsets[client + 1], stop)
         for first in range(max(offsets[client], start), last, width):
-            for lane in range(width if last - first < width else 0):  # an incomplete block repeats its last row
-                starts[lane] = min(lane, last - first - 1) * classes
-            transpose_rows(probs, classes, starts, first * classes, columns)
-            found, sums = confident_lanes(columns, classes, limits[client], largest)
-            nans |= not_numbers(sums, sums)
-            store(true, 0, found)
-            for i in range(first, min(first + width, last)):
-                counts[client, np.uint64(int(true[i - first]) * classes + labels[i])] += 1
-            for lane in range(width if last - first < width else 0):
-                starts[lane] = lane * classes
-    return nans != 0
+            transpose_rows(probs, classes, first, last, starts, columns)
+            found, sums, low = judge_lanes(columns, classes, limits[client], low)
+            if largest:
+                found = largest_lanes(columns, classes, limits[client])
+            fine &= are_sums(sums, probs) | -1 << width
+            store(true, 0, found * step)
+            for i in range(min(width, last - first)):
+                counts[client, np.uint64(np.int32(true[np.uint64(i)]) + labels[np.uint64(first + i)])] += 1
+    return fine == -1 and not below(low, splat(probs.dtype.type(-LOW_SLACK)))

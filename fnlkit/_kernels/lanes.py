@@ -246,6 +246,16 @@ def larger(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
     return a(a, a), codegen
 
 
+@intrinsic
+def smaller(typingctx: Any, a: Any, b: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return the smaller of two vectors lane by lane; `b` in lanes with NaN."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", *args), *args)
+
+    return a(a, a), codegen
+
+
 def _call(builder, name, result, args, fastmath=()):
     kind = ir.FunctionType(result, [arg.type for arg in args])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)

@@ -16,8 +16,6 @@ from fnlkit.kernels import checks
 _ENTRIES = 2_000_000
 # Tolerance of the public code: a probability that equals its threshold up to rounding is confident.
 SLACK = 1e-6
-# Largest number of rows that are checked to sum to 1: checking a million would take longer than counting them.
-_LOOKED_AT = 250
 # cleanlab's smallest threshold: a class that is never predicted must not accept samples with probability 0.
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels; no probability reaches it.
@@ -69,14 +67,15 @@ def _probabilities(probs, labels, client_offsets):
     probs = checks.real(probs, "probs", 2, "(n, C)")
     if probs.shape[1] < 1:
         raise InputError(f"`probs` must have at least one class, found shape {probs.shape}")
-    some = probs[:: max(1, -(-len(probs) // _LOOKED_AT))]
-    checks.distributions(some, "probs", 1e-2, "apply softmax to logits first")
     return probs, checks.integers(labels, "labels", len(probs), "row of `probs`"), checks.offsets(client_offsets, len(probs))
 
 
-def _no_nan(probs):
-    where = np.argwhere(np.isnan(probs))[0]
-    raise InputError(f"`probs` must not hold NaN, found one at row {where[0]}, class {where[1]}; did training diverge?")
+def _must_be_probabilities(probs):
+    """Raise InputError for the first row with NaN, or for rows that are no probabilities."""
+    if np.isnan(probs).any():
+        where = np.argwhere(np.isnan(probs))[0]
+        raise InputError(f"`probs` must not hold NaN, found one at row {where[0]}, class {where[1]}; did training diverge?")
+    checks.distributions(probs, "probs", counts.SUM_SLACK, "apply softmax to logits first")
 
 
 def class_thresholds(
@@ -91,7 +90,7 @@ def class_thresholds(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 250 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01.
     labels : array (n,) of int
         Given labels, 0..C-1.
     client_offsets : array (K + 1,) of int, optional
@@ -120,9 +119,10 @@ def class_thresholds(
     """
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
-    sums, members = _label_sums(probs, labels, offsets, _row_pieces(offsets, probs.shape[1], threads), threads)
-    if np.isnan(sums).any():
-        _no_nan(probs)
+    pieces, flat = _row_pieces(offsets, probs.shape[1], threads), probs.reshape(-1)
+    sums, members = _label_sums(probs, labels, offsets, pieces, threads)
+    if not all(run(lambda start, stop: counts.are_probabilities(flat, probs.shape[1], start, stop), pieces, threads)):
+        _must_be_probabilities(probs)
     result = thresholds_of(sums, members)
     return result[0] if client_offsets is None else result
 
@@ -148,7 +148,7 @@ def count_matrix(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 250 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01.
     labels : array (n,) of int
         Given labels, 0..C-1.
     rule : "cleanlab" or "largest"
@@ -251,8 +251,8 @@ def count_confident(
     def work(piece: int, start: int, stop: int) -> object:
         return counts.count_confident(flat, labels, classes, offsets, limits, largest, cells[piece % copies], start, stop)
 
-    if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():
-        _no_nan(probs)
+    if not all(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)):
+        _must_be_probabilities(probs)
     cells = cells.sum(0) if copies > 1 else cells[0]
     return cells.reshape(clients, classes + 1, classes)[:, :classes]
 
