@@ -28,8 +28,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.errors import MOST_NAMES, InputError
-from fnlkit.pipeline.auditing import GONE
-from fnlkit.pipeline.options import AuditOptions
+from fnlkit.pipeline.auditing import GONE, Auditing
 
 # More sites than this are counted, unless something was found at them.
 MOST_SITES = 6
@@ -55,7 +54,7 @@ def _earlier_options(command: Any) -> Any:
 @click.command()
 @file_argument
 @dataset_option
-@options_of(AuditOptions)
+@options_of(Auditing)
 @click.option("--html", metavar="FILE.html", default=None, callback=takes_file,
               help="Also write the results as a page.")  # fmt: skip
 @click.option("--pictures", type=click.IntRange(min=0), default=6, show_default=True,

@@ -13,8 +13,7 @@ import click
 from fnlkit.artifacts import paths
 from fnlkit.components.options import about
 from fnlkit.components.parameters import Range, SpecText
-from fnlkit.experiment.options import TrainOptions
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings, TrainOptions
 
 # Key of --help-all in the context of a command.
 ALL_OPTIONS = "fnlkit.help_all"
@@ -75,7 +74,6 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
     else:
         more |= {"type": _range(kind), "show_default": bool(default)}
     text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]) if match[1] in NAMES else match[0], known.help)
-    text = re.sub(r"`fnlkit\.(\w+)\((\w+)=\.\.\.\)`", lambda match: f"`fnlkit {match[1]} {flag_of(match[2])}`", text)
     return click.option(known.flag or flag_of(one.name), one.name, default=default, help=text, callback=callback, **more)
 
 
@@ -127,9 +125,7 @@ class Declared(click.Command):
     def __init__(self, *args: Any, declared: tuple[type, ...], titles: tuple[str, ...], **more: Any) -> None:
         super().__init__(*args, **more)
         known = {entry.name: about(entry) for options in declared for entry in fields(options)}
-        self.sections = {
-            title: in_order({name: entry.after for name, entry in known.items() if entry.section == title}) for title in titles
-        }
+        self.sections = {title: [name for name, entry in known.items() if entry.section == title] for title in titles}
         self.rare = tuple(name for name, entry in known.items() if entry.rare)
         text = "Print this help with all options."
         self.params.append(
@@ -150,28 +146,6 @@ class Declared(click.Command):
             names = ", ".join(p.opts[-1] for p in options if p.name in left_out)
             with formatter.section("Further options, described by --help-all"):
                 formatter.write_text(names)
-
-
-def in_order(after: dict[str, str]) -> list[str]:
-    """Return names in order, each directly after the name that precedes it.
-
-    Parameters
-    ----------
-    after : dict of str to str
-        The name that precedes each name; "" keeps its place.
-
-    Examples
-    --------
-    >>> in_order({"augment": "clip", "epochs": "", "clip": "", "lr": ""})
-    ['epochs', 'clip', 'augment', 'lr']
-    """
-    names = [name for name, before in after.items() if not before]
-    waiting = [name for name in after if name not in names]
-    while ready := [name for name in waiting if after[name] in names]:
-        for name in ready:
-            names.insert(names.index(after[name]) + 1, name)
-            waiting.remove(name)
-    return names + waiting
 
 
 def _print_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:

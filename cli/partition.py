@@ -25,7 +25,7 @@ from fnlkit.cli.plumbing import (
 from fnlkit.datasets.partition_report import report_lines
 from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.errors import InputError
-from fnlkit.pipeline.options import PartitionOptions
+from fnlkit.pipeline.labels import Partitioning
 
 
 def _schemes():
@@ -38,7 +38,7 @@ def _schemes():
 @click.option(
     "--scheme", default="iid", show_default=True, metavar="SPEC", help="Partition scheme from the list above, or FILE.py:NAME."
 )
-@options_of(PartitionOptions)
+@options_of(Partitioning)
 @seed_option
 @output_option("FED.npz")
 @click.option("--json", "as_json", is_flag=True, help="Print the report on stdout as one line of JSON. Requires -o.")

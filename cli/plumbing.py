@@ -16,8 +16,7 @@ from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
 from fnlkit.components.spec import find, write_spec
 from fnlkit.errors import InputError
-from fnlkit.experiment.options import TrainOptions
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

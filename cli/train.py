@@ -28,8 +28,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar, of_rounds
 from fnlkit.errors import InputError
-from fnlkit.experiment.options import TrainOptions
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:
     from fnlkit.cli.terminal import Output
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection", "Run")
 
 
-@click.command(cls=Declared, declared=(TrainOptions, Settings), titles=TITLES)
+@click.command(cls=Declared, declared=(Settings, TrainOptions), titles=TITLES)
 @file_argument
 @dataset_option
 @setting_options()

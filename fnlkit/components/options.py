@@ -29,8 +29,6 @@ class About:
         Help text; a command shows parameters in backticks as flags. "": no command derives this option.
     section : str
         Section of the help page. "": the last section, "Options".
-    after : str
-        Option that precedes this one in its section. "": the previous field of the section.
     rare : bool
         Whether only --help-all describes the option.
     metavar, flag : str or None
@@ -47,7 +45,6 @@ class About:
 
     help: str = ""
     section: str = ""
-    after: str = ""
     rare: bool = False
     metavar: str | None = None
     flag: str | None = None
@@ -75,21 +72,15 @@ def pick(options: type, given: dict[str, Any]) -> dict[str, Any]:
 def keywords_of(
     options: Callable[P, object],
 ) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
-    """Return a decorator that shows the fields of a dataclass in the signature of a function with ``**keywords``.
-
-    Type checkers check calls against the fields. Parameters that the function declares are not changed. The fields with a
-    help text are appended to the docstring.
-
-    Parameters
-    ----------
-    options : dataclass
-    """
-
+    """Return the decorator `show_keywords` for a dataclass; type checkers check calls against its fields."""
     return lambda function: show_keywords(function, options)
 
 
 def show_keywords(function: Any, options: Any) -> Any:
-    """Show the fields of a dataclass in the signature and the docstring of a function, which is returned."""
+    """Show the fields of a dataclass in the signature of a function with ``**keywords``, and their help in its docstring.
+
+    Parameters that the function declares are not changed. The function is returned.
+    """
     signature = inspect.signature(function)
     *declared, _ = signature.parameters.values()
     fields_of = inspect.signature(options).parameters.values()

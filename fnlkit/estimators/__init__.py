@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import declaration
+from fnlkit.components.options import show_keywords
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
+from fnlkit.estimators.defaults import EstimateOptions as EstimateOptions
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
-from fnlkit.estimators.options import EstimateOptions as EstimateOptions
-from fnlkit.estimators.options import with_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,6 @@ ESTIMATORS = {
 DETECTORS = ("confident", "knn", "aum")
 
 
-@with_options
 def estimate(
     federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options: Any
 ) -> "dict[str, np.ndarray]":
@@ -100,6 +99,9 @@ def estimate(
     True
     """
     return run_estimator(federation, dataset, spec, **options)[0]
+
+
+show_keywords(estimate, EstimateOptions)
 
 
 def run_estimator(

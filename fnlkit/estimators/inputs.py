@@ -11,8 +11,8 @@ from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.embed import embed
 from fnlkit.datasets.groups import effective_size, of_federation
 from fnlkit.errors import InputError
+from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.options import EstimateOptions
 from fnlkit.estimators.warmup import fold_of
 from fnlkit.experiment.scale import scale_of, statistics_bytes
 
@@ -36,7 +36,7 @@ class EstimatorInputs:
     apart : bool (m,), optional
         Held-out samples of the clients, which no cross-validated model trains on.
     **options
-        Fields of `fnlkit.estimators.options.EstimateOptions`.
+        Fields of `fnlkit.estimators.EstimateOptions`.
 
     Attributes
     ----------

@@ -1,13 +1,26 @@
-"""The settings of a run, which are the options of `fnlkit train`."""
+"""The options of `fnlkit train`: settings, which determine the result of a run, and data, engine and files."""
 
+import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from fnlkit.components import registry
 from fnlkit.components.options import option
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
+from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
 from fnlkit.models import NETWORKS
+
+# Types of values; the command line, which reads this module, does not need their modules.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
+
+_Path = str | os.PathLike[str]
+LEDGER = "Ledger of privacy spent over all runs. Default: next to the data set (train: with `privacy_key`); none: no ledger."
 
 
 def _names(table):
@@ -45,14 +58,12 @@ class Settings:
         "auto",
         "Augmentation: none, or augment(pad=4, flip=true, cutout=16). auto crops and flips color images of 32 pixels or more.",
         section="Local training",
-        after="clip",
         rare=True,
     )
     mixup: NotNegative = option(
         0.0,
         "Alpha of mixup, if the method leaves it open; 0 disables it.",
         section="Local training",
-        after="augment",
         rare=True,
     )
     rounds: Count = option(
@@ -74,13 +85,9 @@ class Settings:
         section="Local training",
         rare=True,
     )
-    client_optimizer: Literal["sgd", "adam"] = option(
-        "sgd", "Local optimizer.", section="Local training", after="batch_size", rare=True
-    )
+    client_optimizer: Literal["sgd", "adam"] = option("sgd", "Local optimizer.", section="Local training", rare=True)
     eval_every: Count = option(1, "Evaluate every this many rounds.", section="Measurement", rare=True)
-    seed: Natural = option(
-        0, "Seed of all random draws; equal seeds give equal results.", section="Federation", after="max_update_ratio"
-    )
+    seed: Natural = option(0, "Seed of all random draws; equal seeds give equal results.", section="Federation")
     measure: SpecText = option(
         "auto",
         "Samples for evaluation. auto: the test set if there is one; holdout: only held-out samples with their noisy labels; "
@@ -102,7 +109,6 @@ class Settings:
         0,
         "Rounds of fedavg that first train only the head of a pretrained network, on features (LP-FT).",
         section="Local training",
-        after="mixup",
         rare=True,
     )
     precision: Literal["fp32", "fp64", "tf32", "bf16"] = option(
@@ -136,3 +142,60 @@ class Settings:
     def __post_init__(self):
         for name, fault in faults(type(self), vars(self)):
             raise InputError(f"`{name}` {fault}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(EngineOptions):
+    """Options of a run that do not belong to its settings; `fnlkit train --help-all` describes them.
+
+    `dataset` and `output` have the same option in several commands, which declare it.
+    """
+
+    dataset: "_Path | Dataset | None" = option(None, section="Federation")
+    preset: str | None = option(
+        None,
+        "Options of a paper, for example fedcorr/cifar10; options given here take precedence.",
+        section="Method",
+        metavar="NAME",
+        recipe=True,
+    )
+    embeddings: "_Path | ArrayLike | None" = option(
+        None,
+        "A backbone or a file of vectors, for methods that compare samples. Default: as `backbone`.",
+        section="Federation",
+        rare=True,
+        metavar="SPEC|FILE",
+    )
+    backbone: SpecText = option(
+        "auto",
+        "Pretrained network that encodes the samples: a spec, none, or auto: an installed one for photographs, texts and "
+        "sounds, if neither `preset` nor `model` is given.",
+        section="Method",
+        metavar="SPEC",
+        recipe=True,
+    )
+    checkpoint_every: Count = option(10, "Rounds between checkpoints.", section="Run", rare=True, recipe=True)
+    resume: "_Path | Run | None" = option(
+        None, "Continue this run; start a new one if the file does not exist.", section="Run", metavar="RUN"
+    )
+    overwrite: bool = option(False, "Replace an unfinished run at `output`.", section="Run", rare=True)
+    ledger: _Path | None = option(None, LEDGER, section="Protection", rare=True, metavar="FILE")
+    privacy_key: _Path | None = option(
+        None,
+        "Secret key of privacy noise, to publish the output. Default: draws follow from `seed`.",
+        section="Protection",
+        rare=True,
+        metavar="FILE",
+    )
+    metrics: _Path | None = option(
+        None,
+        "JSON lines with the numbers of each round. Default: RUN.metrics.jsonl next to `output`.",
+        section="Measurement",
+        rare=True,
+        metavar="FILE",
+        output=True,
+    )
+    fingerprint: str | None = option(
+        None, "Identity of a recipe's job, recorded in the run.", section="Run", rare=True, metavar="TEXT"
+    )
+    output: _Path | None = option(None, section="Run")

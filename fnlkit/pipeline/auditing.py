@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.components.options import keywords_of, pick
+from fnlkit.components.options import keywords_of, option, pick
 from fnlkit.datasets.features import choose_backbone, with_backbone
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
-from fnlkit.pipeline.options import AuditOptions
 from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of
-from fnlkit.pipeline.types import Labels, Progress, Say
+from fnlkit.pipeline.types import FilePath, Labels, Progress, Samples, Say
 
 if TYPE_CHECKING:
     import pandas
+    from numpy.typing import ArrayLike
 
     from fnlkit.datasets.dataset import Dataset
 
@@ -82,16 +82,45 @@ class Audited:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auditing(AuditOptions):
-    """Keywords of `audit`.
+class Auditing:
+    """Keywords of `audit`; `fnlkit audit --help` describes those with a help text.
 
     Attributes
     ----------
+    dataset : str, path or Dataset, optional
+        Location of the samples. Default: the location recorded in the federation.
+    seed : int
     say : callable(str) or None
         Receives notes, the choice of features and the estimated time.
     progress : callable(done, total, what) or None
     """
 
+    embeddings: FilePath | ArrayLike | None = option(
+        None,
+        "A file of vectors by your own program; labels are judged by these features.",
+        metavar="FILE",
+    )
+    backbone: str = option(
+        "auto",
+        "Pretrained network whose features judge the labels: a spec, none, or auto: an installed one for photographs of 32 "
+        "pixels or more, texts and sounds.",
+        metavar="SPEC",
+    )
+    probabilities: FilePath | ArrayLike | None = option(
+        None,
+        "Class probabilities (npz, npy, csv) by your own model, which was not trained on these samples; replaces the "
+        "classifiers of the other sites.",
+        metavar="FILE",
+        flag="--probs",
+    )
+    detectors: Sequence[str] = option(
+        ("confident", "knn"),
+        "Detectors that flag samples in addition to `em`, separated by commas: confident, knn, aum; none: only `em`.",
+        metavar="LIST",
+    )
+    device: str = option("auto", "Device of the backbone; auto uses a GPU if there is one.")
+    dataset: Samples | None = None
+    seed: int = 0
     say: Say = tell
     progress: Progress = None
 

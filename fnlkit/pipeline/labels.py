@@ -4,7 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,8 @@ import numpy as np
 from fnlkit import noise as models
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
-from fnlkit.components.options import keywords_of, pick
+from fnlkit.components.options import about, keywords_of, option, pick
+from fnlkit.components.parameters import Count
 from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning
 from fnlkit.datasets.copies import note_copies
@@ -25,13 +26,11 @@ from fnlkit.datasets.local import with_level
 from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.datasets.partition_report import report_partition
 from fnlkit.errors import InputError, list_names, nearest
-from fnlkit.estimators import run_estimator, warm_up_of
+from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
-from fnlkit.estimators.options import NAMES, EstimateOptions
 from fnlkit.experiment.settings import Settings
-from fnlkit.pipeline.options import PartitionOptions
 from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
-from fnlkit.pipeline.types import Labels, Samples, Say
+from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 from fnlkit.retired import refuse_retired
 
 if TYPE_CHECKING:
@@ -98,8 +97,8 @@ def check_settings(options: Iterable[str], function: str, known: Sequence[str] =
 
 
 @dataclass(frozen=True)
-class Partitioning(PartitionOptions):
-    """Keywords of `partition`.
+class Partitioning:
+    """Keywords of `partition`; `fnlkit partition --help` describes those with a help text.
 
     Attributes
     ----------
@@ -115,10 +114,47 @@ class Partitioning(PartitionOptions):
     """
 
     scheme: str = "iid"
-    seed: int = field(default=0, kw_only=True)
-    dataset: Samples | None = field(default=None, kw_only=True)
-    say: Say = field(default=tell, kw_only=True)
-    report: Callable[[dict[str, Any]], object] | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    clients: Count | None = option(None, "Number of clients. Default: 20 for fewer than 10,000 samples, else 100.")
+    min_samples: Count = option(
+        1, "Smallest number of samples per client; a split with smaller clients is drawn again.", metavar="N"
+    )
+    labels: str = option(
+        "auto",
+        "Status of the labels. observed: some can be wrong; true: all are right; auto: as the data set declares.",
+        metavar="WORD",
+    )
+    holdout: float | None = option(
+        None,
+        "Share of each client's samples held out for evaluation. Default: 0.2 without test samples, else 0.",
+        metavar="SHARE",
+    )
+    gold: FilePath | None = option(
+        None, "Verified samples (columns id, label), used for evaluation and never for training.", metavar="IDS.csv"
+    )
+    public: float = option(0.0, "Share of the samples in a public set, for methods such as rhfl.", metavar="SHARE")
+    duplicates: str | None = option(
+        None,
+        "Samples that are equal to others. together: never divided, and left out of training if they are in the test set; "
+        "drop: only the first is used; allow: only counted. Default: together; allow for data sets of fnlkit.",
+        metavar="WORD",
+    )
+    sample_column: str | None = option(
+        None,
+        "Column of a table that names the samples. Default: the only column that names a sample in every row.",
+        metavar="NAME",
+    )
+    label: str | None = option(None, "Label column of a table.", metavar="COLUMN")
+    group: str | None = option(
+        None,
+        "Column of a table, field of an npz, or level of the folders of images: samples with the same value, such as a "
+        "patient, are never divided. Default: the column with a usual name.",
+        metavar="COLUMN",
+    )
+    seed: int = 0
+    dataset: Samples | None = None
+    say: Say = tell
+    report: Callable[[dict[str, Any]], object] | None = None
 
 
 @keywords_of(Partitioning)
@@ -162,7 +198,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     data = data_of(source, chosen.dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    names = {entry.name for entry in fields(PartitionOptions)} - {"label", "group"}
+    names = {entry.name for entry in fields(Partitioning) if about(entry).help} - {"label", "group"}
     split = {name: value for name, value in vars(chosen).items() if name in names}
     split["gold"] = None if chosen.gold is None else os.fspath(chosen.gold)
     out = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
@@ -395,7 +431,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         federation,
         encoded,
         str(estimator),
-        **{name: getattr(chosen, name) for name in NAMES} | {"warm_up": warm_up} | inputs,
+        **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | {"warm_up": warm_up} | inputs,
     )
     record = provenance(
         "estimate-noise",

@@ -21,11 +21,10 @@ from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.experiment import Experiment
-from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
 from fnlkit.experiment.plan import BoundMethod, Plan, check_components
 from fnlkit.experiment.references import arrange
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import count_features, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say

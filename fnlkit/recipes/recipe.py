@@ -19,8 +19,8 @@ from fnlkit.components.spec import bind, find, own_names, parse, rename_componen
 from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.experiment import Settings
 from fnlkit.experiment.criteria import criterion
-from fnlkit.experiment.options import TrainOptions
 from fnlkit.experiment.plan import BoundMethod
+from fnlkit.experiment.settings import TrainOptions
 
 MAX_BYTES = 2**20
 _MAX_JOBS = 100_000

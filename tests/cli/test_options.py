@@ -10,8 +10,7 @@ import pytest
 
 from fnlkit import pipeline
 from fnlkit.cli import COMMANDS, group
-from fnlkit.experiment.options import TrainOptions
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings, TrainOptions
 from tests.commands import refuse
 
 
