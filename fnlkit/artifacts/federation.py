@@ -32,7 +32,7 @@ _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transiti
 MAX_CLASSES = 10_000
 _FEW_CLASSES = 300
 # Arrays of single samples that a run keeps.
-OF_RUNS = ("holdout_client", "gold_label", "received", "review_part", "group")
+OF_RUNS = ("holdout_client", "gold_label", "received", "reviewed", "review_part", "group")
 # Arrays of `estimate-noise`: shape (N clients, n samples, C classes) and dtype kinds.
 ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),

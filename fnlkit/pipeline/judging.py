@@ -252,14 +252,15 @@ def _has_own_models(run):
 
 def _note_different_labels(rows, runs):
     """Return a note for each group of runs that measured agreement with different labels of the same held-out samples."""
-    from fnlkit.results.held_out import differing
+    from fnlkit.results.held_out import compare_on_decided, differing
 
-    names = [[rows[place]["run"] for place in places] for places in differing(runs).values()]
-    return [
-        f"{one[0]} and {one[1]} measured agreement with different labels of the same held-out samples; these numbers cannot be "
-        "compared"
-        for one in names
-    ]
+    notes = []
+    for first, second, *_ in differing(runs).values():
+        found = compare_on_decided(runs[first], runs[second])
+        how = "these numbers cannot be compared" if found is None else found.describe()
+        names = f"{rows[first]['run']} and {rows[second]['run']}"
+        notes.append(f"{names} measured agreement with different labels of the same held-out samples; {how}")
+    return notes
 
 
 def _test(rows, runs, dataset):

@@ -106,7 +106,7 @@ def words(found: Evaluation) -> list[str]:
         ]
         out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
         out += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
-        if means:
+        if means and not found.notes:
             mean, best = max(means, key=lambda pair: pair[0])
             out.append(f"Best on average: {_of_group(found, best['group'])}, {_share(mean)}.")
     return out

@@ -40,6 +40,37 @@ def test_runs_before_and_after_a_review_are_not_compared(world):
         curves.accuracy(runs)
 
 
+def test_runs_before_and_after_a_review_are_compared_where_labels_are_decided(world):
+    folder, before, after, runs = world
+    done = succeed("fnlkit evaluate before.pt after.pt", folder)
+    held = held_out.held_out_positions(before)
+    same = before.given[held] == after.given[held]
+    right = [(run.predicted["held_out"] == run.labels["given"][held])[same] for run in runs]
+    found = held_out.compare_on_decided(*runs)
+    assert (found.samples, found.undecided) == (same.sum(), (~same).sum()) and found.samples >= held_out.LEAST
+    assert (found.first, found.second) == pytest.approx([one.mean() for one in right])
+    # One row per sample: the interval is that of the mean of the paired differences.
+    each = right[1].astype(float) - right[0]
+    half = 1.959964 * each.std() / np.sqrt(len(each))
+    assert (found.low, found.high) == pytest.approx((each.mean() - half, each.mean() + half))
+    assert f"{found.samples} samples that have the same label" in re.sub(r"\s+", " ", done.stdout + done.stderr)
+    report = succeed("fnlkit report before.pt after.pt -o both.html", folder)
+    assert report.returncode == 0 and "Best on average" not in (folder / "both.html").read_text()
+
+
+def test_reviewed_samples_count_and_few_decided_samples_are_named(world):
+    _, before, after, runs = world
+    reviewed = np.ones(len(after.given), bool)
+    all_decided = fnlkit.train(replace(after, extra={**after.extra, "reviewed": reviewed}), **QUICK)
+    found = held_out.compare_on_decided(runs[0], all_decided)
+    assert found.undecided == 0 and found.samples == len(held_out.held_out_positions(before))
+    held = held_out.held_out_positions(after)
+    assert found.second == pytest.approx((all_decided.predicted["held_out"] == after.given[held]).mean())
+    few = replace(found, samples=held_out.LEAST - 12, undecided=40)
+    assert "at least 12 of the 40 others" in few.describe()
+    assert held_out.compare_on_decided(runs[0], replace(runs[1], predicted={})) is None
+
+
 def test_runs_of_one_review_or_of_other_seeds_are_compared_as_ever(world):
     folder, before, after, runs = world
     again = [fnlkit.train(after, **{**QUICK, "seed": 1}), fnlkit.train(after, **{**QUICK, "method": "flr"})]
