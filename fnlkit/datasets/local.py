@@ -291,7 +291,7 @@ def _labels(values, name, least=0):
 
 def _name_labels(arrays):
     """Return (arrays whose labels are whole numbers, notes); texts are classes in the order of `class_names`, or sorted."""
-    keys = [key for key in ("y_train", "y_test", "y_train_true", "y_test_true") if key in arrays and len(arrays[key])]
+    keys = [key for key in ("y_train", "y_test", "y_train_true", "y_test_true") if key in arrays and np.size(arrays[key])]
     labels = {key: whole_labels(arrays[key], key) for key in keys}
     in_words = [key for key in keys if labels[key].dtype.kind == "U"]
     if not in_words:
