@@ -34,6 +34,8 @@ from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import score_kinds, score_name
+from fnlkit.results.tables import Table as Results
+from fnlkit.results.tables import shorten
 from fnlkit.results.tidy import write_tidy
 
 if TYPE_CHECKING:
@@ -338,8 +340,8 @@ def _shares(part):
     return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
 
 
-def _percent(mean, spread):
-    return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+def _percent(mean, spread=None):
+    return "" if mean is None else f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
 
 def _to_target(row):
@@ -356,25 +358,17 @@ def _show_many(found, baseline):
     aimed = "target" in rows[0]
     to_target = ["client-rounds to target", "MB up", "MB down", "seconds"] if aimed else []
     kinds = score_kinds(rows)
-    table = Table("run", "method", "measures", *kinds, "client-rounds", "MB up", "labels right", *to_target)
-    for row in rows:
-        table.add_row(
-            printable(row["run"]),
-            printable(row.get("name", row["method"])),
-            score_name(row),
-            *(
-                "" if value is None else f"{100 * value:.2f}"
-                for value in (row.get(f"{score_name(row)}_{kind}") for kind in kinds)
-            ),
-            f"{row['client_rounds']:,}",
-            f"{row['bytes_up'] / 1e6:,.1f}",
-            f"{100 * row['label_accuracy_corrected']:.2f}" if "label_accuracy_corrected" in row else "",
-            *(_to_target(row) if aimed else ()),
-        )
+    columns = ["run", "method", "measures", *kinds, "client-rounds", "MB up", "labels right", *to_target]
+    names = shorten([str(row["run"]) for row in rows])
+    methods = shorten([str(row.get("name", row["method"])) for row in rows])
+    cells = [
+        [name, method, score_name(row), *(_percent(row.get(f"{score_name(row)}_{kind}")) for kind in kinds),
+         f"{row['client_rounds']:,}", f"{row['bytes_up'] / 1e6:,.1f}", _percent(row.get("label_accuracy_corrected")),
+         *(_to_target(row) if aimed else ())]
+        for name, method, row in zip(names, methods, rows, strict=True)
+    ]  # fmt: skip
     say = out_console()
-    say.print(table)
-    for note in found.notes:
-        say.print(printable(note), soft_wrap=True)
+    _print(say, Results("", columns, cells, found.notes))
     if "personal" in rows[0]:
         _show_personal_of(say, rows)
     groups = found.groups(baseline=baseline)
@@ -386,13 +380,13 @@ def _show_many(found, baseline):
         some = [group for group in groups if any(f"{what}_{kind}" in group["measures"] for kind in kinds)]
         names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
         shown = [kind for kind in kinds if any(f"{what}_{kind}" in group["measures"] for group in some)]
-        heads = [f"{kind} {what}" for kind in shown]
-        table = Table(*names, "runs", *heads, title="mean ± standard deviation, in %")
-        for group in some:
-            values = ["" if value is None else str(value) for value in group["group"].values()]
+        table = Table(*names, "runs", *[f"{kind} {what}" for kind in shown], title="mean ± standard deviation, in %")
+        values = [["" if value is None else str(value) for value in group["group"].values()] for group in some]
+        short = zip(*map(shorten, zip(*values, strict=True)), strict=True)
+        for group, labels in zip(some, short, strict=True):
             cells = [group["measures"].get(f"{what}_{kind}") for kind in shown]
             cells = ["" if of is None else _percent(of["mean"], of["spread"]) for of in cells]
-            table.add_row(*values, str(group["runs"]), *cells)
+            table.add_row(*labels, str(group["runs"]), *cells)
         if some:
             say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):

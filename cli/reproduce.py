@@ -23,8 +23,10 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import log
 from fnlkit.errors import InputError
-from fnlkit.results.grouping import LEGEND
+from fnlkit.results.grouping import AT_CHANCE, CHANCE, LEGEND
 from fnlkit.results.statistics import METHOD
+from fnlkit.results.tables import Table as Results
+from fnlkit.results.tables import shorten
 from fnlkit.results.tidy import write_tidy
 
 
@@ -184,33 +186,34 @@ _MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified lab
 
 
 def _show(title, rows):
-    # With --select last, the kept model has the late score.
-    shown = ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in rows) else [])
+    from fnlkit.recipes.scores import kinds_of
+
+    shown = kinds_of(rows)
     scores = [column for name in shown for column in (name, "ahead", "p")]
-    columns = ("regime", "method", "runs", *scores, "memorized", "published", "client-rounds", "seconds")
-    table = Table(*columns, title=title)
-    for row in rows:
+    columns = ["regime", "method", "runs", *scores, "memorized", "published", "client-rounds", "seconds"]
+    lines = []
+    for row, method in zip(rows, shorten([row["method"] for row in rows]), strict=True):
         cells = []
         for name in shown:
-            cells.append(_plus_minus(row[f"{name}_mean"], row[f"{name}_spread"]))
+            chance = row[f"{name}_mean"] <= 100 * (row.get("chance", -1) + AT_CHANCE)
+            cells.append(_plus_minus(row[f"{name}_mean"], row[f"{name}_spread"]) + chance * " (chance)")
             ahead = _plus_minus(row[f"{name}_ahead"], row[f"{name}_ahead_half"], sign="+")
             cells.append(f"{ahead} *" if row[f"{name}_clear"] else ahead)
             cells.append("" if row[f"{name}_holm"] is None else f"{row[f'{name}_holm']:.2g}")
-        table.add_row(
-            row["regime"],
-            row["method"],
-            str(row["runs"]),
-            *cells,
-            _format_memorization(row),
-            _plus_minus(*(row["published"] or [None])),
-            f"{row['client_rounds']:,}",
-            f"{row['seconds']:.0f}",
-        )
-    say = out_console()
+        lines.append(
+            [row["regime"], method, str(row["runs"]), *cells, _format_memorization(row),
+             _plus_minus(*(row["published"] or [None])), f"{row['client_rounds']:,}", f"{row['seconds']:.0f}"]
+        )  # fmt: skip
+    found = Results(title, columns, lines, [])
+    table, say = Table(*found.columns, title=title), out_console()
+    for line in found.rows:
+        table.add_row(*line)
     say.print(table)
     if rows:
         kinds = " and ".join(dict.fromkeys(_MEASURES[row["measures"]] for row in rows))
         say.print(f"{kinds} in {LEGEND.format(baseline=rows[0]['baseline']).removeprefix('in ')}", soft_wrap=True)
         say.print(METHOD, soft_wrap=True)
         say.print("p: paired t-test, corrected for all rows by Holm's method; kept: the score of the model that the run keeps")
+    if any("(chance)" in str(cell) for line in lines for cell in line):
+        say.print(CHANCE)
     say.print("memorized: of the wrong labels, by the global model and by local models, at the last evaluation")

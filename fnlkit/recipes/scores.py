@@ -33,8 +33,9 @@ def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        regime, method (the label), measures (``accuracy``, or ``agreement`` with unverified labels), published, client_rounds,
-        seconds, global_memorized, local_memorized; best, last, late and kept, each {seed: percent}.  ``kept`` is the score
+        regime, method (the label), measures (``accuracy``, or ``agreement`` with unverified labels), published, chance (the
+        share of the most frequent class), client_rounds, seconds,
+        global_memorized, local_memorized; best, last, late and kept, each {seed: percent}.  ``kept`` is the score
         of the selected model: of the round that `--select` chose, or ``late``.
 
     Raises
@@ -51,6 +52,7 @@ def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     for (regime, label), members in groups.items():
         measures = score_name(members[0][1])
         row = {"regime": regime, "method": label, "measures": measures, "published": members[0][0].published}
+        row["chance"] = max(summary.get("chance", -1) for _, summary, _ in members)
         row["client_rounds"] = round(mean(summary["client_rounds"] for _, summary, _ in members))
         row["seconds"] = mean(summary["seconds"] for _, summary, _ in members)
         row |= {f"{whose}_memorized": _memorized([run for *_, run in members], whose) for whose in ("global", "local")}
@@ -108,11 +110,16 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
 
 def summarize(table: list[dict[str, Any]]) -> Table:
     """Return rows of `compare` as a Table: methods by regimes, with the score of the kept model and counts of wins."""
-    groups = []
+    groups, kind = [], kinds_of(table)[-1]
     for row in table:
-        number, spread = f"{row['measures']}_kept", row["kept_spread"]
-        value = {"mean": row["kept_mean"] / 100, "spread": None if spread is None else spread / 100, "runs": row["runs"]}
-        ahead = None if row["kept_ahead"] is None else {"mean": row["kept_ahead"] / 100, "holm": row["kept_holm"]}
-        group = {"method": row["method"], "regime": row["regime"]}
-        groups.append({"group": group, "measures": {number: value}, "ahead": {number: ahead}, "baseline": row["baseline"]})
-    return pivot(groups, "regime", "kept")
+        number, spread = f"{row['measures']}_{kind}", row[f"{kind}_spread"]
+        value = {"mean": row[f"{kind}_mean"] / 100, "spread": None if spread is None else spread / 100, "runs": row["runs"]}
+        ahead = None if row[f"{kind}_ahead"] is None else {"mean": row[f"{kind}_ahead"] / 100, "holm": row[f"{kind}_holm"]}
+        group = {"group": {"method": row["method"], "regime": row["regime"]}, "chance": row.get("chance", -1)}
+        groups.append(group | {"measures": {number: value}, "ahead": {number: ahead}, "baseline": row["baseline"]})
+    return pivot(groups, "regime", kind)
+
+
+def kinds_of(table: list[dict[str, Any]]) -> list[str]:
+    """Return the scores that tables show: without a selected round, the kept model has the late score."""
+    return ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in table) else [])

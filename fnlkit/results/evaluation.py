@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
 
@@ -47,6 +48,9 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
         "seconds": run.meta["machine"]["seconds"],
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
+    if out["dataset"] != REAL_SITES:  # there, labels stay at the sites
+        labels = run.labels.get("true", run.labels["given"])[run.client_indices]
+        out["chance"] = float(np.bincount(labels).max() / len(labels))  # of a model that always predicts one class
     out |= describe_choice(run, name)
     measure = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and measure in scored[-1]:  # a measure of the user

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.results import evaluation, statistics
-from fnlkit.results.tables import Table, Value
+from fnlkit.results.tables import Table, Value, shorten
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -56,6 +56,8 @@ LEGEND = (
     "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; p: paired t-test, corrected for "
     "all groups by Holm's method; * p below 0.05"
 )
+CHANCE = "(chance): at most 2 points above a model that always predicts the most frequent class"
+AT_CHANCE = 0.02  # largest distance from the share of the most frequent class that is marked
 # Default baseline of methods.
 USUAL = "fedavg"
 
@@ -155,16 +157,21 @@ def groups(
     done = [(run, row) for run, row in zip(runs, rows, strict=True) if run.finished]
     if not done:
         return []
+    import pandas
+
     decided = [evaluation.deciding_settings(run) | {"seed": run.settings["seed"]} for run, _ in done]
     if by is None:
         names = {name: name for name in evaluation.distinct([run for run, _ in done])[0]}
     else:
         names = {word: full_name(word, decided) for word in by}
-    members_of: dict[tuple[str, ...], list[Any]] = {}
-    for (_, row), facts in zip(done, decided, strict=True):
-        members_of.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
-    out = [_group(members, names) for members in members_of.values()]
-    _beside_the_baseline(out, baseline)
+    keys = [tuple(str(facts.get(name)) for name in names.values()) for facts in decided]
+    frame = pandas.DataFrame([{name: row.get(name) for name in MEASURES} for _, row in done], dtype=float)
+    frame["seed"], frame["group"] = [row["seed"] for _, row in done], pandas.factorize(pandas.Series(keys))[0]
+    out = [_group(part, [done[i][1] for i in part.index], [decided[i] for i in part.index], names)
+           for _, part in frame.groupby("group")]  # fmt: skip
+    # A seed that occurs twice in a group defines no pair.
+    once = frame[~frame.duplicated(["group", "seed"], keep=False)].set_index("seed")
+    _compare_with_baseline(out, [once[once["group"] == number] for number in range(len(out))], baseline)
     return out
 
 
@@ -195,58 +202,56 @@ def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") ->
     raise InputError(f"{option} {word}: no run has it{nearest(word, short)}; write one of {list_names(dict.fromkeys(short))}")
 
 
-def _group(members, names):
-    rows, facts = [row for row, _ in members], [facts for _, facts in members]
-    group = {word: facts[0].get(name) for word, name in names.items()}
+def _group(frame, rows, facts, names):
+    """Return the group of some runs: their numbers as a data frame, their rows, and their settings."""
     others = dict.fromkeys(name for settings in facts for name in settings if name != "seed" and name not in names.values())
+    numbers = frame[list(MEASURES)].agg(["mean", "std", "count"])
     measures = {}
-    for name in MEASURES:
-        values = [row[name] for row in rows if row.get(name) is not None]
-        if values:
-            measures[name] = {"mean": statistics.mean(values), "spread": statistics.spread(values), "runs": len(values)}
+    for name, of in numbers.items():
+        if of["count"]:
+            spread = float(of["std"]) if of["count"] > 1 else None
+            measures[name] = {"mean": float(of["mean"]), "spread": spread, "runs": int(of["count"])}
     out = {
-        "group": group,
+        "group": {word: facts[0].get(name) for word, name in names.items()},
         "runs": len(rows),
         "seeds": [row["seed"] for row in rows],
         "differ": [name for name in others if len({str(settings.get(name)) for settings in facts}) > 1],
         "measures": measures,
-        "values": {name: _by_seed(rows, name) for name in MEASURES},
     }
+    if chances := [row["chance"] for row in rows if "chance" in row]:
+        out["chance"] = max(chances)
     if "target" in rows[0]:
         out["target"] = rows[0]["target"]
-        out["reached"] = sum(row["target_client_rounds"] is not None for row in rows)
+        out["reached"] = int(frame["target_client_rounds"].notna().sum())
     return out
 
 
-def _by_seed(rows, name):
-    """Return {seed: number} without seeds that occur twice, because these define no pair."""
-    seeds = [row["seed"] for row in rows]
-    return {row["seed"]: row[name] for row in rows if seeds.count(row["seed"]) == 1 and row.get(name) is not None}
-
-
-def _beside_the_baseline(found, wanted):
-    """Add to each group the difference from the baseline's group with the same other values."""
-    words = list(found[0]["group"])
-    compared = "method" if "method" in words else words[0]
+def _compare_with_baseline(found, frames, wanted):
+    """Add to each group the difference from the baseline's group with the same other values; frames have seeds as index."""
+    compared = _compared(found[0])
     name = baseline_among([str(one["group"][compared]) for one in found], wanted, methods=compared == "method")
-
-    def setting(one: dict[str, Any]) -> tuple[str, ...]:
-        return tuple(str(value) for word, value in one["group"].items() if word != compared)
-
-    bases = {setting(one): one for one in found if str(one["group"][compared]) == name}
-    for one in found:
-        one["baseline"], one["ahead"], base = name, {}, bases.get(setting(one))
+    bases = {_setting(one): place for place, one in enumerate(found) if str(one["group"][compared]) == name}
+    for place, one in enumerate(found):
+        one["baseline"], one["ahead"], base = name, {}, bases.get(_setting(one))
         if base is not None:
-            ours, theirs = one["values"], base["values"]
-            known = [number for number in MEASURES if number in one["measures"] and number in base["measures"]]
-            differences = {number: statistics.compare_pairs(ours[number], theirs[number]) for number in known}
-            one["ahead"] = dict.fromkeys(known) if base is one else differences
+            known = [number for number in MEASURES if number in one["measures"] and number in found[base]["measures"]]
+            ours, theirs = ({number: frames[i][number].dropna().to_dict() for number in known} for i in (place, base))
+            pairs = {number: statistics.compare_pairs(ours[number], theirs[number]) for number in known}
+            one["ahead"] = dict.fromkeys(known) if place == base else pairs
     for number in MEASURES:
         tested = [one["ahead"][number] for one in found if one["ahead"].get(number)]
         for ahead, corrected in zip(tested, statistics.holm([ahead["p"] for ahead in tested]), strict=True):
             ahead["holm"], ahead["clear"] = corrected, statistics.significant(corrected)
-    for one in found:
-        del one["values"]
+
+
+def _compared(group):
+    """Return the name whose values are compared: ``method``, or the first name."""
+    return "method" if "method" in group["group"] else next(iter(group["group"]), None)
+
+
+def _setting(group):
+    """Return the values of all names that are not compared."""
+    return tuple(str(value) for word, value in group["group"].items() if word != _compared(group))
 
 
 def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
@@ -254,55 +259,63 @@ def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any,
     names = dict.fromkeys(word for group in found for word in group["group"])
     shown = [name for name in measures if any(name in group["measures"] for group in found)]
     compared = [name for name in AHEAD if name in shown and any(group["ahead"].get(name) for group in found)]
-    columns = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in names] + ["runs"]
-    for name in shown:
-        columns.append(MEASURES[name][0])
-        if name in compared:
-            columns += [f"{MEASURES[name][0]}, {AHEAD[name]}", f"{MEASURES[name][0]}, p"]
-    leading = _leading(found, shown)
     reached = any("reached" in group for group in found) and any(name.startswith("target_") for name in measures)
-    rows = []
-    for group in found:
-        row: list[Any] = ["" if group["group"][name] is None else str(group["group"][name]) for name in names] + [
-            str(group["runs"])
-        ]
-        for name in shown:
-            _, factor, digits = MEASURES[name]
-            value = group["measures"].get(name, {"mean": None, "spread": None})
-            mean, spread = (v if v is None else factor * v for v in (value["mean"], value["spread"]))
-            row.append(Value(mean, spread, digits, bold=(id(group), name) in leading))
-            if name in compared:
-                row += [_ahead(group["ahead"].get(name), factor, digits), _p(group["ahead"].get(name))]
-        rows.append(row + ([f"{group['reached']} of {group['runs']}"] if reached else []))
+    texts = {
+        name: shorten(["" if group["group"][name] is None else str(group["group"][name]) for group in found]) for name in names
+    }
+    columns: dict[str, list[Any]] = {{"dataset": "data set"}.get(name, name.replace("_", " ")): texts[name] for name in names}
+    columns["runs"] = [str(group["runs"]) for group in found]
+    leading = _leading(found, shown)
+    for name in shown:
+        heading, factor, digits = MEASURES[name]
+        columns[heading] = [_value(group, name, bold=(place, name) in leading) for place, group in enumerate(found)]
+        if name in compared:
+            ahead = [group["ahead"].get(name) for group in found]
+            columns[f"{heading}, {AHEAD[name]}"] = [_ahead(one, factor, digits) for one in ahead]
+            columns[f"{heading}, p"] = [Value(one and one["holm"], None, 3) for one in ahead]
     notes = [LEGEND.format(baseline=found[0]["baseline"])] if found else []
     notes += [statistics.METHOD] if compared else []
     if reached:
-        columns.append("reached target")
+        columns["reached target"] = [f"{group['reached']} of {group['runs']}" for group in found]
         notes.append(
             f"target: {100 * found[0]['target']:g} %, by the first evaluation that reached it; what it took is a mean over the "
             "runs that did, more than the baseline: over the seeds of which both did"
         )
-    for group in found:
+    notes += _note_chance(value for column in columns.values() for value in column)
+    for place, group in enumerate(found):
         if group["differ"]:
-            label = ", ".join(str(value) for value in group["group"].values())
+            label = ", ".join(texts[name][place] for name in names if name in group["group"])
             notes.append(f"{label}: its runs also differ in {', '.join(group['differ'])}")
-    return Table(title, columns, rows, notes)
+    return Table(title, list(columns), list(map(list, zip(*columns.values(), strict=True))), notes)
+
+
+def _value(group, name, **marks):
+    """Return a number of a group as a `Value`, marked if it is an accuracy at chance."""
+    _, factor, digits = MEASURES[name]
+    of = group["measures"].get(name)
+    if of is None:
+        return Value(None)
+    chance = name.startswith(("accuracy_", "agreement_")) and of["mean"] <= group.get("chance", -1) + AT_CHANCE
+    spread = None if of["spread"] is None else factor * of["spread"]
+    return Value(factor * of["mean"], spread, digits, chance=chance, **marks)
+
+
+def _note_chance(values):
+    marked = any(isinstance(value, Value) and value.chance for value in values)
+    return [CHANCE] if marked else []
 
 
 def _leading(found, shown):
-    """Return {(id of a group, number)} of the best groups of each setting with at least two groups."""
-    settings = {}
-    for group in found:
-        compared = "method" if "method" in group["group"] else next(iter(group["group"]), None)
-        setting = tuple(str(value) for word, value in group["group"].items() if word != compared)
-        settings.setdefault(setting, []).append(group)
-    out = set()
-    for members in settings.values():
-        for name in (name for name in shown if name in LARGER):
-            means = [(group["measures"][name]["mean"], group) for group in members if name in group["measures"]]
-            best = max((mean for mean, _ in means), default=None)
-            out |= {(id(group), name) for mean, group in means if len(means) > 1 and mean == best}
-    return out
+    """Return {(place of a group, number)} of the best groups of each setting with at least two groups."""
+    import pandas
+
+    frame = pandas.DataFrame({name: [group["measures"].get(name, {}).get("mean") for group in found]
+                              for name in shown if name in LARGER}, dtype=float)  # fmt: skip
+    if frame.empty:
+        return set()
+    settings = frame.groupby(pandas.Series([_setting(group) for group in found]))
+    best = (frame == settings.transform("max")) & (settings.transform("count") > 1)
+    return {(place, name) for name in frame for place in best.index[best[name]]}
 
 
 def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Table:
@@ -331,36 +344,28 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in found)), None)
     if number is None:
         raise InputError(f"{measure}: no group has it", parameter="show")
-    columns = list(dict.fromkeys(str(group["group"][word]) for group in found))
-    cells = {(str(group["group"][rest[0]]), str(group["group"][word])): group for group in found}
+    cells = {(str(group["group"][rest[0]]), str(group["group"][word])): place for place, group in enumerate(found)}
+    methods, columns = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
     leading, rows = _leading(found, [number]), []
-    _, factor, digits = MEASURES[number]
-    for name in dict.fromkeys(str(group["group"][rest[0]]) for group in found):
-        row: list[Any] = [name]
-        best = ahead = behind = 0
+    for name, label in zip(methods, shorten(methods), strict=True):
+        values, differences = [], []
         for column in columns:
-            group = cells.get((name, column))
-            value = {} if group is None else group["measures"].get(number, {})
-            difference: Any = None if group is None else group["ahead"].get(number)
-            clear = bool(difference and statistics.significant(difference["holm"]))
-            bold = group is not None and (id(group), number) in leading
-            mean, spread = (None if value.get(part) is None else factor * value[part] for part in ("mean", "spread"))
-            row.append(Value(mean, spread, digits, star=clear, bold=bold))
-            best += bold
-            ahead, behind = ahead + (clear and difference["mean"] > 0), behind + (clear and difference["mean"] < 0)
-        rows.append([*row, str(best), f"{ahead}, {behind}"])
-    base = found[0]["baseline"]
+            place = cells.get((name, column))
+            ahead = None if place is None else found[place]["ahead"].get(number)
+            clear = bool(ahead and statistics.significant(ahead["holm"]))
+            differences += [ahead["mean"]] if ahead and clear else []
+            marks = {"star": clear, "bold": (place, number) in leading}
+            values.append(Value(None) if place is None else _value(found[place], number, **marks))
+        wins = f"{sum(mean > 0 for mean in differences)}, {sum(mean < 0 for mean in differences)}"
+        rows.append([label, *values, str(sum(value.bold for value in values)), wins])
+    heading = MEASURES[number][0]
     notes = [
-        f"{MEASURES[number][0]} in %, mean ± standard deviation over runs; columns: {word}; best in: columns with the highest "
-        f"mean; * and ahead, behind: columns with a clear difference from {base} (paired t-test, p below 0.05 after Holm's "
+        f"{heading} in %, mean ± standard deviation over runs; columns: {word}; best in: columns with the highest mean; * and "
+        f"ahead, behind: columns with a clear difference from {found[0]['baseline']} (paired t-test, p below 0.05 after Holm's "
         "correction for all cells)"
     ]
-    return Table(f"{MEASURES[number][0]} by {word}", [rest[0], *columns, "best in", "ahead, behind"], rows, notes)
-
-
-def _p(found):
-    corrected = None if found is None else found["holm"]
-    return Value(corrected, None, 3)
+    notes += _note_chance(value for row in rows for value in row)
+    return Table(f"{heading} by {word}", [rest[0], *shorten(columns), "best in", "ahead, behind"], rows, notes)
 
 
 def _ahead(found, factor, digits):

@@ -1,9 +1,10 @@
 """Means, spreads and intervals of few runs, for every table of fnlkit."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
+
+import numpy as np
 
 LEVEL = 0.95
 # The note on intervals below a table.
@@ -17,27 +18,6 @@ def spread(values: Collection[float]) -> float | None:
     """Return the sample standard deviation, None for fewer than two values."""
     values = list(values)
     return stdev(values) if len(values) > 1 else None
-
-
-def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
-    """Return half the width of Student's confidence interval for the mean of values, None for fewer than two.
-
-    Parameters
-    ----------
-    values : sequence of float
-    level : float in (0, 1)
-
-    Examples
-    --------
-    >>> round(half_width([1.0, 2.0, 3.0]), 3)
-    2.484
-    """
-    values = list(values)
-    if len(values) < 2:
-        return None
-    from scipy.stats import t
-
-    return float(t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
 def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dict[str, Any] | None:
@@ -63,33 +43,18 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
     if not differences:
         return None
-    half, ahead = half_width(differences), mean(differences)
-    return {
-        "mean": ahead,
-        "spread": spread(differences),
-        "half": half,
-        "pairs": len(differences),
-        "p": p_value(differences),
-    }
+    ahead, deviation = mean(differences), spread(differences)
+    out = {"mean": ahead, "spread": deviation, "half": None, "pairs": len(differences), "p": None}
+    if deviation == 0:
+        out |= {"half": 0.0, "p": 1.0 if ahead == 0 else 0.0}
+    elif deviation is not None:
+        from scipy.stats import ttest_rel
 
-
-def p_value(differences: Sequence[float]) -> float | None:
-    """Return the two-sided p-value of a one-sample t-test that the mean is 0, None for fewer than two differences.
-
-    Examples
-    --------
-    >>> round(p_value([1.0, 2.0, 3.0]), 4)
-    0.0742
-    """
-    differences = list(differences)
-    if len(differences) < 2:
-        return None
-    error = stdev(differences) / math.sqrt(len(differences))
-    if error == 0:
-        return 1.0 if mean(differences) == 0 else 0.0
-    from scipy.stats import t
-
-    return float(2 * t.sf(abs(mean(differences)) / error, len(differences) - 1))
+        seeds = [seed for seed in ours if seed in theirs]
+        test = ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+        low, high = test.confidence_interval(LEVEL)
+        out |= {"half": float(high - low) / 2, "p": float(test.pvalue)}
+    return out
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -107,13 +72,11 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, 0.04, None, 0.03])
     [0.03, 0.06, None, 0.06]
     """
-    order = sorted((value, i) for i, value in enumerate(values) if value is not None)
-    out: list[float | None] = [None] * len(values)
-    reached = 0.0
-    for rank, (value, i) in enumerate(order):
-        reached = max(reached, min(1.0, (len(order) - rank) * value))
-        out[i] = reached
-    return out
+    p = np.array([value for value in values if value is not None])
+    order = np.argsort(p)
+    p[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    corrected = iter(p.tolist())
+    return [None if value is None else next(corrected) for value in values]
 
 
 def significant(corrected: float | None) -> bool:

@@ -1,5 +1,6 @@
 """Tables of numbers with spreads, as texts or LaTeX."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ class Value:
         Marked with a star, because the difference is significant.
     bold : bool
         Bold in LaTeX, because it is the best of a setting.
+    chance : bool
+        Marked, because it is no better than a model that always predicts the most frequent class.
     """
 
     mean: float | None
@@ -33,6 +36,7 @@ class Value:
     signed: bool = False
     star: bool = False
     bold: bool = False
+    chance: bool = False
 
     def text(self, between: str = " ± ") -> str:
         if self.mean is None:
@@ -40,17 +44,17 @@ class Value:
         out = f"{self.mean:{'+' if self.signed else ''},.{self.digits}f}"
         if self.spread is not None:
             out += f"{between}{self.spread:,.{self.digits}f}"
-        return out + (" *" if self.star else "")
+        return out + (" *" if self.star else "") + (" (chance)" if self.chance else "")
 
     def latex(self) -> str:
-        text = self.text(r" \pm ").replace(",", "{,}").replace(" *", "^{*}")
+        text = self.text(r" \pm ").replace(",", "{,}").replace(" *", "^{*}").replace(" (chance)", r"\text{ (chance)}")
         text = rf"\mathbf{{{text}}}" if self.bold and text else text
         return f"${text}$" if text else ""
 
 
 @dataclass
 class Table:
-    """A table of texts and `Value`s.
+    """A table of texts and `Value`s; columns without any text are left out.
 
     Attributes
     ----------
@@ -66,20 +70,34 @@ class Table:
     rows: list[Any]
     notes: list[str]
 
+    def __post_init__(self):
+        empty = {i for i, column in enumerate(zip(*self.rows, strict=True)) if not any(map(_text, column))}
+        self.columns, *self.rows = ([v for i, v in enumerate(row) if i not in empty] for row in [self.columns, *self.rows])
+
     def texts(self) -> list[list[str]]:
         """Return the rows as plain texts for a terminal."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
     def latex(self) -> str:
         """Return the table as a LaTeX tabular with rules of booktabs."""
-        lines = [rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}", r"\toprule"]
-        lines.append(" & ".join(map(latex, self.columns)) + r" \\")
-        lines.append(r"\midrule")
-        for row in self.rows:
-            cells = [c.latex() if isinstance(c, Value) else latex(_text(c)) for c in row]
-            lines.append(" & ".join(cells) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        return "\n".join(["% " + line for line in map(_one_line, [self.title, *self.notes])] + lines) + "\n"
+        import pandas
+
+        rows = [[cell.latex() if isinstance(cell, Value) else latex(_text(cell)) for cell in row] for row in self.rows]
+        frame = pandas.DataFrame(rows, columns=list(map(latex, self.columns)))
+        notes = "".join(f"% {line}\n" for line in map(_one_line, [self.title, *self.notes]))
+        return notes + frame.to_latex(index=False, escape=False)
+
+
+def shorten(names: list[str]) -> list[str]:
+    """Return names of methods and data sets without the folders of absolute paths, if all stay different.
+
+    Examples
+    --------
+    >>> shorten(["/home/me/mine.py:method(lr=1)", 'folder(path="/data/sites")', "fedavg"])
+    ['mine.py:method(lr=1)', 'folder(path="sites")', 'fedavg']
+    """
+    short = {name: re.sub(r'(?<=")/[^"]*/|(?<![\w".])/(?:[^/\s"(),=]+/)+', "", name) for name in names}
+    return [short[name] for name in names] if len(set(short.values())) == len(short) else names
 
 
 def latex(text: str) -> str:

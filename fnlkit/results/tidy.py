@@ -1,7 +1,5 @@
 """Tidy tables: one row per run or per evaluation, every option as a column, unique names with units."""
 
-import csv
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
-from fnlkit.artifacts.display import frame
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
@@ -106,29 +103,20 @@ def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) 
     InputError
         If the extension is unknown, or a library is missing.
     """
-    ending = Path(target).suffix
+    import pandas
+
+    ending, table = Path(target).suffix, pandas.DataFrame(found, dtype=object)
     if ending not in FORMATS:
         raise InputError(f"{target}: write a name that ends in {' or '.join(FORMATS)}", parameter="tidy")
     if ending == ".csv":
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(found[0] if found else [])
-        lines.writerows(["" if value is None else value for value in row.values()] for row in found)
-        data = text.getvalue().encode()
+        data = table.to_csv(index=False, lineterminator="\n").encode()
     else:
-        data = _parquet(found, target)
+        kinds = {name: set(map(type, column.dropna())) for name, column in table.items()}
+        # A column of a file has one type.
+        mixed = [name for name, types in kinds.items() if str in types and len(types) > 1]
+        table[mixed] = table[mixed].map(str, na_action="ignore")
+        try:
+            data = table.infer_objects().to_parquet()
+        except ImportError:
+            raise InputError(f"{target} requires pyarrow; run: pip install 'fnlkit[parquet]'", parameter="tidy") from None
     saving.write_bytes([data], target)
-
-
-def _parquet(found, target):
-    table = frame(found)
-    for name in table.columns:
-        kinds = {type(value) for value in table[name] if value is not None}
-        if str in kinds and len(kinds) > 1:  # a column has one type
-            table[name] = [None if value is None else str(value) for value in table[name]]
-    data = io.BytesIO()
-    try:
-        table.to_parquet(data)
-    except ImportError:
-        raise InputError(f"{target} requires pyarrow; run: pip install 'fnlkit[parquet]'", parameter="tidy") from None
-    return data.getvalue()

@@ -109,6 +109,21 @@ def test_half_runs_and_strange_names():
     assert one["measures"]["accuracy_best"] == {"mean": 0.5, "spread": None, "runs": 1} and one["runs"] == 2
 
 
+def test_tables_leave_out_empty_columns_and_folders_and_mark_chance():
+    """A model that predicts the most frequent class has 0.5: 0.51 is marked, 0.53 is not."""
+    members = [made("/home/me/mine.py:method", "none", 0, 0.51), made("fedavg", "none", 0, 0.53)]
+    for _, row in members:
+        row["chance"] = 0.5
+    table = grouping.table(grouped(members, ["method"]))
+    assert [row[0] for row in table.rows] == ["mine.py:method", "fedavg"]
+    best = table.columns.index("best")
+    assert [row[best].chance for row in table.rows] == [True, False] and "most frequent class" in " ".join(table.notes)
+    assert "51.00\\text{ (chance)}" in table.latex()
+    assert "best, p" not in table.columns  # one pair of runs has no test
+    twins = grouping.table(grouped([made("/a/m.py:f", "none", 0, 1.0), made("/b/m.py:f", "none", 0, 1.0)], ["method"]))
+    assert [row[0] for row in twins.rows] == ["/a/m.py:f", "/b/m.py:f"]
+
+
 UGLY = "a_b&50%|*x*\\{}$#~^<i>\n\x1b[31m"
 
 
