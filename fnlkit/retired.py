@@ -38,6 +38,10 @@ RETIRED: dict[str, dict[str, str]] = {
         "trace-regularization": _OF_ANNOTATORS,
         "clipfl": "write rhfl, a method with a public set, or fedcorr, which selects clients",
     },
+    # "METHOD(PARAMETER=[VALUE])": a value of a parameter.
+    "parameter": {
+        "fedcorr(code=[mixup])": "mixup in all stages is the default; write mixup_in=first for stage 1 only",
+    },
     # "NAME" or, for a parameter, "NAME(PARAMETER=)".
     "data set": {
         **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),

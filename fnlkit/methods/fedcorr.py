@@ -21,6 +21,7 @@ from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
+from fnlkit.retired import refuse_retired
 from fnlkit.server.selection import average_for, cohort_size
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # Choices in which the public code differs from the paper.
-CODE = ("mixup", "proximal", "ranking", "lid", "losses", "relabeled", "strict")
+CODE = ("proximal", "ranking", "lid", "losses", "relabeled", "strict")
 # Parameters of a single stage, which the stage declares.
 SCORES, CLEAN = ("beta", "k", "ratio", "copies"), ("clean_level",)
 USUAL = ("usual", "usual_optimizer", "usual_aggregator", "usual_selector", "usual_lr", "usual_decay")
@@ -153,6 +154,7 @@ def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[str]:
     if chosen == {"all"}:
         return frozenset(CODE)
     for name in chosen - {*CODE}:
+        refuse_retired("parameter", f"fedcorr(code=[{name}])")
         raise InputError(f"fedcorr: `code` contains {name!r}{nearest(name, CODE)}; write all, or a list of: {', '.join(CODE)}")
     return chosen
 
@@ -395,6 +397,7 @@ def fedcorr(
     usual_rounds: Rounds = -1,
     group: Count = 1,
     mixup: NotNegative = 1.0,
+    mixup_in: Literal["all", "first"] = "all",
     confidence: Share = 0.5,
     correct: bool = True,
     regularizer: Callable[..., Any] | None = None,
@@ -417,7 +420,9 @@ def fedcorr(
     beta : float >= 0
         Strength of the adaptive proximal term in stage 1 (eq. 5); 0 disables it.
     mixup : float >= 0
-        Beta parameter of mixup in stage 1; 0 disables mixup.
+        Beta parameter of mixup; 0 disables mixup.
+    mixup_in : "all" or "first"
+        Stages with mixup. "first" is stage 1 only, as in the paper's text.  A `usual` with a separate loss trains without.
     k : int >= 1
         Neighbors of the LID score.
     copies : "each" or "once"
@@ -440,22 +445,22 @@ def fedcorr(
         A loss for local training in all stages, for example flr(strength=3): FLR+.  It counts communication rounds; in stage
         1, each visit of a client is a round.
     code : list of words, or all
-        Choices that follow the public code instead of the paper.  ``mixup``: mixup in all stages instead of stage 1.
-        ``proximal``: the norm instead of its square, without the first batch of each epoch.  ``ranking``: losses of the local
-        model rank all samples; in the paper, losses of the global model rank the noisy samples (eq. 6).  ``lid``: the variant
-        "fedcorr" of fnlkit.lid.  ``losses``: the cross entropy of a softmax of the softmax.  ``relabeled``: after fine-tuning,
-        the clients that the last mixture classified as noisy are relabeled; in the paper, all clients that did not take part
-        in fine-tuning (Algorithm 1).  ``strict``: relabel if the probability exceeds `confidence`; in the paper, if it reaches
-        `confidence` (eq. 7).
+        Choices that follow the public code instead of the paper.  ``proximal``: the norm instead of its square, without the
+        first batch of each epoch.  ``ranking``: losses of the local model rank all samples; in the paper, losses of the global
+        model rank the noisy samples (eq. 6).  ``lid``: the variant "fedcorr" of fnlkit.lid.  ``losses``: the cross entropy of
+        a softmax of the softmax.  ``relabeled``: after fine-tuning, the clients that the last mixture classified as noisy are
+        relabeled; in the paper, all clients that did not take part in fine-tuning (Algorithm 1).  ``strict``: relabel if the
+        probability exceeds `confidence`; in the paper, if it reaches `confidence` (eq. 7).
 
     Notes
     -----
-    `code=all` reproduces the public code.  It applies mixup in all stages, uses losses of the local model through a second
-    softmax, and relabels the clients that the last mixture classified as noisy.
+    `code=all` reproduces the public code.  It uses losses of the local model through a second softmax, and relabels the
+    clients that the last mixture classified as noisy.
 
-    The paper describes mixup as a part of stage 1.  The presets `fedcorr/...` use `code=[mixup]`, because a published row with
-    much noise is reached only with mixup in all stages: fine-tuning repeats the few clean clients for hundreds of rounds and
-    overfits without it (docs/results.md).  Short runs do not overfit and are better without.
+    The paper describes mixup as a part of stage 1, and the public code applies it in all stages.  The default follows the code,
+    because a published row with much noise (Table 10) is reached only with mixup in all stages: fine-tuning repeats the few
+    clean clients for hundreds of rounds and overfits without it (docs/results.md).  Short runs do not overfit, and
+    `mixup_in=first` can be better there.
 
     If only one of `finetune_rounds` and `usual_rounds` is given, the other stage gets the remaining rounds.  If a stage has 0
     rounds, the run ends earlier (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
@@ -474,9 +479,10 @@ def fedcorr(
     fraction = share_of_a_round(clients, select)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)
-    if usual_rounds and not follows_schedule(of_stages.get("usual", fedavg)) and (regularizer or (mixup and "mixup" in code)):
-        what = "a regularizer" if regularizer else "code=[mixup]"
-        raise InputError(f"fedcorr: {what} has no effect on the last stage, whose method has a separate loss; remove `usual`")
+    if usual_rounds and regularizer and not follows_schedule(of_stages.get("usual", fedavg)):
+        raise InputError(
+            "fedcorr: a regularizer has no effect on the last stage, whose method has a separate loss; remove `usual`"
+        )
     visits = iterations * -(-len(clients) // group)
     planned = visits + finetune_rounds + usual_rounds
 
@@ -485,7 +491,7 @@ def fedcorr(
         return regularizer(r, planned) if regularizer else ({}, {})
 
     relabeling = Relabeling(confidence, correct, code)
-    later: dict[str, Any] = {"mixup": mixup} if "mixup" in code else {}
+    later: dict[str, Any] = {"mixup": mixup} if mixup_in == "all" else {}
     scores, clean, usual = (select_accepted(stage, of_stages) for stage in (pre_processing, fine_tuning, usual_training))
     model, findings = yield from pre_processing(
         clients,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 RATES = ("alpha", "beta", "gamma", "warmup")
-STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
+STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup", "mixup_in")
 
 
 @method(sends=declaration(fedcorr).sends or (), loss="own", schedule=declaration(fedcorr).schedule, cite="Kim 2024")
@@ -54,7 +54,7 @@ def flr_plus(
         lambda: 3 on CIFAR-10 and Clothing1M, 5 on CIFAR-100.
     alpha, beta, gamma, warmup : float, int
         As in `flr`; R is the number of communication rounds of all stages.
-    iterations, finetune_rounds, usual_rounds, ratio, confidence, clean_level, mixup : int, float
+    iterations, finetune_rounds, usual_rounds, ratio, confidence, clean_level, mixup, mixup_in : int, float, str
         As in `fedcorr`; the paper uses 300 and 300 rounds on CIFAR-10, 300 and 400 on CIFAR-100, 50 and 50 on
         Clothing1M.
     proximal : float >= 0

@@ -157,6 +157,6 @@ def test_an_aggregator_declares_the_cohorts_that_it_withstands():
 
 
 # ---- FedCorr's public code
-@pytest.mark.parametrize(("code", "chosen"), [((), set()), (["lid", "mixup"], {"lid", "mixup"}), ("all", {*fedcorr.CODE})])
+@pytest.mark.parametrize(("code", "chosen"), [((), set()), (["lid", "strict"], {"lid", "strict"}), ("all", {*fedcorr.CODE})])
 def test_choices_of_the_public_code(code, chosen):
     assert fedcorr.choices_of(code) == chosen

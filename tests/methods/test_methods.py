@@ -24,7 +24,7 @@ SHORT = Fit(epochs=1, lr=0.1, batch_size=20)
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {
     "fedcorr": {"lid", "noise_level"},
-    "fedcorr(group=4, code=[proximal, ranking, strict, lid, mixup])": {"lid", "noise_level"},
+    "fedcorr(group=4, mixup_in=first, code=[proximal, ranking, strict, lid])": {"lid", "noise_level"},
     "fedcorr(code=[losses, relabeled], usual_aggregator=median)": {"lid", "noise_level"},
     "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=9))":
         {"lid", "noise_level", "local_loss"},
@@ -153,7 +153,7 @@ def test_the_budget_is_kept(method):
 
 # Methods with their defaults are in the products of tests/engines/test_engines.py; these change what a client computes.
 STACKED = [
-    "fedcorr(group=4, code=[proximal, ranking, strict, lid, mixup])", "flr(warm=server, warmup=3)",
+    "fedcorr(group=4, mixup_in=first, code=[proximal, ranking, strict, lid])", "flr(warm=server, warmup=3)",
     "feddpcont(expected=true, delay=0, length=0, simplex=clip)", "akd(k=5, scale=rms)",
     "akd(source=logits, level=neighbors, k=5, towards=student)", "rofl(start=0, forget=0.5)",
     "dividemix(warmup=0, views=1, threshold=0.7)", "coteaching-plus(start=2, agreed=all)",
@@ -421,11 +421,11 @@ def test_the_estimation_round_weighs_itself():
     ("flr(warm=cold)", "plain, server or schedule"),
     ("forward(anchor=line)", "point, mean or confident"),
     ("na-fedavg(at=8)", "raise `rounds`"),
-    ("fedcorr(code=[mixups])", "did you mean 'mixup'"),
-    ("fedcorr(code=[all, mixup])", "all"),
+    ("fedcorr(code=[strickt])", "did you mean 'strict'"),
+    ("fedcorr(code=[all, lid])", "all"),
+    ("fedcorr(code=[mixup])", "mixup in all stages is the default; write mixup_in=first"),
     ("fedcorr(usual=none)", "'usual' is none; write a method"),
     ("fedcorr(regularizer=0.5)", "'regularizer' is 0.5; write a regularizer"),
-    ("fedcorr(usual=flr, code=[mixup])", "code=[mixup] has no effect on the last stage"),
     ("fedcorr(usual=flr, regularizer=flr)", "a regularizer has no effect on the last stage"),
 ])  # fmt: skip
 def test_mistakes_are_named(method, says):

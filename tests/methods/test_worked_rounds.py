@@ -376,7 +376,7 @@ def upper(values, seed):
     return fitted.predict(np.reshape(values, (-1, 1))) == fitted.means_.argmax()
 
 
-def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=NOISY_HALF):
+def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=NOISY_HALF, later=1.0):
     """Two iterations, two rounds of fine-tuning, two of usual training; return what a run's steps must show."""
     x, y = [c.x[:, 0].numpy() for c in people], [c.y.numpy().copy() for c in people]
     count, r, sgd = len(people), 0, {"lr": fit.lr, "momentum": fit.momentum}
@@ -412,7 +412,7 @@ def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=
     for stage in range(2):
         among = [k for k in range(count) if stage or mu[k] <= kappa]
         for _ in range(2):
-            local = [local_by_hand(x[k], y[k], w, draws(k, 0.0), **sgd) for k in among]
+            local = [local_by_hand(x[k], y[k], w, draws(k, later), **sgd) for k in among]
             w = np.average(local, axis=0, weights=[len(y[k]) for k in among])
             r += 1
         if not stage:
@@ -434,12 +434,13 @@ def noisy_line(seed):
     return people
 
 
-def test_fedcorr_whole():
+@pytest.mark.parametrize(("mixup_in", "later"), [("all", 1.0), ("first", 0.0)])
+def test_fedcorr_whole(mixup_in, later):
     """Mixup, the adaptive proximal term, cumulative LID, both mixtures, relabeling and kappa, against plain loops."""
     fit = Fit(epochs=2, batch_size=4, lr=0.3, momentum=0.5)
-    expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array([0.3, -0.1]), fit, seed=0)
+    expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array([0.3, -0.1]), fit, seed=0, later=later)
     weights, fed, steps = worked(
-        f"fedcorr(iterations=2, finetune_rounds=2, usual_rounds=2, clean_level={NOISY_HALF})",
+        f"fedcorr(iterations=2, finetune_rounds=2, usual_rounds=2, clean_level={NOISY_HALF}, mixup_in={mixup_in})",
         noisy_line(27),
         w=(0.3, -0.1),
         rounds=6,
