@@ -18,11 +18,11 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def test_fedcorr_is_ahead_of_fedavg_with_the_first_seed_of_the_quickstart(tmp_path):
-    script = " ".join((ROOT / "examples/quickstart.sh").read_text(encoding="utf-8").replace("\\\n", " ").split())
-    made, trained = re.search(r"do (fnlkit partition .*?) for method .*? do (fnlkit train .*?) done", script).groups()
-    lines = [made, *(trained.replace("$method", name) for name in ("fedavg", "fedcorr"))]
-    line = f"{' && '.join(lines)} && fnlkit evaluate fedavg-0.pt fedcorr-0.pt --json"
-    done = succeed(line.replace("$folder/", "").replace("$seed", "0"), tmp_path)
+    script = (ROOT / "examples/quickstart.sh").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^(fnlkit reproduce \S+).*$", script, re.MULTILINE)
+    for line in succeed(f"{recipe} --seeds 1 --dry-run", tmp_path).stdout.splitlines():
+        succeed(line, tmp_path)
+    done = succeed("fnlkit evaluate 0-0-fedavg-0.pt 0-1-fedcorr-0.pt --json", tmp_path)
     plain, corrected = (json.loads(row)["accuracy_last"] for row in done.stdout.splitlines())
     assert corrected > plain + 0.02
 
