@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from fnlkit.datasets.class_names import vote_finder
+from fnlkit.datasets.dates import are_dates, read_times
 from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
 from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
 from fnlkit.datasets.table import Table
@@ -30,7 +30,9 @@ class Answers:
     controls : dict of str to list of m str
         Labels by question; "" for no answer.
     annotators, updated : list of m str
-        "" if unknown.  Times are in ISO 8601.
+        "" if unknown.  Times are in ISO 8601, or in another form of which day and month are not in doubt.
+    updated_column : str
+        Name of the column with the times, or "".
     fail : callable(rows, text)
         Raises InputError that names the first row.
     doubtful, tools : tuple of str
@@ -51,6 +53,7 @@ class Answers:
     tools: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    updated_column: str = ""
 
 
 @dataclass
@@ -89,15 +92,17 @@ def answers_of(table: Table) -> Answers:
     texts = {name: [cells[row] for row in rows] for name, cells in texts.items()}
     names = {normal_name(name): name for name in texts}
     taken = {annotator, *by_role["split"], *(names[tool] for tool in TOOLS if tool in names)}
-    free = [name for name in texts if name not in taken]
-    updated = texts[names["updated_at"]] if "updated_at" in names else [""] * len(rows)
+    times = [name for name in texts if name not in taken and are_dates(texts[name])]
+    free = [name for name in texts if name not in {*taken, *times}]
+    changed = [*(names[name] for name in ("updated_at", "created_at") if name in names), *times]
     tool = {"annotation_id", "lead_time"} <= names.keys()  # of Label Studio
     return Answers(
         source=str(table.source),
         columns={name: texts[name] for name in free},
         controls={name: texts[name] for name in free},
         annotators=texts[annotator],
-        updated=updated,
+        updated=texts[changed[0]] if changed else [""] * len(rows),
+        updated_column=changed[0] if changed else "",
         fail=lambda some, text: table.fail([rows[row] for row in some], text),
         doubtful=tuple(name for name in free if tool and normal_name(name) == "id"),
         named=tuple(name for name in by_role["label"] if name in free),
@@ -155,27 +160,26 @@ def labels_of(
 def _newest(positions, labels, rows, answers, federation):
     """Return the indices of the newest label of each sample and annotator."""
     last: dict[tuple[int, str], int] = {}
+    times = read_times(answers.updated) if len(set(positions.tolist())) < len(positions) else []
     for i, position in enumerate(positions.tolist()):
         name = answers.annotators[rows[i]]
         before = last.setdefault((position, name), i)
         if before == i:
             continue
-        times = [_time(answers.updated[rows[j]]) for j in (before, i)]
-        known = None not in times and times[0] != times[1]
+        when = times[rows[before]], times[rows[i]]
+        known = not np.isnat(when).any() and when[0] != when[1]
         if not known and labels[before] != labels[i]:
             sample = federation.ids_of([position])[0]
             who = name or "somebody"
-            answers.fail([rows[i]], f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
-        if known and times[1] > times[0]:
+            column, time = answers.updated_column, answers.updated[rows[i]]
+            unread = (
+                f"; {column!r} holds {time[:40]!r}: write times as 2024-03-31 14:05" if time and np.isnat(when).any() else ""
+            )
+            text = f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator{unread}"
+            answers.fail([rows[i]], text)
+        if known and when[1] > when[0]:
             last[position, name] = i
     return sorted(last.values())
-
-
-def _time(text):
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def choose_control(answers: Answers, names: Iterable[str], control: str | None = None) -> str:

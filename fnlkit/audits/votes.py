@@ -10,6 +10,7 @@ from fnlkit.artifacts import files, paths
 from fnlkit.audits.annotation_exports import is_export, read_answers
 from fnlkit.audits.answers import answers_of, is_answers, labels_of
 from fnlkit.datasets.class_names import vote_finder
+from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
 from fnlkit.datasets.manifest import VOTE_ROLES
 from fnlkit.datasets.table import from_frame, read_table, read_text
@@ -145,7 +146,8 @@ def _of_table(table, federation, control, sample_column):
         raise InputError(f"{paths.display_path(table.source)}: no column with votes; expected one column per annotator")
     labels = {name: [find(word) for word in texts[name]] for name in names}
     rows = [row for row in range(len(table)) if any(labels[name][row] != -1 for name in names)]
-    columns = {name: [texts[name][row] for row in rows] for name in texts if name not in names}
+    others = [name for name in texts if name not in names and (name == sample_column or not are_dates(texts[name]))]
+    columns = {name: [texts[name][row] for row in rows] for name in others}
     asked = Asked(
         lambda some, text: table.fail([rows[row] for row in some], text), paths.display_path(table.source), sample_column
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Chosen, Rows, blocks
+from fnlkit.artifacts.stored import Chosen, Joined, Rows, blocks
 from fnlkit.datasets.layout import LAYOUTS, channels_last
 from fnlkit.errors import InputError
 
@@ -240,30 +240,39 @@ class Dataset:
 
 
 def split_unlabeled(dataset: Dataset) -> Dataset:
-    """Move training samples without a label (-1 in `y_train`) to `unlabeled`."""
-    bare = dataset.y_train < 0
-    if not bare.any():
+    """Move samples without a label (-1 in `y_train` or `y_test`) to `unlabeled`."""
+    bare, bare_test = dataset.y_train < 0, dataset.y_test < 0
+    if not bare.any() and not bare_test.any():
         return dataset
+    tested, untested = np.flatnonzero(~bare_test), np.flatnonzero(bare_test)
     labeled, spare = np.flatnonzero(~bare), np.flatnonzero(bare)
     ids = [f"x_train[{i}]" for i in range(len(bare))] if dataset.ids is None else dataset.ids
-    sites = [str(name) for name in dataset.fields["site"][spare]] if "site" in dataset.fields else None
+    sites = [str(name) for name in dataset.fields["site"][spare]] if "site" in dataset.fields and not len(untested) else None
+    names = [*(str(ids[i]) for i in spare), *(f"x_test[{i}]" for i in untested)]
     read = dataset.samples
 
     def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         train, test = read()
-        return rows_at(train, labeled), test
+        return rows_at(train, labeled), rows_at(test, tested) if len(untested) else test
+
+    def unlabeled() -> np.ndarray | Rows:
+        train, test = read()
+        parts = [rows_at(x, rows) for x, rows in ((train, spare), (test, untested)) if len(rows)]
+        return parts[0] if len(parts) == 1 else Joined(parts)
 
     return replace(
         dataset,
         y_train=dataset.y_train[labeled],
+        y_test=dataset.y_test[tested],
         y_train_true=None if dataset.y_train_true is None else dataset.y_train_true[labeled],
+        groups_test=None if dataset.groups_test is None else dataset.groups_test[tested],
         fields={name: values[labeled] for name, values in dataset.fields.items()},
         ids=np.asarray(ids)[labeled],
         paths=None if dataset.paths is None else dataset.paths[labeled],
         votes=None if dataset.votes is None else dataset.votes[labeled],
         groups=None if dataset.groups is None else dataset.groups[labeled],
         samples=samples,
-        unlabeled=Unlabeled(lambda: rows_at(read()[0], spare), [str(ids[i]) for i in spare], sites),
+        unlabeled=Unlabeled(unlabeled, names, sites),
     )
 
 

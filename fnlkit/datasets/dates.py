@@ -99,3 +99,15 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
         else:
             out[i] = date.year, date.timetuple().tm_yday, date.weekday()
     return out, odd
+
+
+def read_times(texts: Sequence[str]) -> np.ndarray:
+    """Return times (n,) datetime64 in UTC; not-a-time if a text is none, or if day and month of all texts are in doubt."""
+    import pandas
+
+    forms = forms_of(texts)
+    if len(forms) > 1:
+        return np.full(len(texts), np.datetime64("NaT", "ns"))
+    first = bool(forms) and forms[0].startswith("day")
+    times = pandas.to_datetime(pandas.Series(texts, dtype=object), format="mixed", dayfirst=first, errors="coerce", utc=True)
+    return times.dt.tz_localize(None).to_numpy("datetime64[ns]")

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
+from fnlkit.datasets.dates import are_dates
+from fnlkit.datasets.identifying import has_id_name
 from fnlkit.datasets.manifest import VOTE_ROLES
 from fnlkit.datasets.spelling import spell
 from fnlkit.errors import MOST_NAMES, InputError, list_names
@@ -162,8 +164,10 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
     }
     names = [name for name in columns if name not in asked.tools and normal_name(name) not in TOOLS]
     usual = [name for name in names if name not in numbers or normal_name(name) in USUAL]
-    places = {name: samples.match(columns[name]) for name in usual}
-    places = {name: rows for name, rows in places.items() if (rows != NONE).any()}
+    places: dict[str, np.ndarray] = {}
+    for some in (usual, [name for name in names if name not in usual and has_id_name(name)]):
+        matches = {name: samples.match(columns[name]) for name in some if not places}
+        places |= {name: rows for name, rows in matches.items() if (rows != NONE).any()}
     places = {name: rows for name, rows in places.items() if name not in numbers and (rows != NONE).all()} or places
     if not places:
         _refuse_unknown(columns, usual, numbers, samples, asked)
@@ -180,8 +184,11 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
 
 
 def can_name(column: str, texts: Sequence[str], samples: Samples) -> bool:
-    """Return whether a column of a table with a column per annotator is no annotator: it names samples, or a tool added it."""
-    if normal_name(column) in {*TOOLS, *USUAL}:
+    """Return whether a column is no annotator in a table with a column per annotator.
+
+    It has the name of identifiers, times, or texts that name samples, or a tool added it.
+    """
+    if normal_name(column) in {*TOOLS, *USUAL} or has_id_name(column) or are_dates(texts):
         return True
     words = [text.strip() for text in texts if text.strip()]
     return not all(map(_NUMBER.fullmatch, words)) and bool((samples.match(words) != NONE).all())

@@ -85,7 +85,7 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
     if (numbers % 1 != 0).any():
         return None
     parts = _by_site(numbers, None if sites is None else [sites[i] for i in where])
-    named = _NAMES.search(_plain(name))
+    named = has_id_name(name)
     if len(numbers) < (_LEAST_NAMED if named else _LEAST) or any(len(np.unique(part)) < len(part) for part in parts):
         return None
     if (
@@ -96,6 +96,11 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
     if named or sum(map(_chance_to_differ, parts)) <= math.log(_CHANCE):
         return "identifiers"
     return None
+
+
+def has_id_name(name: str) -> bool:
+    """Return whether a column has the name of identifiers, such as ``doc_id``, ``DocID`` or ``case no``."""
+    return _NAMES.search(_plain(name)) is not None
 
 
 def note_columns(x: Any, name: str) -> list[str]:

@@ -100,6 +100,32 @@ def whole_labels(values: np.ndarray, name: str) -> np.ndarray:
     return np.char.strip(values) if values.dtype.kind == "U" else values.astype(np.int64)
 
 
+def drop_unknown(
+    names: list[str], labels: np.ndarray, true: np.ndarray, in_test: np.ndarray
+) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
+    """Return (names, labels, true labels, notes) without classes such as -1 and ``?`` that only test samples have.
+
+    These samples have no label: they are predicted, and not scored.
+
+    Parameters
+    ----------
+    names : list of C str
+    labels, true : int64 (n,)
+    in_test : bool (n,)
+    """
+    known = np.unique(np.concatenate([labels[~in_test], true])).tolist()
+    gone = [c for c, name in enumerate(names) if name.lower() in _DOUBTFUL and c not in known]
+    if not gone:
+        return names, labels, true, []
+    number = np.full(len(names) + 1, -1)  # the last one for -1
+    left = np.setdiff1d(np.arange(len(names)), gone)
+    number[left] = np.arange(len(left))
+    words = " or ".join(repr(names[c]) for c in gone)
+    count = int(np.isin(labels, gone).sum())
+    note = f"{count:,} test samples have the label {words}, which no training sample has: they count as unlabeled"
+    return [names[c] for c in left], number[labels], number[true], [note]
+
+
 def must_repeat(names: Sequence[str], samples: int) -> None:
     """Raise InputError if most labels occur only once.
 

@@ -171,7 +171,9 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
     arrays, merged = _name_labels(arrays)
     tested = "y_test_true" if "y_test_true" in arrays else "y_test"
-    labels = [_labels(arrays["y_train"], "y_train", least=-1), arrays["y_test"] if alone else _labels(arrays[tested], tested)]
+    least = -1 if tested == "y_test" else 0
+    test_labels = arrays["y_test"] if alone else _labels(arrays[tested], tested, least)
+    labels = [_labels(arrays["y_train"], "y_train", least=-1), test_labels]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
     if true is not None and len(true) != len(labels[0]):
         raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
@@ -284,7 +286,7 @@ def _labels(values, name, least=0):
         raise InputError(f"`{name}` is empty; expected a label for each sample")
     if values.min() < least:
         raise InputError(f"`{name}` contains {values.min()}; labels start at 0{', and -1 is a missing label' if least else ''}")
-    if values.max() < 0:
+    if values.max() < 0 and name != "y_test":
         raise InputError(f"`{name}` contains no label, only -1")
     return values
 

@@ -32,7 +32,8 @@ from fnlkit.datasets.decoding import (
 )
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.identifying import NUMERIC, reason_to_leave_out
+from fnlkit.datasets.identifying import NUMERIC, has_id_name, reason_to_leave_out
+from fnlkit.datasets.labels import drop_unknown
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
 from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
 from fnlkit.datasets.table import ENDINGS, read_table
@@ -64,6 +65,8 @@ VOTE_ROLES = ROLES | {
     "annotator": (*ROLES["annotator"], "worker", "workerid", "_worker_id", "coder", "coder_id", "reader_id", "judge_id",
                   "reviewer", "reviewer_id"),
 }  # fmt: skip
+# Columns with these names are groups of samples, also if a sample has several votes.
+_NO_SAMPLES = ("patient", "subject", "participant", "speaker", "site", "group", "worker", "annotator", "user")
 # Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
@@ -234,6 +237,7 @@ class Manifest:
         self.cast = []  # {annotator: label} for each row, if rows of the file are votes
         self.voted, self.table = _one_row_per_sample(self)
         if self.cast:  # a number of the sample repeats with each vote
+            self.left_out = {name: kind for name, kind in self.left_out.items() if name in self.table.columns}
             self.left_out |= self._find_left_out()
 
     def blank(self, missing: Any) -> None:
@@ -276,6 +280,8 @@ class Manifest:
         candidates = {}
         for role in ("label", "id", "annotator"):
             names = [name for name in self.table.find_columns(*VOTE_ROLES[role]) if name not in taken]
+            if role == "id" and not names:
+                names = [name for name in self.table.columns if has_id_name(name) and not self._is_other(name, taken)]
             candidates[role] = names if role not in self.given else [self.roles[role]] if role in self.roles else []
         candidates["label"] = [self.roles["label"]] if "label" in self.roles else candidates["label"]
         candidates["id"] = [self.roles["path"]] if "path" in self.roles else candidates["id"]
@@ -285,7 +291,14 @@ class Manifest:
         label, sample, annotator = fit[0]
         if self.roles.get("id", sample) != sample:
             self.unused.add(self.roles["id"])  # the number of a vote
+        if self.roles.get("group") == sample:
+            del self.roles["group"]  # the votes on a sample are no group of samples
         self.roles |= {"label": label, "annotator": annotator} | ({} if "path" in self.roles else {"id": sample})
+
+    def _is_other(self, name, taken):
+        """Return whether a column with the name of identifiers has another role than the sample, such as the patient."""
+        plain = name.strip().lower().replace(" ", "_")
+        return name in taken or plain in VOTE_ROLES["annotator"] or plain.startswith(_NO_SAMPLES)
 
     def _find_left_out(self):
         """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
@@ -322,8 +335,10 @@ class Manifest:
         return [] if "path" in self.roles else [name for name in self.table.columns if name not in left_out]
 
     def ids(self) -> list[str]:
-        """Return the name of each row: its id, otherwise its path, otherwise ``row 7``."""
+        """Return the name of each row: its id or path, a column of identifiers that is no feature, or ``row 7``."""
         names = self.texts("id") or self.texts("path")
+        others = (self.table.texts(name) for name in self.left_out if has_id_name(name) and name in self.table.columns)
+        names = names or next((texts for texts in others if all(texts) and len(set(texts)) == len(texts)), None)
         return names or [f"row {row}" for row in self.table.rows]
 
     def samples(
@@ -405,7 +420,8 @@ class Manifest:
                                  others=self.voted, of_site=of_site)  # fmt: skip
         except InputError as error:
             raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
-        names, labels, true, bare = targets.names, targets.labels, targets.true, targets.missing
+        names, labels, true, notes = drop_unknown(targets.names, targets.labels, targets.true, in_test)
+        bare = labels < 0
         train, test, spare = (np.flatnonzero(m) for m in (~in_test & ~bare, in_test & ~bare, bare))
         least = 1 if of_site else 2
         if len(train) < least:
@@ -434,7 +450,7 @@ class Manifest:
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
-            notes=[*self._notes(learned), *moved, *targets.notes, *self._note_unseen(learned, test, spare)],
+            notes=[*self._notes(learned), *moved, *targets.notes, *notes, *self._note_unseen(learned, test, spare)],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]

@@ -107,20 +107,16 @@ def _of_folder(like, source, wanted, say):
 
 
 def _scales_of(like):
-    """Return the options `window` and `pixels` in the spec of a data set, which give new images the same scale."""
+    """Return the options `window` and `pixels` of a data set, which give new images the same scale."""
+    return {name: str(value) for name, value in _options_of(like).items() if name in ("window", "pixels")}
+
+
+def _options_of(like):
+    """Return the options in the spec of a data set."""
     try:
-        spec = parse(like.name)
+        return parse(like.name).parameters
     except InputError:  # a path with characters of a spec
         return {}
-    return {name: str(spec.parameters[name]) for name in ("window", "pixels") if name in spec.parameters}
-
-
-def _missing_of(like):
-    """Return the option `missing` in the spec of a data set, which new rows have, too."""
-    try:
-        return parse(like.name).parameters.get("missing", "")
-    except InputError:
-        return ""
 
 
 def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
@@ -154,8 +150,11 @@ def _of_arrays(source, rate, where, wanted):
 
 
 def _of_table(like, found, wanted, unlabeled, say):
+    known = _options_of(like)
     if not found.reading["missing"]:
-        found.blank(_missing_of(like))
+        found.blank(known.get("missing", ""))
+    if "id" not in found.roles and known.get("id") in found.table.columns:
+        found.roles["id"] = known["id"]
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
         raise InputError(f": every row of {paths.display_path(found.file)} has a label", parameter="unlabeled")

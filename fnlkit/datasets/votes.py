@@ -49,8 +49,7 @@ def by_vote(dataset: Dataset) -> Dataset:
     names, truth = np.array(dataset.annotators), dataset.truth
     ids = np.arange(len(dataset.y_train)) if dataset.ids is None else dataset.ids
 
-    def samples() -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
-        train, test = dataset.x_train, dataset.x_test
+    def repeat(train: np.ndarray | Rows, test: np.ndarray | Rows) -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
         small = isinstance(train, np.ndarray) and train.nbytes <= FEW
         return (train[sample] if small else Chosen(train, sample)), test
 
@@ -65,7 +64,9 @@ def by_vote(dataset: Dataset) -> Dataset:
         y_train_true=None if truth is None else truth[sample],
         observed=truth is None,
         test_true=dataset.test_verified,
-        samples=samples,
+        samples=lambda: repeat(dataset.x_train, dataset.x_test),
+        encode=None if dataset.encode is None else lambda table: repeat(*dataset.encode(table)),
+        shown=None if dataset.shown is None else [dataset.shown[i] for i in sample],
         content=content,
         remember=lambda name, compute: compute(),
         fields={name: values[sample] for name, values in dataset.fields.items()} | {"annotator": names[annotator]},

@@ -75,7 +75,7 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
         (dict(y_train=np.full(6, 0.5)), "`y_train` is float64"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, -2])), "`y_train` contains -2; labels start at 0, and -1 is a missing label"),
-        (dict(y_test=np.array([0, 1, -1])), "`y_test` contains -1; labels start at 0"),
+        (dict(y_test=np.array([0, 1, -2])), "`y_test` contains -2; labels start at 0, and -1 is a missing label"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "number the classes from 0 without gaps"),
         (dict(x_test=np.zeros((3, 4, 6, 3), np.uint8)), "is uint8 (4, 5, 3) per sample but `x_test` uint8 (4, 6, 3)"),
         (dict(x_train=np.full((6, 4, 5, 3), np.nan), x_test=np.zeros((3, 4, 5, 3))), "`x_train` contains NaN"),
