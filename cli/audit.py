@@ -141,6 +141,7 @@ def results(
         out.append(f"{len(sites) - len(table.rows):,} other sites; `-v` lists them.")
     texts = report.findings(sites, every=everything)
     out += [printable(text) for text in (texts if everything else texts[:MOST_TEXTS])]
+    out += [printable(text) for text in facts.get("shared", ())]
     if (found := facts.get("suggestions")) and found["all"]:
         sure = f"{found['confident']:,} with a confidence of at least 0.8"
         out.append(f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")

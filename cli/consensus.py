@@ -58,7 +58,9 @@ def command(file: str, votes: str | None, method: str, as_json: bool, output: st
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
     else:
-        table = Table("site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels changed", box=None)
+        table = Table(
+            "site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels other than received", box=None
+        )
         most = None if verbose() else MOST
         for row in facts[:most]:
             agreement = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]

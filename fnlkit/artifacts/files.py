@@ -110,7 +110,7 @@ def read(
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if form(raw) not in ("npz", "pt"):
-            raise InputError(f"not a file of fnlkit (expected PK at the start of an npz or .pt, found {bytes(raw[:4])!r})")
+            raise InputError("not a file of fnlkit; `fnlkit partition --dataset FILE` makes one of your own data")
         torch_file = form(raw) == "pt"
         members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS if torch_file else 64, max_bytes=max_bytes)
         kind, text, digest, arrays = (_from_pt if torch_file else _from_npz)(raw, members)

@@ -7,8 +7,10 @@ other one in another size or format.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +72,24 @@ class Copies:
             shared = len(np.unique(pairs[np.isin(pairs[:, 0], number[counts > 1]), 1]))
         test = int(np.isin(self.test, train).sum())
         return {"test": test, "training": int(_later(train).sum()), "sites": shared, "by_chance": self.by_chance}
+
+
+def shared_by_sites(numbers: np.ndarray, sites: np.ndarray) -> list[tuple[str, str, int]]:
+    """Return (site, other site, number of samples with a copy at both) of each pair of sites, the largest numbers first.
+
+    Parameters
+    ----------
+    numbers : (n,) int64
+        Equal numbers are copies.
+    sites : (n,) texts
+    """
+    names, site = np.unique(sites, return_inverse=True)
+    number, site = np.unique(np.stack([numbers, site.reshape(-1)], 1), axis=0).T
+    held: dict[int, list[int]] = {}
+    for one, at in zip(number.tolist(), site.tolist(), strict=True):
+        held.setdefault(one, []).append(at)
+    pairs = Counter(pair for at in held.values() for pair in combinations(at, 2))
+    return [(str(names[a]), str(names[b]), count) for (a, b), count in pairs.most_common()]
 
 
 def _later(numbers):

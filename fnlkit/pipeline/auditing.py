@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.options import keywords_of, option, pick
 from fnlkit.datasets.features import choose_backbone, with_backbone
-from fnlkit.errors import InputError, nearest
+from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Suggested labels with at least this confidence are counted.
 CONFIDENT = 0.8
+# Pairs of sites with copies of each other's samples that are named.
+MOST_PAIRS = 5
 _AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
 
@@ -192,6 +196,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
     rows: dict[str, Any] = {"embeddings": vectors, "probabilities": given, "detectors": tuple(chosen.detectors)}
     audited = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
     facts = report.facts(audited, federation, data) | {"features": source, "probabilities": of, "digest": digest(audited.sites)}
+    facts["shared"] = note_shared_samples(federation, data)
     flagged, sure = audited.judgment.flagged, audited.judgment.confidence
     confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
@@ -206,6 +211,29 @@ def audit(federation: Labels, **options: Any) -> Audited:
         federation, audited.arrays(federation), provenance=provenance("audit", chosen.seed, **record), facts=made
     )
     return Audited(judged, facts, data)
+
+
+def note_shared_samples(federation: Federation, data: Dataset) -> list[str]:
+    """Return a sentence if sites of a user's data have copies of each other's samples, otherwise an empty list.
+
+    Parameters
+    ----------
+    federation : Federation
+    data : fnlkit.datasets.Dataset
+    """
+    from fnlkit.datasets import copies
+
+    whole = federation.whole()
+    held = np.asarray(whole.client_indices)
+    if copies.is_published(data.name) or len(np.unique(held)) < len(held):
+        return []
+    owner = np.repeat(np.array(whole.names, object), np.diff(whole.client_offsets)).astype(str)
+    pairs = copies.shared_by_sites(copies.find_copies(data).train[held], owner)
+    if not pairs:
+        return []
+    named = list_names([f"{a} and {b} {count:,}" for a, b, count in pairs[:MOST_PAIRS]])
+    more = f", and {len(pairs) - MOST_PAIRS:,} more pairs" if len(pairs) > MOST_PAIRS else ""
+    return [f"Copies: sites have samples of each other: {named}{more}. They do not judge each other independently."]
 
 
 def must_be_current(options: dict[str, Any], say: Callable[[str], object] | None = tell) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import fnlkit
 from fnlkit import datasets
 from fnlkit.audits import copies
 from fnlkit.audits.samples import Samples
@@ -144,3 +145,16 @@ def test_a_very_large_site_counts_exact_copies_only(monkeypatch):
     assert copies.find_copies(held(points)).counts["near_copies"] == 1
     monkeypatch.setattr(copies, "MOST_SEARCHED", 30)
     assert copies.find_copies(held(points)).counts == {"copies": 1, "near_copies": 0, "far": 0}
+
+
+def test_copies_at_other_sites_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 5)).round(4)
+    site, label = np.repeat(["north", "east", "south"], 100), np.where(x[:, 0] > 0, "ill", "well")
+    x[150], label[150] = x[3], label[3]  # one patient of the east is also in the north
+    rows = [f"{','.join(map(str, values))},{where},{what}" for values, where, what in zip(x, site, label, strict=True)]
+    (tmp_path / "cases.csv").write_text("a,b,c,d,e,site,label\n" + "\n".join(rows) + "\n")
+    fed = fnlkit.partition(str(tmp_path / "cases.csv"), scheme="sites", duplicates="allow", holdout=0, say=None)
+    facts = fnlkit.audit(fed, say=None).facts
+    assert len(facts["shared"]) == 1 and "east and north 1" in facts["shared"][0]
+    assert fnlkit.audit(fnlkit.partition("digits", clients=3, labels="observed"), say=None).facts["shared"] == []
