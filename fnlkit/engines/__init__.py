@@ -82,8 +82,8 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     **settings
-        seed, min_replies, max_update_ratio, and the OPTIONS that the engine accepts. ``auto`` ignores options that the chosen
-        engine does not accept.
+        seed, min_replies, max_update_ratio, and the OPTIONS that the engine accepts. An engine ignores the others, with a note
+        if it was named.
 
     Raises
     ------
@@ -101,16 +101,15 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
         refuse_retired("engine", name)
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f": unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}", parameter="engine")
-    for word, takers in OPTIONS.items():
-        if word in settings and name not in takers:
-            if settings.pop(word) and not reason:
-                raise InputError(f"`{word}` is for the engine {' or '.join(takers)}, not {name}; leave it out")
+    unused = [word for word, takers in OPTIONS.items() if name not in takers and settings.pop(word, None) and not reason]
     build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
     limits = {key: settings.pop(key) for key in ("min_replies", "max_update_ratio") if key in settings}
     engine = build(clients, network, inputs, **settings)
     engine.name = name
     if reason:
         engine.note(f"engine {name}: {reason}")
+    for word in unused:
+        engine.note(f"`{word}` is for the engine {' or '.join(OPTIONS[word])}; {name} ignores it")
     return Clients(engine, **limits)
 
 

@@ -705,10 +705,10 @@ def test_auto_starts_processes_where_they_pay(monkeypatch):
     assert engines.choose(network, []) == ("sequential", "199,999 weights on 3 cores")
 
 
-def test_options_of_another_engine_are_refused():
-    with pytest.raises(InputError, match="`at_once` is for the engine stacked, not sequential"):
-        toy.toy("sequential", at_once=3)
-    assert toy.toy("auto", at_once=3)[0].engine.name == "sequential"
+def test_options_of_another_engine_are_ignored_with_a_note_if_the_engine_was_named():
+    assert "`at_once` is for the engine stacked; sequential ignores it" in toy.toy("sequential", at_once=3)[0].notes
+    automatic = toy.toy("auto", at_once=3)[0]
+    assert automatic.engine.name == "sequential" and not any("at_once" in note for note in automatic.notes)
 
 
 # ---- precision
