@@ -48,8 +48,8 @@ TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection",
 def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     """Train a model with a federated method.
 
-    The output is a run (.pt) with the model, the corrected labels and a checkpoint, and RUN.metrics.jsonl with a line per
-    round. After Ctrl-C the run can be resumed.
+    The output is a run (.pt) with model, corrected labels and checkpoint, and RUN.metrics.jsonl with a line per round. After
+    Ctrl-C the run can be resumed.
 
     \b
     Example:

@@ -67,10 +67,10 @@ class Settings:
         rare=True,
     )
     rounds: Count = option(
-        50, "Communication rounds. Methods that visit more clients per round run fewer rounds.", section="Federation"
+        50, "Communication rounds; fewer if a method visits more clients.", section="Federation"
     )
     fraction: PositiveShare = option(
-        0.1, "Share of the clients that train in each round, above 0 and at most 1.", section="Federation"
+        0.1, "Share of the clients that train in each round.", section="Federation"
     )
     epochs: Count = option(5, "Local epochs per round.", section="Local training")
     batch_size: Count = option(10, "Batch size of local training.", section="Local training")
@@ -87,7 +87,7 @@ class Settings:
     )
     client_optimizer: Literal["sgd", "adam"] = option("sgd", "Local optimizer.", section="Local training", rare=True)
     eval_every: Count = option(1, "Evaluate every this many rounds.", section="Measurement", rare=True)
-    seed: Natural = option(0, "Seed of all random draws; equal seeds give equal results.", section="Federation")
+    seed: Natural = option(0, "Seed of all random draws.", section="Federation")
     measure: SpecText = option(
         "auto",
         "Samples for evaluation. auto: the test set if there is one; holdout: only held-out samples with their noisy labels; "
