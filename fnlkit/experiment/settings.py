@@ -66,12 +66,8 @@ class Settings:
         section="Local training",
         rare=True,
     )
-    rounds: Count = option(
-        50, "Communication rounds; fewer if a method visits more clients.", section="Federation"
-    )
-    fraction: PositiveShare = option(
-        0.1, "Share of the clients that train in each round.", section="Federation"
-    )
+    rounds: Count = option(50, "Communication rounds; fewer if a method visits more clients.", section="Federation")
+    fraction: PositiveShare = option(0.1, "Share of the clients that train in each round.", section="Federation")
     epochs: Count = option(5, "Local epochs per round.", section="Local training")
     batch_size: Count = option(10, "Batch size of local training.", section="Local training")
     lr: Positive = option(0.03, "Learning rate of local training.", section="Local training")
