@@ -129,7 +129,7 @@ def view(dataset: "Dataset", position: int, large: bool = False) -> dict[str, An
     """
     if dataset.shown is not None:
         return {"row": [[name, text or None] for name, text in dataset.shown[position]]}
-    sample = np.asarray(dataset.x_train[position])
+    sample = np.asarray(dataset.x_train[position] if dataset.whole is None else dataset.whole(position))
     if dataset.kind == "image":
         if large and sample.dtype != np.uint8 and sample.shape[-1] == 1:
             return {"image": thumbnail(sample), "deep": _deep(sample[..., 0])}

@@ -101,6 +101,8 @@ class Dataset:
     in_files : bool
         Whether each sample is a separate file.  All files are read when the samples are first used, so that one message can
         list every unusable file.
+    whole : callable or None
+        Of resized images in files: ``whole(position)`` returns a training image in the size of its file.
     forms : callable or None
         Of images in files: returns (train, test), lists with the size and format of each file, such as ``JPEG 640 480``.
     layout : str
@@ -141,6 +143,7 @@ class Dataset:
     groups_test: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     in_files: bool = False
+    whole: Any = None
     forms: Any = None
     layout: str = ""
     remember: Any = field(default=lambda name, compute: compute(), repr=False)

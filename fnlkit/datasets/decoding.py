@@ -125,7 +125,13 @@ def kind_of(path: pathlib.Path) -> str | None:
 
 
 def reader(
-    paths: Sequence[pathlib.Path], *, size: int = 0, window: str = "", pixels: str = "", seconds: float = 0.0
+    paths: Sequence[pathlib.Path],
+    *,
+    size: int = 0,
+    crop: bool = False,
+    window: str = "",
+    pixels: str = "",
+    seconds: float = 0.0,
 ) -> tuple[str, Callable[[pathlib.Path], np.ndarray]]:
     """Return (kind, function) to read files of the same kind as the first one.
 
@@ -134,7 +140,7 @@ def reader(
     Parameters
     ----------
     paths : list of pathlib.Path
-    size, window, pixels
+    size, crop, window, pixels
         Of images, as in `image`.
     seconds : float
         Length in seconds to which all sounds are cut or padded.  Default: 0, if all have the same length.
@@ -144,7 +150,7 @@ def reader(
     if kind_of(paths[0]) == "wave":
         rate = sample_rate(paths)
         return "wave", partial(sound, rate=rate, samples=round(seconds * rate))
-    return "image", partial(image, size=size, window=window, pixels=pixels)
+    return "image", partial(image, size=size, crop=crop, window=window, pixels=pixels)
 
 
 def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]) -> Value:
@@ -371,7 +377,7 @@ def form_of(path: pathlib.Path) -> str:
         return ""
 
 
-def image(path: pathlib.Path, *, size: int = 0, window: str = "", pixels: str = "") -> np.ndarray:
+def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str = "", pixels: str = "") -> np.ndarray:
     """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 or 32 bits.
 
     Of a file with several pages, this is the first page (`note_pages`).
@@ -380,7 +386,9 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "", pixels: str = 
     ----------
     path : pathlib.Path
     size : int
-        Side in pixels after resizing and center-cropping.  Default: 0, which keeps the size.
+        Side in pixels after resizing.  Default: 0, which keeps the size.
+    crop : bool
+        Resize the shorter side to 8/7 of `size` (to `size` below 64) and cut off what is outside the center.
     window : str
         Of DICOM images; see fnlkit.datasets.dicom.
     pixels : str
@@ -405,7 +413,7 @@ def image(path: pathlib.Path, *, size: int = 0, window: str = "", pixels: str = 
                 picture = pillow.Image.fromarray(_scale(np.asarray(picture, np.float64), pixels, path) * np.float32(65535))
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
-            picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size)
+            picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size, crop)
             out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise
@@ -463,7 +471,7 @@ def _open(path, window):
     """Return a Pillow image; with more than 8 bits, values are 0 to 65535."""
     pillow = _pillow()
     if dicom.is_dicom(path):
-        values = dicom.pixels(path, window)
+        values = dicom.intensities(path, window)
         return pillow.Image.fromarray(values if values.dtype == np.uint8 else values * np.float32(65535))
     picture = pillow.Image.open(path, formats=_FORMATS)
     if picture.format == "TIFF":  # Pillow 13 maps files into memory, and scrambles the pixels if the image is stored rotated
@@ -485,16 +493,15 @@ def _scale(values, pixels, path):
     return ((values - low) / (high - low)).astype(np.float32)
 
 
-def _resize(picture, size):
-    """Resize and center-crop an image to `size` pixels per side; 0 keeps it."""
-    pillow = _pillow()
-    if not size:
-        return picture
+def _resize(picture, size, crop):
+    """Resize an image to `size` pixels per side, or center-crop it; 0 keeps it."""
+    bilinear = _pillow().Image.Resampling.BILINEAR
+    if not size or not crop:
+        return picture.resize((size, size), bilinear) if size else picture
     scale = size * 8 / 7 / min(picture.size) if size >= 64 else size / min(picture.size)
     wide = [max(size, round(side * scale)) for side in picture.size]
-    picture = picture.resize(wide, pillow.Image.Resampling.BILINEAR)
     left, top = (wide[0] - size) // 2, (wide[1] - size) // 2
-    return picture.crop((left, top, left + size, top + size))
+    return picture.resize(wide, bilinear).crop((left, top, left + size, top + size))
 
 
 def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:

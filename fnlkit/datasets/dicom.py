@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts import paths
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, list_names
 
 
 def is_dicom(path: Path) -> bool:
@@ -43,44 +45,178 @@ def span(window: str) -> tuple[float, float] | None:
 def pixels(path: Path, window: str = "") -> np.ndarray:
     """Return a DICOM image.
 
-    Gray images are (H, W), float32 in [0, 1] or uint8 if they have 8 bits; color images are (H, W, 3) uint8.
+    Gray images are (H, W) float32: physical values (Hounsfield units in a CT), or, with `window`, intensities in [0, 1].  Color
+    images are (H, W, 3) uint8, and gray images of 8 bits without slope and intercept (H, W) uint8 if there is no window.
 
-    Values are rescaled by slope and intercept (Hounsfield units in a CT), and MONOCHROME1 is inverted.  Then `window`, or the
-    full range of the stored bits without it, is mapped to [0, 1].  The window in the header is ignored: it differs between
-    files, and a network would learn this difference.
+    The modality transformation of the file, a slope and an intercept or a table, gives the physical values.  The window in the
+    header is ignored: it differs between files, and a network would learn this difference.
 
     Parameters
     ----------
     path : pathlib.Path
     window : str
-        ``center/width`` in rescaled units; values outside are clipped.
+        ``center/width`` in physical units; values outside are clipped, and MONOCHROME1 is inverted.
 
     Raises
     ------
     InputError
         If pydicom (extra `dicom`) is not installed, the file has several frames, or pydicom cannot read the pixels.
     """
+    header, values = _read(path)
+    if values.ndim == 3 or (_is_bytes(header) and not window):
+        return values
+    return _scale(header, values, window) if window else np.asarray(_physical(values, header), np.float32)
+
+
+def intensities(path: Path, window: str = "") -> np.ndarray:
+    """Return a DICOM image as `pixels`, gray images as intensities: without a window, of the range that the header allows."""
+    header, values = _read(path)
+    if values.ndim == 3:
+        return values
+    scaled = _scale(header, values, window)
+    return np.rint(scaled * 255).astype(np.uint8) if _is_bytes(header) and not window else scaled
+
+
+def _scale(header, values, window):
+    low, high = span(window) or _range(header)
+    intensity = np.clip((np.asarray(_physical(values, header), np.float64) - low) / (high - low), 0, 1)
+    return (1 - intensity if header.PhotometricInterpretation == "MONOCHROME1" else intensity).astype(np.float32)
+
+
+def _read(path):
+    """Return the header and the stored pixels of a file with one frame."""
+    pydicom = _pydicom(path)
+    header = pydicom.dcmread(path)
+    if int(header.get("NumberOfFrames", 1) or 1) > 1:
+        raise InputError(f"{paths.display_path(path)}: has {header.NumberOfFrames} frames; save single images")
+    values = header.pixel_array  # YBR is converted to RGB
+    if not (values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8):
+        colors = str(header.PhotometricInterpretation)
+        if values.ndim != 2 or not colors.startswith("MONOCHROME"):
+            raise InputError(
+                f"{paths.display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
+            )
+    return header, values
+
+
+def _pydicom(path):
     try:
         import pydicom
     except ImportError:
         raise InputError(f"{paths.display_path(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
     # pydicom's warnings about invalid headers would quote patient data.
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
-    header = pydicom.dcmread(path)
-    if int(header.get("NumberOfFrames", 1) or 1) > 1:
-        raise InputError(f"{paths.display_path(path)}: has {header.NumberOfFrames} frames; save single images")
-    colors = str(header.PhotometricInterpretation)
-    values = header.pixel_array  # YBR is converted to RGB
-    if values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8:
-        return values
-    if values.ndim != 2 or not colors.startswith("MONOCHROME"):
-        raise InputError(
-            f"{paths.display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
-        )
-    slope, intercept = (float(header.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0)))
+    return pydicom
+
+
+def _physical(values, header):
+    from pydicom.pixels import apply_modality_lut
+
+    return apply_modality_lut(values, header)
+
+
+def _is_identity(header):
+    slope, intercept = header.get("RescaleSlope"), header.get("RescaleIntercept")
+    return not header.get("ModalityLUTSequence") and float(slope or 1) == 1 and float(intercept or 0) == 0
+
+
+def _is_bytes(header):
+    """Return whether the physical values are bytes."""
+    return int(header.BitsStored) <= 8 and not int(header.get("PixelRepresentation", 0)) and _is_identity(header)
+
+
+def _range(header):
+    """Return the smallest and the largest physical value that a file with this header can have."""
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
-    ends = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]) * slope + intercept
-    low, high = span(window) or (ends.min(), ends.max())
-    intensity = np.clip((values * np.float64(slope) + intercept - low) / (high - low), 0, 1)
-    intensity = 1 - intensity if colors == "MONOCHROME1" else intensity
-    return np.rint(intensity * 255).astype(np.uint8) if bits <= 8 and not window else intensity.astype(np.float32)
+    ends = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]
+    stored = np.arange(ends[0], ends[1] + 1) if header.get("ModalityLUTSequence") else np.array(ends)
+    physical = np.asarray(_physical(stored, header), np.float64)
+    return float(physical.min()), float(physical.max())
+
+
+def _unit(header):
+    """Return the unit of the physical values, or "" if the file states none."""
+    sequence = header.get("ModalityLUTSequence")
+    unit = str((sequence[0].get("ModalityLUTType") if sequence else header.get("RescaleType")) or header.get("Units") or "")
+    return "" if unit == "US" else unit  # US: unspecified
+
+
+_HEADER = ["BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "RescaleType", "Units",
+           "ModalityLUTSequence", "PhotometricInterpretation", "SamplesPerPixel"]  # fmt: skip
+_OTHERS = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".gif", ".wav", ".npy")
+
+
+def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
+    """Return the window over the physical values of all gray DICOM files, from their headers.
+
+    Parameters
+    ----------
+    files : list of pathlib.Path
+        Other files are ignored.
+    window : str
+        A given window, with which files of several units are allowed.
+
+    Returns
+    -------
+    dict
+        ``window``: ``center/width``, or "" if there is no such file, or if all have bytes.  ``uniform``: whether all files have
+        this range.  ``stored``: whether the physical values of all files are the stored numbers.
+
+    Raises
+    ------
+    InputError
+        If files have different units.
+    """
+    ranges, units, stored, byte = set(), {}, True, True
+    for file in files:
+        if file.suffix.lower() in _OTHERS or not is_dicom(file):
+            continue
+        pydicom = _pydicom(file)
+        try:
+            header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=_HEADER)
+            if int(header.get("SamplesPerPixel", 1)) > 1:
+                continue
+            ranges.add(_range(header))
+            stored, byte = stored and _is_identity(header), byte and _is_bytes(header)
+            units.setdefault(_unit(header), []).append(file)
+        except Exception:  # a damaged file is named when its pixels are read
+            continue
+    units.pop("", None)
+    if len(units) > 1 and not window:
+        usual = max(units, key=lambda unit: len(units[unit]))
+        odd = list_names(paths.display_path(file) for unit in units if unit != usual for file in units[unit])
+        raise InputError(
+            f"DICOM files in several units cannot be compared: {', '.join(sorted(units))}; most have {usual}, but not {odd}; "
+            'remove these files, or write window="center/width" if their values are comparable'
+        )
+    low, high = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0)
+    text = "" if byte or low == high else f"{(low + high) / 2!r}/{high - low!r}"
+    return {"window": text, "uniform": len(ranges) < 2, "stored": stored}
+
+
+def choose_window(found: Mapping[str, Any], window: str, name: str, of_site: bool) -> tuple[str, str, list[str]]:
+    """Return (window of the images, window in the checksum, notes).
+
+    Parameters
+    ----------
+    found : dict
+        As returned by `common_window`.
+    window : str
+        As given, or "".
+    name : str
+        Of the data set, for messages.
+    of_site : bool
+        Whether the files are those of a site of a deployment, which does not know the files of the other sites.
+
+    Raises
+    ------
+    InputError
+        If a site's files have values on a scale that can differ at another site.
+    """
+    full = found["window"]
+    if not full or window:
+        return window, "" if window == full and found["uniform"] else window, []
+    if of_site and not (found["uniform"] and found["stored"]):
+        raise InputError(f'{name}: DICOM with slope or intercept; write window="center/width", the same at all sites')
+    note = f'DICOM files have different ranges; physical values are read with window="{full}", which contains all'
+    return full, "" if found["uniform"] else full, [] if found["uniform"] else [note]

@@ -31,7 +31,7 @@ from fnlkit.datasets.decoding import (
     reader,
     sample_rate,
 )
-from fnlkit.datasets.dicom import span
+from fnlkit.datasets.dicom import choose_window, common_window, span
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.identifying import note_columns
@@ -342,6 +342,7 @@ def folder(
     *,
     path: str,
     size: int = 0,
+    crop: bool = False,
     label: int = 0,
     group: int = 0,
     window: str = "",
@@ -361,7 +362,9 @@ def folder(
     ----------
     path : str
     size : int
-        Side in pixels after resizing and center-cropping.  Default: 0, if all images have the same size.
+        Side in pixels after resizing.  Default: 0, if all images have the same size.
+    crop : bool
+        Keep proportions and cut off borders, as in earlier versions (fnlkit.datasets.decoding.image).
     label : 0, 1 or 2
         Level of the class folders.  1: PATH/CLASS/...; 2: PATH/SITE/CLASS/..., with the site as field `site`.  0 means 1, but
         raises an error if 2 is also possible: the first level contains only folders, and some of their sub-folders share names.
@@ -370,7 +373,7 @@ def folder(
         ``label=1``: PATH/CLASS/GROUP/...; 1 with ``label=2``: PATH/GROUP/CLASS/..., without sites; 3 with ``label=2``:
         PATH/SITE/CLASS/GROUP/....  A file above this level is a group of its own.  Default: 0, no groups.
     window : str
-        Of DICOM images, ``center/width``; see fnlkit.datasets.dicom.
+        Of DICOM images, ``center/width`` in physical units.  Default: the range of all files.
     pixels : str
         Of TIFF images with 32 bits per pixel, ``low/high``: the values that become 0 and 1.  Default: 0/1.
     seconds : float
@@ -435,9 +438,14 @@ def folder(
             "; ".join([f"{paths.display_path(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left])
         )
 
-    how = f"{size}{window}{seconds or ''}"
-    if size and (window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
-        how = f"size={size} window={window} seconds={seconds}"
+    every = [*(file for file, _ in (*train, *test)), *spare]
+    dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, where=where, reading=f"{bool(window)}")
+    window, stored_window, more = choose_window(dicoms, window, paths.display_path(path), of_site)
+    left += more
+    how = f"{size}{stored_window}{seconds or ''}"
+    if size and (stored_window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
+        how = f"size={size} window={stored_window} seconds={seconds}"
+    how += " whole" if size and not crop else ""  # earlier versions cropped
     how += f" pixels={pixels}" if pixels else ""
 
     def content(order: np.ndarray) -> Iterator[bytes]:
@@ -445,7 +453,15 @@ def folder(
             yield f"{file.relative_to(path).as_posix()} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
             yield digest_of(file)
 
-    options = (("size", size), ("label", label), ("group", group), ("window", window), ("pixels", pixels), ("seconds", seconds))
+    options = (
+        ("size", size),
+        ("crop", crop),
+        ("label", label),
+        ("group", group),
+        ("window", window),
+        ("pixels", pixels),
+        ("seconds", seconds),
+    )
     parameters = {name: value for name, value in options if value}
     out, read = _of_files(path, parameters, train, test, classes, where, content)
     out.notes += left
@@ -607,7 +623,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
     train, test = parts
-    data, read = _of_files(path, {"size": size} if size else {}, train, test, _CLOTHING, where, content)
+    data, read = _of_files(path, {"size": size, "crop": True} if size else {}, train, test, _CLOTHING, where, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)
@@ -657,7 +673,9 @@ def _of_files(path, parameters, train, test, names, where, content):
             f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
         raise InputError(f"{paths.display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
-    kind, read = reader(files, **{name: value for name, value in parameters.items() if name not in ("label", "group")})
+    how = {name: value for name, value in parameters.items() if name not in ("label", "group")}
+    kind, read = reader(files, **how)
+    whole = reader(files, **how | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
     remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
@@ -672,6 +690,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         content=content,
         remember=remember,
         in_files=True,
+        whole=None if whole is None else lambda position: whole(train[position][0]),
         forms=lambda: tuple(remember("forms", lambda: [[form_of(file) for file, _ in part] for part in (train, test)])),
         layout=LAYOUTS[0],
     )

@@ -25,12 +25,13 @@ from fnlkit.datasets.decoding import (
     digest_of,
     first_of,
     form_of,
+    image,
     note_pages,
     pixel_range,
     reader,
     sample_rate,
 )
-from fnlkit.datasets.dicom import span
+from fnlkit.datasets.dicom import choose_window, common_window, span
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, has_id_name, reason_to_leave_out
 from fnlkit.datasets.labels import drop_unknown
@@ -70,7 +71,7 @@ _NO_SAMPLES = ("patient", "subject", "participant", "speaker", "site", "group", 
 # Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
-_READING = {"missing": "", "task": "", "size": 0, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
+_READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
 _LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
@@ -89,6 +90,7 @@ def manifest(
     missing: str | float | Sequence[str | float] | None = None,
     task: str = "",
     size: int = 0,
+    crop: bool = False,
     window: str = "",
     pixels: str = "",
     seconds: float = 0.0,
@@ -118,7 +120,7 @@ def manifest(
         Cells with one of these values are missing, as empty cells, in all columns: ``[-999, unknown]``.
     task : str
         ``classification`` states that a label column of many numbers has classes.
-    size, window, pixels
+    size, crop, window, pixels
         Of images, as for `folder`.
     layout : str
         Layout of images in npy files, "channels-first" or "channels-last".  Default: "", which detects it.
@@ -147,8 +149,8 @@ def manifest(
     roles = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
              "group": group}  # fmt: skip
     missing = "" if missing is None else missing
-    reading = {"missing": missing, "task": task, "size": size, "window": window, "pixels": pixels, "seconds": seconds,
-               "layout": layout}  # fmt: skip
+    reading = {"missing": missing, "task": task, "size": size, "crop": crop, "window": window, "pixels": pixels,
+               "seconds": seconds, "layout": layout}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
              "drop": drop}  # fmt: skip
     return Manifest(file, roles, reading, lists).dataset(where)
@@ -364,7 +366,7 @@ class Manifest:
         return [some[:0] if x is None else x for x in arrays]
 
     def _reader(self, files):
-        return reader(files, **{name: self.reading[name] for name in ("size", "window", "pixels", "seconds")})
+        return reader(files, **{name: self.reading[name] for name in ("size", "crop", "window", "pixels", "seconds")})
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -413,7 +415,7 @@ class Manifest:
         self._refuse_files_as_features()
         sites = self._sites()
         self._refuse_twins(sites)
-        in_test = self._in_test()
+        in_test, ranges = self._in_test(), self._choose_window(where, of_site)
         try:
             targets = read_targets(self.table, self.roles["label"], task=self.reading["task"],
                                  true=self.roles.get("true"),
@@ -450,7 +452,7 @@ class Manifest:
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
-            notes=[*self._notes(learned), *moved, *targets.notes, *notes, *self._note_unseen(learned, test, spare)],
+            notes=[*self._notes(learned), *ranges, *moved, *targets.notes, *notes, *self._note_unseen(learned, test, spare)],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
@@ -476,7 +478,13 @@ class Manifest:
         if out.kind == "wave":
             out.sample_rate = sample_rate([paths[row] for row in train])
 
-        how = {name: value for name, value in self.reading.items() if value or name not in ("layout", "task", "pixels")}
+        reading = self.reading | {"window": self.stored_window}
+        how = {
+            name: value
+            for name, value in reading.items()
+            if name != "crop" and (value or name not in ("layout", "task", "pixels"))
+        }
+        how |= {"whole": True} if reading["size"] and not reading["crop"] else {}  # earlier versions cropped
 
         def content(order: np.ndarray) -> Iterator[bytes]:
             for row, label in zip((*train, *test), (*labels[train], *labels[test]), strict=True):
@@ -488,8 +496,23 @@ class Manifest:
         out.remember = partial(
             cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"3 {out.name}"
         )
+        if out.kind == "image" and reading["size"]:
+            whole = partial(image, **{name: self.reading[name] for name in ("window", "pixels")})
+            out.whole = lambda position: whole(paths[train[position]])
         if out.kind == "image":
             out.notes += out.remember("pages", lambda: note_pages([paths[row] for row in (*train, *test)]))
+
+    def _choose_window(self, where, of_site):
+        """Set the window of DICOM images to the range of all files if none is given; return notes."""
+        if "path" not in self.roles:
+            return []
+        given = self.reading["window"]
+        found = cache_json(
+            "dicom", lambda: common_window(self.paths, given), files=self.paths, where=where, reading=f"{bool(given)}"
+        )
+        chosen = choose_window(found, given, paths.display_path(self.file), of_site)
+        self.reading["window"], self.stored_window, notes = chosen
+        return notes
 
     def _kind(self, train):
         """Return (kind, notes) of the samples in files, from the first readable file."""

@@ -107,8 +107,10 @@ def _of_folder(like, source, wanted, say):
 
 
 def _scales_of(like):
-    """Return the options `window` and `pixels` of a data set, which give new images the same scale."""
-    return {name: str(value) for name, value in _options_of(like).items() if name in ("window", "pixels")}
+    """Return the options `window`, `pixels` and `crop` of a data set, which give new images the same scale."""
+    options = _options_of(like)
+    scales: dict[str, Any] = {name: str(options[name]) for name in ("window", "pixels") if name in options}
+    return scales | ({"crop": True} if options.get("crop") is True else {})
 
 
 def _options_of(like):

@@ -74,6 +74,7 @@ def by_vote(dataset: Dataset) -> Dataset:
         paths=None if dataset.paths is None else dataset.paths[sample],
         votes=None,
         forms=None if dataset.forms is None else lambda: ([dataset.forms()[0][i] for i in sample], dataset.forms()[1]),
+        whole=None if dataset.whole is None else lambda position: dataset.whole(sample[position]),
         sample_of=sample,
         groups=None if dataset.groups is None else dataset.groups[sample],
     )

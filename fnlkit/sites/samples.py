@@ -178,6 +178,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
         groups=None if groups is None else groups[kept],
         forms=None,
+        whole=None if data.whole is None else lambda position: data.whole(kept[position]),
         groups_test=None if data.groups_test is None else data.groups_test[kept_test],
         y_train_true=None,
         observed=True,

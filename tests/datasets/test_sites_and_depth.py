@@ -222,3 +222,96 @@ def test_sounds_in_folders_of_sites(tmp_path):
     image(tmp_path / "all/Aix/cough/spectrum.png", 1, np.uint8)
     with pytest.raises(InputError, match="1 images such as .*spectrum.png and 16 waves"):
         datasets.load(spec)
+
+
+# Ways to store one physical value: slope, intercept, sign, bits, or a table.
+STORED = {
+    "plain": {}, "slope": {"RescaleSlope": 0.1, "RescaleIntercept": 0}, "signed": {"signed": 1},
+    "intercept": {"RescaleSlope": 1, "RescaleIntercept": -1024}, "12 bits": {"bits": 12}, "table": {"table": 2},
+}  # fmt: skip
+
+
+def store(path, physical, *, bits=16, table=0, **more):
+    """Write physical values, with a slope and an intercept, or with a table that multiplies by `table`."""
+    slope, intercept = more.get("RescaleSlope", table or 1), more.get("RescaleIntercept", 0)
+    if table:
+        pydicom = pytest.importorskip("pydicom", reason="needs pydicom (extra `dicom`)")
+        item = pydicom.Dataset()
+        item.LUTDescriptor, item.ModalityLUTType = [2000, 0, 16], "US"
+        item.LUTData = (table * np.arange(2000)).astype("<u2").tobytes()
+        more["ModalityLUTSequence"] = pydicom.Sequence([item])
+    scan(path, np.rint((physical - intercept) / slope).astype(int), bits=bits, **more)
+
+
+@pytest.mark.parametrize("route", ["folder", "sites", "files"])
+def test_equal_physical_values_are_equal_intensities(route, tmp_path):
+    """Also in files that are read later: the name of the data set has the range."""
+    rng, rows = np.random.default_rng(0), []
+    for i, how in enumerate(STORED.values()):
+        for label, value in (("low", 300.0), ("high", 500.0)):
+            physical = np.array([[value, 100.0], [200.0, 2 * rng.integers(0, 500)]])
+            home = tmp_path / "all" / (f"site-{i}/{label}" if route == "sites" else label)
+            for copy in range(3):
+                store(home / f"{i}-{copy}.dcm", physical + np.array([[0, 0], [0, 2 * copy]]), **how)
+                rows.append(f"{(home / f'{i}-{copy}.dcm').relative_to(tmp_path)},{label}")
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    spec = {"folder": "folder(path=all, label=1)", "sites": "folder(path=all, label=2)", "files": "manifest(file=t.csv)"}[route]
+    spec = spec.replace("all", f'"{tmp_path}/all"').replace("t.csv", f'"{tmp_path}/t.csv"')
+    data = datasets.load(spec)
+    x, text = np.concatenate([np.asarray(data.x_train), np.asarray(data.x_test)])[..., 0], " ".join(data.notes)
+    assert len(np.unique(x[:, 0, 1])) == len(np.unique(x[:, 1, 0])) == 1 and len(np.unique(x[:, 0, 0])) == 2
+    assert "different ranges" in text and x.min() >= 0 and x.max() <= 1
+    again = datasets.load(data.name)
+    assert again.checksum == data.checksum and again.name == data.name
+    store(tmp_path / "new" / "0.dcm", np.array([[500.0, 100], [200, 0]]), RescaleSlope=0.5, RescaleIntercept=-500)
+    new = np.asarray(datasets.new_samples(again, str(tmp_path / "new"))[1])[0, ..., 0]
+    np.testing.assert_allclose(new.ravel()[:3], [x[:, 0, 0].max(), x[0, 0, 1], x[0, 1, 0]], atol=2e-7)
+
+
+def test_physical_values_of_a_file(tmp_path):
+    for name, how in STORED.items():
+        store(tmp_path / f"{name}.dcm", np.full((2, 2), 500.0), **how)
+        assert dicom.pixels(tmp_path / f"{name}.dcm").tolist() == [[500, 500], [500, 500]]
+        np.testing.assert_allclose(dicom.pixels(tmp_path / f"{name}.dcm", "500/2000"), 0.5)
+
+
+def test_files_in_other_units_are_named(tmp_path):
+    for i in range(6):
+        for name in ("clean", "ill"):
+            unit = "OD" if (name, i) == ("ill", 3) else "HU"
+            store(tmp_path / name / f"{i}.dcm", np.full((2, 2), 10.0 * i), RescaleType=unit, RescaleSlope=1, RescaleIntercept=0)
+    with pytest.raises(InputError, match=r"several units cannot be compared: HU, OD; most have HU, but not .*ill/3.dcm"):
+        datasets.load(tmp_path)
+    datasets.load(f'folder(path="{tmp_path}", window="30/60")')
+
+
+def test_a_site_names_the_window(tmp_path):
+    for i in range(3):
+        store(tmp_path / "clean" / f"{i}.dcm", np.full((2, 2), 10.0 * i), RescaleSlope=0.5, RescaleIntercept=0)
+    with pytest.raises(InputError, match='write window="center/width", the same at all sites'):
+        datasets.load(tmp_path, of_site=True)
+    assert np.asarray(datasets.load(f'folder(path="{tmp_path}", window="30/60")', of_site=True).x_train).max() <= 1
+
+
+@pytest.mark.parametrize("route", ["folder", "files"])
+@pytest.mark.parametrize("shape", [(200, 200), (90, 150)])
+def test_resized_images_keep_their_borders_unless_they_are_cropped(route, shape, tmp_path):
+    red, rows = np.array([255, 0, 0]), []
+    for name in "ab":
+        for i in range(4):
+            picture = np.full((*shape, 3), 90 + i, np.uint8)
+            edge = shape[0] // 20
+            picture[:edge] = picture[-edge:] = picture[:, :edge] = picture[:, -edge:] = red
+            (tmp_path / "all" / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(tmp_path / "all" / name / f"{i}.png")
+            rows.append(f"all/{name}/{i}.png,{name}")
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    spec = f'folder(path="{tmp_path}/all", label=1' if route == "folder" else f'manifest(file="{tmp_path}/t.csv"'
+    whole, cropped = datasets.load(f"{spec}, size=64)"), datasets.load(f"{spec}, size=64, crop=true)")
+    assert whole.x_train.shape[1:] == cropped.x_train.shape[1:] == (64, 64, 3)
+    assert (np.asarray(whole.x_train)[:, [0, 0, -1, -1], [0, -1, 0, -1]] == red).all()
+    assert (np.asarray(cropped.x_train)[:, 0, 0] != red).any() and whole.checksum != cropped.checksum
+    for data in (whole, cropped):
+        assert data.whole(0).shape == (*shape, 3)  # a review shows the whole file
+        new = np.asarray(datasets.new_samples(data, str(tmp_path / "all" / "a"))[1])
+        np.testing.assert_array_equal(new[0], decoding.image(tmp_path / "all/a/0.png", size=64, crop=data is cropped))
