@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from functools import partial
-from typing import Any
+from dataclasses import make_dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, OF_RUNS, Federation, must_be_names, must_be_steps
+from fnlkit.artifacts.records import Within, from_json
 from fnlkit.errors import InputError
 
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "client_optimizer", "precision")
@@ -20,98 +20,14 @@ _RECORDS = {
     "lid_variances": "2", "lid_shares": "2", "prior": "C", "transition": "CC", "label_confusion": "CC",
 }  # fmt: skip
 _NOISE = ("noise_client_level", "noise_client_noisy", "noise_transition")
-_MOST = 2**63 - 1
-
-
-# A check is a function (value, name in messages). The following functions return checks of dicts and lists.
-def _fields(*, optional=None, **required):
-    """Check entries of a dict by name; it can have further entries."""
-
-    def check(value: Any, where: str) -> None:
-        _kind(value, where, dict)
-        for name, entry in required.items():
-            entry(value.get(name), f"{where}: {name}")
-        for name, entry in (optional or {}).items():
-            if name in value:
-                entry(value[name], f"{where}: {name}")
-
-    return check
-
-
-def _each(entry, kind=list):
-    """Check all values of a list, or of a dict if `kind` is dict."""
-
-    def check(values: Any, where: str) -> None:
-        _kind(values, where, kind)
-        for value in values.values() if kind is dict else values:
-            entry(value, where)
-
-    return check
-
-
-def _or_none(entry):
-    return lambda value, where: None if value is None else entry(value, where)
-
-
-def _choice(*texts):
-    def check(value: object, where: str) -> None:
-        if value not in texts:
-            raise InputError(f"{where} is {_short(value)}; expected {', '.join(texts)}")
-
-    return check
-
-
-def _kind(value, where, kind):
-    if not isinstance(value, kind):
-        raise InputError(f"`{where}` is {_short(value)}; expected {kind.__name__}")
-
-
-def _text(value, where):
-    if not isinstance(value, str) or not value or len(value) > 10_000:
-        raise InputError(f"{where} is {_short(value)}; expected a text")
-
-
-def _whole(value, where, high=_MOST):
-    if type(value) is not int or not 0 <= value <= high:
-        raise InputError(f"{where} is {_short(value)}; expected a whole number from 0 to {high}")
-
-
-def _number(value, where, finite=True):
-    if isinstance(value, bool) and not finite:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or (finite and not math.isfinite(value)):
-        raise InputError(f"{where} is {_short(value)}; expected a number")
-    if isinstance(value, int) and abs(value) > _MOST:
-        raise InputError(f"{where} is {_short(value)}; expected a number below 2^63")
+Text = Annotated[str, Within(1, 10_000)]
+Whole = Annotated[int, Within()]
+Shape = Annotated[list[Annotated[int, Within(1, 2**31 - 1)]], Within(1, 4)]
 
 
 def _short(value):
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _shape(value, where):
-    if not isinstance(value, list) or not 1 <= len(value) <= 4 or not all(type(v) is int and 1 <= v < 2**31 for v in value):
-        raise InputError(f"`{where}` is {_short(value)}; expected the shape of a sample")
-
-
-def _sums(value, where):
-    """Check the parameters of a privacy cost, which readers pass on by name."""
-    _SUMS(value, where)
-    if len(value) != 6:
-        raise InputError(f"{where} is {_short(value)}; expected sampling, clients, cohort, clip, noise and rounds")
-
-
-def _samples(value, where):
-    """Check the description of the training samples."""
-    _SAMPLES(value, where)
-    shape, mean, std = value["shape"], value["mean"], value["std"]
-    if len(shape) != (3 if value["kind"] == "image" else 1):
-        raise InputError(f"{where}: shape is {_short(shape)}; this is not a shape of kind {value['kind']}")
-    if len(mean) not in ((shape[-1],) if value["kind"] == "image" else (0, shape[-1])):
-        raise InputError(f"{where}: mean has {len(mean)} numbers for samples of {shape}")
-    if len(mean) != len(std) or any(number <= 0 for number in std):
-        raise InputError(f"{where}: std must contain a positive number for each entry of mean")
 
 
 # As fnlkit.datasets.dates.FORMS.
@@ -122,67 +38,60 @@ _DATES = ("year-month-day", "day-month-year", "month-day-year", "yearmonthday", 
 _MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 
 
-def check_column(value, where):
+def _record(optional=None, **required):
+    """Return a record with these entries; an optional entry can be missing."""
+    return make_dataclass("_Record", [*required.items(), *((name, kind, None) for name, kind in (optional or {}).items())])
+
+
+_NOTATION = {"notation": _record(**dict.fromkeys(("thousands", "decimal", "unit"), str))}
+_NUMBER = {"fill": float, "missing": bool}
+_COLUMNS = {
+    "number": _record(_NOTATION | {"offset": float}, **_NUMBER),
+    "one-hot": _record(_NOTATION, levels=list[Text]),
+    "rank": _record(_NOTATION | {"offset": float}, levels=list[Text], **_NUMBER),
+    "text": _record(size=Annotated[int, Within(0, 2**20)]),
+    "date": _record(form=Literal[_DATES], fill=Annotated[list[float], Within(3, 3)], missing=bool),
+}
+_COLUMN = _record(name=Text, kind=Literal[tuple(_COLUMNS)])
+
+
+def check_column(value: Any, where: str) -> None:
     """Check the encoding of a table column."""
-    _fields(name=_text, kind=_choice("number", "one-hot", "rank", "text", "date"))(value, where)
-    if value["kind"] == "text":
-        return _fields(size=partial(_whole, high=2**20))(value, where)
-    if value["kind"] == "date":
-        _fields(form=_choice(*_DATES), fill=_each(_number), missing=partial(_kind, kind=bool))(value, where)
-        if len(value["fill"]) != 3:
-            raise InputError(f"{where}: fill has {len(value['fill'])} numbers; expected three")
-        return
-    if "notation" in value:
-        notation, place = value["notation"], f"{where}: notation"
-        _fields(**dict.fromkeys(("thousands", "decimal", "unit"), partial(_kind, kind=str)))(notation, place)
-        if (notation["thousands"], notation["decimal"]) not in _MARKS:
-            raise InputError(f"{place} is {_short(notation)}; expected a thousands separator and a decimal mark")
-    if value["kind"] != "number":
-        _fields(levels=_each(_text))(value, where)
-    if value["kind"] != "one-hot":
-        _fields(fill=_number, missing=partial(_kind, kind=bool), optional={"offset": _number})(value, where)
+    column = from_json(_COLUMNS[from_json(_COLUMN, value, where).kind], value, where)
+    notation = getattr(column, "notation", None)
+    if notation is not None and (notation.thousands, notation.decimal) not in _MARKS:
+        found = _short(value["notation"])
+        raise InputError(f"{where}: notation is {found}; expected a thousands separator and a decimal mark")
 
 
-_SUMS = _fields(sampling=_choice("fixed", "poisson"), **dict.fromkeys(("clients", "rounds"), _whole),
-                **dict.fromkeys(("cohort", "clip", "noise"), _number))  # fmt: skip
-_SAMPLES = _fields(
-    kind=_choice("image", "wave", "vector"), shape=_shape, mean=_each(_number), std=_each(_number), sample_rate=_whole,
-    optional={"columns": _each(check_column)},
+_SUMS = _record(sampling=Literal["fixed", "poisson"], clients=Whole, rounds=Whole, cohort=float, clip=float, noise=float)
+_SAMPLES = _record(
+    {"columns": list[Any]}, kind=Literal["image", "wave", "vector"], shape=Shape, mean=list[float], std=list[float],
+    sample_rate=Whole,
 )  # fmt: skip
-_SELECTION = _fields(
-    criterion=_text,
-    column=_text,
-    stopped=partial(_kind, kind=bool),
-    round=_or_none(_whole),
-    optional={"value": _number},
-)
-_SETTINGS = _fields(**dict.fromkeys(_TEXTS, _text), **dict.fromkeys(_COUNTS, _whole), **dict.fromkeys(_NUMBERS, _number))
-_META = _fields(
-    input_shape=_shape,
-    dataset_checksum=_text,
-    classes=partial(_whole, high=MAX_CLASSES),
-    machine=_fields(engine=_text, seconds=_number, peak_bytes=_number, optional={"row_seconds": _each(_or_none(_number))}),
+_META = _record(
+    input_shape=Shape, dataset_checksum=Text, classes=Annotated[int, Within(0, MAX_CLASSES)],
+    machine=_record({"row_seconds": list[float | None]}, engine=Text, seconds=float, peak_bytes=float),
     optional={
-        "embedding": _or_none(_text),
-        "features": _or_none(_fields(sha256=_text, optional={"backbone": _text, "weights": _text})),
-        "committee": partial(_whole, high=2**10),
-        "frozen": _or_none(_text),
-        "head": _or_none(partial(_whole, high=2**20)),
-        "needs": _or_none(_each(_text)),
-        "own": _or_none(_each(_text, dict)),
-        "pair": partial(_kind, kind=bool),
-        "protection": _or_none(_fields(sums=_sums, epsilon=_number, delta=_number, release=_text)),
-        "samples": _samples,
-        "selection": _or_none(_SELECTION),
-        "unsaved": _each(_text),
+        "embedding": Text | None,
+        "features": _record({"backbone": Text, "weights": Text}, sha256=Text) | None,
+        "committee": Annotated[int, Within(0, 2**10)],
+        "frozen": Text | None,
+        "head": Annotated[int, Within(0, 2**20)] | None,
+        "needs": list[Text] | None,
+        "own": dict[str, Text] | None,
+        "pair": bool,
+        "protection": _record(sums=_SUMS, epsilon=float, delta=float, release=Text) | None,
+        "samples": _SAMPLES,
+        "selection": _record({"value": float}, criterion=Text, column=Text, stopped=bool, round=Whole | None) | None,
+        "unsaved": list[Text],
     },
-)
-_COUNTED = dict.fromkeys(("bytes_down", "bytes_up", "client_rounds"), _whole)
-_TRAFFIC = _fields(**_COUNTED)
-_ROW = _fields(
-    round=_whole, stage=_text, optional=_COUNTED | {"clients": _each(_whole), "rejected": _each(partial(_kind, kind=dict))}
-)
-_REJECTED = _fields(round=_whole, client=_whole, reason=_text)
+)  # fmt: skip
+_COUNTED = dict.fromkeys(("bytes_down", "bytes_up", "client_rounds"), Whole)
+_TRAFFIC = _record(**_COUNTED)
+_ROW = _record(_COUNTED | {"clients": list[Whole], "rejected": list[dict[str, Any]]}, round=Whole, stage=Text)
+_REJECTED = _record(round=Whole, client=Whole, reason=Text)
+_SETTINGS = _record(**dict.fromkeys(_TEXTS, Text), **dict.fromkeys(_COUNTS, Whole), **dict.fromkeys(_NUMBERS, float))
 
 
 def check(run: Any) -> None:
@@ -192,22 +101,25 @@ def check(run: Any) -> None:
     ----------
     run : fnlkit.artifacts.run.Run
     """
-    _SETTINGS(run.settings, "settings")
+    from_json(_SETTINGS, run.settings, "settings")
     for name, value in run.settings.items():
         if not isinstance(value, (str, int, float, bool)):
             raise InputError(f"setting {_short(name)} is {_short(value)}; expected a number or a text")
-    _META(run.meta, "run")
+    meta = from_json(_META, run.meta, "run")
+    if meta.protection and len(run.meta["protection"]["sums"]) != 6:  # readers pass them on by name
+        raise InputError("protection: sums must contain only sampling, clients, cohort, clip, noise and rounds")
     must_be_steps(run.meta.get("provenance", []))
     if "samples" in run.meta:
         must_be_names(run.meta["samples"].get("class_names"), run.meta["classes"])
+        _check_samples(meta.samples)
     _labels(run)
     _history(run.history)
     timed = run.meta["machine"].get("row_seconds")
     if timed is not None and len(timed) != len(run.history):
         raise InputError(f"machine: row_seconds has {len(timed)} entries for {len(run.history)} rows of history")
-    _TRAFFIC(vars(run.traffic), "traffic")
-    _each(_whole, dict)(run.traffic.sent, "traffic: sent")
-    _each(_REJECTED)(run.rejected, "rejected")
+    from_json(_TRAFFIC, vars(run.traffic), "traffic")
+    from_json(dict[str, Whole], run.traffic.sent, "traffic: sent")
+    from_json(list[_REJECTED], run.rejected, "rejected")
     if any(row["client"] >= len(run.client_offsets) - 1 for row in run.rejected):
         raise InputError(f"rejected: a client is not one of the {len(run.client_offsets) - 1} clients")
     if type(run.finished) is not bool:
@@ -215,6 +127,18 @@ def check(run: Any) -> None:
     _records(run)
     _log(run)
     _predicted(run)
+
+
+def _check_samples(samples):
+    for number, column in enumerate(samples.columns or ()):
+        check_column(column, f"column {number} of the samples")
+    sides, mean, std, image = len(samples.shape), samples.mean, samples.std, samples.kind == "image"
+    if sides != (3 if image else 1):
+        raise InputError(f"samples: shape is {samples.shape}; this is not a shape of kind {samples.kind}")
+    if len(mean) not in ((samples.shape[-1],) if image else (0, samples.shape[-1])):
+        raise InputError(f"samples: mean has {len(mean)} numbers for samples of {samples.shape}")
+    if len(mean) != len(std) or any(number <= 0 for number in std):
+        raise InputError("samples: std must contain a positive number for each entry of mean")
 
 
 def check_state(run: Any) -> None:
@@ -266,16 +190,16 @@ def _labels(run):
 
 
 def _history(history):
-    _kind(history, "history", list)
+    from_json(list[_ROW], history, "history")
     for i, row in enumerate(history):
-        _ROW(row, "history")
         if row["round"] != i:
             raise InputError(f"history: round {row['round']} instead of round {i}")
         if row["stage"] != "final":
-            _TRAFFIC(row, "history")
+            from_json(_TRAFFIC, row, "history")
         for name, value in row.items():
-            if name not in ("stage", "clients", "rejected"):
-                _number(value, f"history: {_short(name)}", finite=False)
+            # A score of a diverged model is not finite.
+            if name not in ("stage", "clients", "rejected") and not isinstance(value, (bool, float)):
+                from_json(int, value, f"history: {_short(name)}")
         for name in ("accuracy", "agreement", "label_accuracy"):
             if name in row and not 0 <= row[name] <= 1:
                 raise InputError(f"history: {name} is {_short(row[name])}; expected 0 to 1")
