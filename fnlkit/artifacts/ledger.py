@@ -16,8 +16,8 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from filelock import FileLock
@@ -28,6 +28,8 @@ from fnlkit.errors import InputError
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Exchange
 
+
+Line = TypeVar("Line")
 
 KIND = "fnlkit.ledger/1"
 MAX_BYTES, MAX_SAMPLES = 2**28, 2**30
@@ -206,20 +208,33 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
         raise InputError(f"ledger {paths.display_path(path)}: {error.strerror}; name another with `ledger`") from error
     if len(data) > MAX_BYTES:
         raise InputError(f"ledger {paths.display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with `ledger`")
+    try:
+        return read_lines(data, "a release", _unpack)
+    except InputError as error:
+        raise InputError(
+            f"ledger {paths.display_path(path)}: {error}, so that the total cannot be computed: restore the file, or name "
+            "another with `ledger`"
+        ) from error
+
+
+def read_lines(data: bytes, what: str, unpack: Callable[[dict[str, Any]], Line]) -> list[Line]:
+    """Return what `unpack` makes of each line of a ledger.
+
+    Raises
+    ------
+    InputError
+        Names the first line that was changed, or that is missing before another line, as no `what`.
+    """
     out, before = [], ""
     for number, line in enumerate(data.splitlines(), 1):
         try:
-            body = json.loads(line)
-            check = body.pop("sha256")
-            if body.get("kind") != KIND or check != hash_line(before, body):
+            entry = json.loads(line)
+            if entry["sha256"] != hash_line(before, {name: value for name, value in entry.items() if name != "sha256"}):
                 raise ValueError("the checksum does not match")
-            out.append(_unpack(body))
+            out.append(unpack(entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
-            raise InputError(
-                f"ledger {paths.display_path(path)}: line {number} is not a release that fnlkit wrote ({error}), so that the "
-                "total cannot be computed: restore the file, or name another with `ledger`"
-            ) from error
-        before = check
+            raise InputError(f"line {number} is not {what} that fnlkit wrote ({error})") from error
+        before = entry["sha256"]
     return out
 
 
@@ -333,6 +348,8 @@ def _pack(one):
 
 def _unpack(body):
     samples, epsilon = body["samples"], body["epsilon"]
+    if body["kind"] != KIND:
+        raise ValueError(f"the kind is {body['kind']!r}")
     if type(samples) is not int or not 0 <= samples <= MAX_SAMPLES:
         raise ValueError(f"`samples` is {samples!r}")
     if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):

@@ -10,7 +10,7 @@ import numpy as np
 from filelock import FileLock
 
 from fnlkit.artifacts import saving
-from fnlkit.artifacts.ledger import hash_line
+from fnlkit.artifacts.ledger import hash_line, read_lines
 from fnlkit.artifacts.paths import display_path
 from fnlkit.errors import InputError
 
@@ -71,24 +71,12 @@ def read_ledger(path: str) -> list[dict[str, Any]]:
     """
     if not os.path.exists(path):
         return []
-    out, before = [], ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                break
-            try:
-                entry = json.loads(line)
-                body = {name: value for name, value in entry.items() if name != "sha256"}
-                right = entry["sha256"] == hash_line(before, body)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                right = False
-            if not right:
-                raise InputError(
-                    f"{display_path(path)}: line {number} is not as fnlkit wrote it; put the file back, or name another"
-                )
-            out.append(entry)
-            before = entry["sha256"]
-    return out
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return read_lines(data[: data.rfind(b"\n") + 1], "a message", dict)
+    except InputError as error:
+        raise InputError(f"{display_path(path)}: {error}; put the file back, or name another") from error
 
 
 def _summary(said):

@@ -198,7 +198,7 @@ def test_a_changed_ledger_is_refused(tmp_path):
     lines = path.read_text().splitlines()
     for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
         path.write_text("\n".join(changed) + "\n")
-        with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
+        with pytest.raises(InputError, match="line 2 is not a message that fnlkit wrote"):
             enter(path)
 
 
