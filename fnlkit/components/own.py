@@ -34,6 +34,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fnlkit.errors import InputError, nearest
@@ -58,7 +59,6 @@ _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportEr
 _LONGEST_PATH = 4096
 _FILES: dict[str, str] = {}  # name in sys.modules -> path, of modules imported from a FILE.py
 _SOURCES: set[str] = set()  # paths of all files that a user named
-_CONTENTS: dict[str, tuple[tuple[int, ...], str]] = {}  # path of a data file -> (size and times, SHA-256)
 _DIGESTS: dict[str, str] = {}  # absolute path of a source -> its digest at import
 
 
@@ -177,8 +177,7 @@ def digest(target: str) -> str | None:
 
     None is returned if there is no file.
 
-    It covers the named file, the Python files in its folder that it imports, at any depth, and the regular files that a
-    text in this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``. Names that the code computes
+    It covers the named file and the Python files in its folder that it imports, at any depth. Data files that the code reads
     are not covered; see `data_digest` for names in parameters. Only the packages above a dotted module are imported.
 
     Parameters
@@ -204,7 +203,8 @@ def data_digest(target: str, name: str) -> str | None:
         return None
     name = os.path.expanduser(name)
     paths = [os.path.join(os.path.dirname(source), name)] if source else []
-    return next((_content(path) for path in map(os.path.abspath, [*paths, name]) if os.path.isfile(path)), None)
+    path = next((path for path in [*paths, name] if os.path.isfile(path)), None)
+    return path and hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def digest_at_import(target: str) -> str | None:
@@ -230,41 +230,13 @@ def _source(target):
 
 
 def _digest(path):
-    total, code = hashlib.sha256(), [path, *_beside(path)]
-    for file in code:
+    total = hashlib.sha256()
+    for file in [path, *_beside(path)]:
         with open(file, "rb") as handle:
             content = handle.read()
         total.update(f"{os.path.relpath(file, os.path.dirname(path))}\0{len(content)}\0".encode())
         total.update(content)
-    for file in sorted({file for each in code for file in _data_files(each)} - {*code}):
-        total.update(f"{os.path.relpath(file, os.path.dirname(path))}\0{_content(file)}".encode())
     return total.hexdigest()
-
-
-def _data_files(path):
-    """Yield the regular files that a text in a Python file names, relative to the folder of this file."""
-    try:
-        with open(path, "rb") as handle:
-            tree = ast.parse(handle.read())
-    except (SyntaxError, ValueError):  # reported when the file is imported
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 256:
-            # Part of an f-string: f"{HERE}/scorer.npz".
-            for name in dict.fromkeys((node.value, node.value.lstrip("/"))):
-                file = os.path.normpath(os.path.join(os.path.dirname(path), name))
-                if "\0" not in name and name.strip() and os.path.isfile(file):
-                    yield file
-
-
-def _content(path):
-    """Return the SHA-256 of a file, computed again only if the size or time of the file changed."""
-    stat = os.stat(path)
-    state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
-    if _CONTENTS.get(path, (None, None))[0] != state:
-        with open(path, "rb") as handle:
-            _CONTENTS[path] = state, hashlib.file_digest(handle, "sha256").hexdigest()
-    return _CONTENTS[path][1]
 
 
 def _beside(path):

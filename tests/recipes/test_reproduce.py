@@ -245,7 +245,6 @@ CHANGES = {
     "a setting": lambda at: edit(at / "own.toml", "epochs = 1", "epochs = 2"),
     "a component": lambda at: edit(at / "parts/mine.py", "return 1.0", "return 2.0"),
     "a file beside a component": lambda at: (at / "parts/beside.py").write_text("STEP = 2  # another length"),
-    "a data file that a component names": lambda at: (at / "parts/shift.txt").write_text("2"),
     "a data file in a parameter of a step": lambda at: (at / "parts/more.txt").write_text("11"),
     "the data": lambda at: samples(at / "data.npz", 1),
 }
