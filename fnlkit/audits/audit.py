@@ -200,7 +200,7 @@ def audit(
     for name in detectors:
         if name not in DETECTORS:
             known = ", ".join(DETECTORS)
-            raise InputError(f"`detectors` {name}: unknown{nearest(name, DETECTORS)}; the detectors are {known}")
+            raise InputError(f"{name}: unknown{nearest(name, DETECTORS)}; the detectors are {known}", parameter="detectors")
     must_be(dataset, federation.meta, len(federation.given), what="the federation")
     whole, step = federation.whole(), progress or (lambda done, total, what: None)
     shared = probabilities is None and epsilon is None and crowd.count_shared(whole)[0] > 0

@@ -215,7 +215,7 @@ class Model:
     def weights(self) -> "torch.Tensor":
         """The vector (P + Q,); raises InputError if a resumed run repeats the round from the log."""
         if self._weights is None:
-            raise InputError(f"`resume`: a user component reads a model's weights {UNKNOWN}")
+            raise InputError(f": a user component reads a model's weights {UNKNOWN}", parameter="resume")
         return self._weights
 
     @weights.setter

@@ -313,7 +313,9 @@ def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     if spec.name not in PROTECTIONS:
         refuse_retired("protection", spec.name)
         known = ["none", *PROTECTIONS]
-        raise InputError(f"`protect` {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
+        raise InputError(
+            f"{spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg", parameter="protect"
+        )
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 

@@ -226,7 +226,7 @@ def merge(*numbers: np.ndarray, links: np.ndarray | None = None) -> np.ndarray:
 def must_be_duplicates(word: str) -> None:
     """Raise InputError unless a text is one of `DUPLICATES`."""
     if word not in DUPLICATES:
-        raise InputError(f"`duplicates` is {word!r}; write {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}")
+        raise InputError(f"is {word!r}; write {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}", parameter="duplicates")
 
 
 def separate(data: Dataset, found: Copies, duplicates: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:

@@ -506,7 +506,7 @@ def with_level(source: str, group: int) -> str:
     """
     spec = Spec("folder", {"path": source}) if os.path.isdir(paths.from_home(source)) else parse(source, "`dataset`")
     if spec.name != "folder":
-        raise InputError(f"`group` {group} is a level of folders, and {source} is no folder; name a column or field")
+        raise InputError(f"{group} is a level of folders, and {source} is no folder; name a column or field", parameter="group")
     return str(Spec("folder", {**spec.parameters, "group": group}))
 
 

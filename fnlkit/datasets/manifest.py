@@ -178,7 +178,7 @@ def with_labels(source: str, *, label: str = "", group: str = "") -> str:
         If the source is not a table.
     """
     if not is_manifest(source):
-        raise InputError(f"`label` describes a table, and {source} is none; name a CSV or Parquet file")
+        raise InputError(f"describes a table, and {source} is none; name a CSV or Parquet file", parameter="label")
     spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
     more = {"label": label, "group": group}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
@@ -214,7 +214,7 @@ class Manifest:
         self.file = paths.resolve(file) if table is None else Path(file)  # a given table has a name, not a file
         self.given = {role: name for role, name in (given or {}).items() if name}
         if isinstance(self.given.get("label"), (list, tuple)):
-            raise InputError(f"`label` names several columns; {OTHERS}")
+            raise InputError(f"names several columns; {OTHERS}", parameter="label")
         if isinstance(self.given.get("label"), Spec):
             self.given["label"] = self.given["label"].name
         self.reading = _READING | (reading or {})

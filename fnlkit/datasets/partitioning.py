@@ -96,7 +96,7 @@ def partition(
     if spec.name in ("sites", "annotators", "field"):
         draw.keywords["fields"] = fields or {}
     if min_samples < 1:
-        raise InputError(f"`min_samples` {min_samples}: every client needs at least 1 sample")
+        raise InputError(f"{min_samples}: every client needs at least 1 sample", parameter="min_samples")
     if clients is None and spec.name not in FIXED:
         raise InputError(f"scheme {spec.name!r} needs `clients`")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
@@ -228,7 +228,7 @@ def federation(
     if found is not None and any((facts := found.facts(dataset.fields.get("site"), dataset.sample_of)).values()):
         out.meta["copies"] = {**facts, "left_out": int((~used).sum()), "duplicates": duplicates}
     if sample_column is not None and gold is None:
-        raise InputError("`sample_column` is the column of `gold` that names the samples; name a table with `gold`")
+        raise InputError("is the column of `gold` that names the samples; name a table with `gold`", parameter="sample_column")
     if gold is not None:
         out = set_apart(out, gold=read_gold(gold, dataset, sample_column))
     usual = 0.0 if len(dataset.y_test) else USUAL
@@ -261,12 +261,12 @@ def _parts_of(used, given, classes, scheme, fields, groups, **how):
 def _without_public(parts, samples, share, seed):
     """Return the parts without a share of the samples or groups, drawn at random; `samples` (n,) are their numbers."""
     if not 0 < share < 1:
-        raise InputError(f"`public` is {share:g}; write a share of the samples, above 0 and below 1")
+        raise InputError(f"is {share:g}; write a share of the samples, above 0 and below 1", parameter="public")
     names = np.unique(samples)
     held = names[stream(seed, "public").choice(len(names), round(share * len(names)), replace=False)]
     parts = [part[~np.isin(samples[part], held)] for part in parts]
     if not all(map(len, parts)):
-        raise InputError(f"`public` {share:g} leaves a client without a sample; lower it, or `clients`")
+        raise InputError(f"{share:g} leaves a client without a sample; lower it, or `clients`", parameter="public")
     return parts
 
 
@@ -302,7 +302,7 @@ def empty(dataset: Dataset, labels: str = "auto") -> Federation:
         If `labels` is another word.
     """
     if labels not in LABELS:
-        raise InputError(f"`labels` is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
+        raise InputError(f"is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}", parameter="labels")
     truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels]
     named = {"sample_id": dataset.ids, "sample_path": None if dataset.paths is dataset.ids else dataset.paths}
     extra = {name: np.asarray(texts, np.str_) for name, texts in named.items() if texts is not None}

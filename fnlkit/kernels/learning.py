@@ -58,7 +58,7 @@ def learn_matrix(
             f"`probabilities`, `labels`, `values` and `base` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-        raise InputError(f"`labels` must be in 0 ... {classes - 1}, found {labels.min()} ... {labels.max()}")
+        raise InputError(f"must be in 0 ... {classes - 1}, found {labels.min()} ... {labels.max()}", parameter="labels")
     factor = np.zeros(0) if factor is None else np.ascontiguousarray(factor, np.float64)
     if factor.shape not in ((0,), labels.shape):
         raise InputError(f"`factor` must have shape {labels.shape}, found {factor.shape}")

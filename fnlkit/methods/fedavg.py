@@ -42,7 +42,9 @@ def refuse_mixup(opt: "FedOpt", name: str) -> None:
     InputError
     """
     if opt.fit.mixup:
-        raise InputError(f"`mixup` {opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove `mixup`")
+        raise InputError(
+            f"{opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove `mixup`", parameter="mixup"
+        )
 
 
 @method(cite="McMahan 2017")

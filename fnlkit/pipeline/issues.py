@@ -146,7 +146,9 @@ def _data(x, labels, sites, classes, sample_rate):
         data = to_dataset(os.fspath(x))
         return data, None if data.ids is not None else np.arange(len(data.y_train)), None
     if labels is None:
-        raise InputError("`labels` is missing; give the label of each sample, or the name of the column with the labels")
+        raise InputError(
+            "is missing; give the label of each sample, or the name of the column with the labels", parameter="labels"
+        )
     columns = hasattr(x, "columns")
     index, size = (x.index if columns else np.arange(len(x))), len(x)
     taken = [name for name in (labels, sites) if columns and isinstance(name, str)]

@@ -186,12 +186,14 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     chosen, say = Partitioning(scheme=scheme, **options), options.get("say", tell)
     noisy, label, group = source if isinstance(source, Federation) else None, chosen.label, chosen.group
     if noisy is None and chosen.dataset is not None:
-        raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
+        raise InputError(
+            "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
+        )
     if group and noisy is not None:
-        raise InputError("`group` describes a data set; the groups of a federation are known")
+        raise InputError("describes a data set; the groups of a federation are known", parameter="group")
     if label:
         if not isinstance(source, (str, os.PathLike)):
-            raise InputError("`label` describes a table; name its path")
+            raise InputError("describes a table; name its path", parameter="label")
         source = with_labels(os.fspath(source), label=label)
     if group and not isinstance(source, Federation):
         source = _with_groups(source, group)
@@ -319,7 +321,9 @@ def inject_noise(
             samples()  # a given data set is always compared, even if this noise model does not use the samples
     else:
         if dataset is not None:
-            raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
+            raise InputError(
+                "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
+            )
         dataset, data = source, to_dataset(source)
         federation, samples = partitioning.empty(data), lambda: data.x_train
     if noise is None:

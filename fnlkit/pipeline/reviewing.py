@@ -214,7 +214,7 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"`output` {display.plain(folder)}: {error.strerror}; name a folder") from error
+        raise InputError(f"{display.plain(folder)}: {error.strerror}; name a folder", parameter="output") from error
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])

@@ -136,7 +136,8 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
         methods = dict.fromkeys(row["method"] for row in found)
         settings = dict.fromkeys(row["setting"] for row in found)
         raise InputError(
-            f"`only` {only!r} matches no row{remedy}; methods: {list_names(methods)}; settings: {list_names(settings)}"
+            f"{only!r} matches no row{remedy}; methods: {list_names(methods)}; settings: {list_names(settings)}",
+            parameter="only",
         )
     methods = {row["method"].lower() for row in found}
     exact = [row for row in matching if row["method"].lower() in parts]
@@ -321,7 +322,7 @@ def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
         As `fnlkit.recipes.recipe.load_recipe` returns; a regime's name is `run_of` its rows.
     """
     if not 0 < scale <= 1:
-        raise InputError(f"`scale` {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
+        raise InputError(f"{scale:g}: write a share above 0 and at most 1; 1 is the paper's length", parameter="scale")
     rows, about = load_rows(name), papers()[name.partition("/")[0]]
     regimes: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(rows):
@@ -389,7 +390,9 @@ def select_recipe(
     sets = {regime["dataset"] for regime in regimes}
     if dataset:
         if len(sets) > 1:
-            raise InputError(f"`dataset` {dataset} would replace {list_names(sorted(sets))}; select one data set with `only`")
+            raise InputError(
+                f"{dataset} would replace {list_names(sorted(sets))}; select one data set with `only`", parameter="dataset"
+            )
         replace_dataset(made, dataset)
     notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
     for regime in regimes:

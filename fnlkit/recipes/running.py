@@ -179,7 +179,7 @@ class Plan:
             recipes.must_be_components({"model": options.model})
         self.dataset = options.dataset and recipes.must_be_data(options.dataset, "`dataset`")
         if options.embeddings and not os.path.exists(options.embeddings):
-            raise InputError(f"`embeddings` {options.embeddings}: no such file")
+            raise InputError(f"{options.embeddings}: no such file", parameter="embeddings")
         more: dict[str, Any] = {
             "seeds": options.seeds,
             "embeddings": options.embeddings and os.path.abspath(options.embeddings),
@@ -198,7 +198,7 @@ class Plan:
             self.title = f"{published.papers()[name.partition('/')[0]]['title']}, {name}"
         else:
             if options.scale != 1:
-                raise InputError(f"`scale` shortens published tables; `rounds` shortens the recipe {name}")
+                raise InputError(f"shortens published tables; `rounds` shortens the recipe {name}", parameter="scale")
             recipe = recipes.load_recipe(name, dataset=self.dataset, methods=options.methods)
             self.title, more["only"] = recipe.get("title", name), options.only
         self.jobs = expand(recipe, folder, **more, **replaced)

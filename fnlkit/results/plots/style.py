@@ -87,7 +87,9 @@ def fit(figure: "Figure", size: tuple[float, float]) -> None:
             _shrink(figure, points)
         if _fits(figure):
             return
-    raise InputError(f"`size` {size[0]:g}x{size[1]:g}: no room for the axes next to the legend; enlarge it") from None
+    raise InputError(
+        f"{size[0]:g}x{size[1]:g}: no room for the axes next to the legend; enlarge it", parameter="size"
+    ) from None
 
 
 def _shrink(figure, points):
@@ -138,7 +140,9 @@ def save(figure: "Figure", target: str | os.PathLike[str]) -> None:
     try:
         saving.write_bytes([drawn.getbuffer()], target)
     except OSError as error:
-        raise InputError(f"`output` {target}: {error.strerror}; choose a folder that exists and can be written") from error
+        raise InputError(
+            f"{target}: {error.strerror}; choose a folder that exists and can be written", parameter="output"
+        ) from error
 
 
 def look(number: int) -> dict[str, Any]:
