@@ -19,14 +19,9 @@ from fnlkit.cli.plumbing import (
     suggest,
     verbose,
 )
-from fnlkit.noise import MODELS
 
 
-def _models():
-    return MODELS
-
-
-@click.command(cls=Listing, title="Models", parts=_models)
+@click.command(cls=Listing, title="Models", kind="noise")
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
 @click.option(

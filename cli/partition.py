@@ -23,16 +23,11 @@ from fnlkit.cli.plumbing import (
     take_inputs,
 )
 from fnlkit.datasets.partition_report import report_lines
-from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import Partitioning
 
 
-def _schemes():
-    return SCHEMES
-
-
-@click.command(cls=Listing, title="Schemes", parts=_schemes, given=("fields",))
+@click.command(cls=Listing, title="Schemes", kind="scheme")
 @click.argument("file", required=False, metavar="[FILE]", callback=take_inputs)
 @dataset_option
 @click.option(

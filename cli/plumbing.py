@@ -1,6 +1,5 @@
 """Shared options and output of all commands: data on stdout, messages on stderr."""
 
-import inspect
 import os
 import shlex
 import sys
@@ -11,10 +10,11 @@ import click
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
+from fnlkit.cli import parts
 from fnlkit.cli.artifact_tables import show, summarize
 from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
-from fnlkit.components.spec import find, write_spec
+from fnlkit.components.spec import find
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, TrainOptions
 
@@ -146,28 +146,18 @@ def setting_options(*names: Any, **defaults: Any) -> Callable[..., Any]:
 
 
 class Listing(click.Command):
-    """A command whose help lists components with their parameters and first sentences.
+    """A command whose help lists the components of a kind with their parameters and first sentences."""
 
-    Parameters
-    ----------
-    title : str
-        Title of the list.
-    parts : callable -> dict of str to str
-        Returns the registry, names to ``module:function``; called for --help only.
-    given : tuple of str
-        Parameters that the command supplies.
-    """
-
-    def __init__(self, *args, title, parts, given=(), **more):
+    def __init__(self, *args, title, kind, **more):
         super().__init__(*args, **more)
-        self.title, self.parts, self.given = title, parts, given
+        self.title, self.kind = title, kind
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows, table = [], self.parts()
+        rows, table = [], parts.KINDS[self.kind].parts()
         for name in table:
-            function = find(name, table, "part")
-            first = (inspect.getdoc(function) or "").partition("\n\n")[0]
-            rows.append((write_spec(name, function, self.given), " ".join(first.split())))
+            function = find(name, table, self.kind)
+            keys = [f"{key}={default or '...'}" for key, default, *_ in parts.describe_parameters(self.kind, function)]
+            rows.append((f"{name}({', '.join(keys)})" if keys else name, parts.purpose(function)))
         with formatter.section(self.title):
             formatter.write_dl(rows, col_max=26)
         super().format_options(ctx, formatter)

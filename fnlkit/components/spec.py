@@ -386,24 +386,3 @@ def _convert(value, default, where):
     elif isinstance(default, str) and not isinstance(value, str):
         raise InputError(f"{where} is {format_value(value)}; write a word")
     return value
-
-
-def write_spec(name: str, function: Callable[..., Any], given: Collection[str] = ()) -> str:
-    """Return the spec of a component with all parameters and defaults.
-
-    For example ``dirichlet(alpha=0.5)``.
-
-    Parameters
-    ----------
-    name : str
-    function : callable
-    given : iterable of str
-        Parameters that the caller supplies and a spec must not set.
-    """
-    parts = []
-    for p in inspect.signature(function).parameters.values():
-        if p.kind is p.KEYWORD_ONLY and p.name not in given:
-            word = isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default)
-            default = p.default if word else p.default.__name__ if callable(p.default) else format_value(p.default)
-            parts.append(f"{p.name}={'...' if p.default is p.empty else default}")
-    return f"{name}({', '.join(parts)})" if parts else name
