@@ -1,46 +1,47 @@
 """The sequential engine spread over processes, with a single-threaded worker per core.
 
 Threads therefore do not compete for cores. A worker has no persistent state. The samples are in shared memory. A task contains
-the client's labels, rows and state, and so does the answer. If a worker dies, only the time of its last task is lost.
-Another worker repeats the task with the same random numbers and returns the same answer.
+the client's labels, rows and state, and so does the answer. If a worker dies or is late, new workers repeat all unfinished
+tasks with the same random numbers and return the same answers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import pickle
-import select
-import socket
-import struct
+import signal
+import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import reduction
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import Changed, Stored
+from fnlkit.artifacts.stored import Stored
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, failure, log, show_log
 from fnlkit.client.network import Network
 from fnlkit.components import own
-from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.kernels.threads import core_count, set_threads
 from fnlkit.server.clients import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
 TIMEOUT = 3600  # seconds per visit
-_START_SECONDS = 300  # a worker that needs longer to start will never start
-_DRAIN_SECONDS = 60  # a running worker can receive and send bytes at any time
+_START_SECONDS = 300  # workers that need longer to start will never start
+_SINGLE = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
 
 
 class Workers(Sequential):
@@ -53,7 +54,7 @@ class Workers(Sequential):
     workers : int
         Number of processes. 0 means a process for each core that this process can use.
     client_timeout : float or None
-        Seconds that a visit can take before the worker is replaced and the visit is repeated. 0 sets no limit. None means
+        Seconds that a visit can take before the workers are replaced and the visit is repeated. 0 sets no limit. None means
         one hour.
     """
 
@@ -65,46 +66,70 @@ class Workers(Sequential):
             raise InputError("`engine='workers'` must fork processes, which this system cannot; write `engine='sequential'`")
         self.count = workers or core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.workers, self.shared, self.server, self.calls = [], None, None, 0
+        self.executor: ProcessPoolExecutor | None = None
+        self.processes, self.owner = [], os.getpid()
 
     def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         ids = request.ids
         steps = [pack(step) for step in request.steps]
-        message = pickle.dumps((request.weights.cpu().numpy(), steps, request.broadcast), protocol=5)
-        shared = self.calls, message
-        self.calls += 1
+        shared = pickle.dumps((request.weights.cpu().numpy(), steps, request.broadcast), protocol=5)
         # Longest task first, so that all workers end at about the same time.
         todo = deque(sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j)))
         tries, replies = [0] * len(ids), list[Any]([None] * len(ids))
-        self._start_workers(min(self.count, len(ids)))
-        idle = list(self.workers)
+        running: dict[Future, tuple[int, float]] = {}
         try:
-            while todo or len(idle) < len(self.workers):
-                while todo and idle:
-                    j, worker = todo.popleft(), idle.pop(0)
-                    tries[j] += 1
-                    client, part = self.members[ids[j]], request.part([j])
-                    # Copy, because the labels of all clients share a tensor, which would be sent as a whole.
-                    memory = (client.y.clone(), client.rows, client.state, client.dropped)
-                    worker.take(j, shared, (part.ids, request.round, part.scatter, memory))
-                for worker, late in self._wait_for_answers():
-                    j, answer = worker.answer() if not late else (worker.task, None)
-                    if answer is _READY:
-                        continue
-                    if answer is not None:
-                        idle.append(worker)
-                        replies[j] = self._restore_answer(self.members[ids[j]], answer)
-                        continue
-                    self._replace(worker, idle, int(ids[j]) if late else None)
+            while todo or running:
+                # Tasks of workers that died run alone, so that a task that ends its worker is known.
+                alone = any(tries[j] for j in (*todo, *(j for j, _ in running.values())))
+                while todo and len(running) < (1 if alone else self.count):
+                    future = self._submit(shared, request.part([todo[0]]))
+                    running[future] = todo.popleft(), time.monotonic()
+                done = wait(running, self._seconds_left(running), FIRST_COMPLETED).done
+                for future in [future for future in done if future.exception() is None]:
+                    j, _ = running.pop(future)
+                    replies[j] = self._restore_answer(self.members[ids[j]], pickle.loads(future.result()))
+                if done and not any(future.done() for future in running):
+                    continue
+                self.close()  # a worker died or is late; all others end with it
+                for j, since in running.values():
+                    late = not done and time.monotonic() - since >= self.timeout
+                    tries[j] += bool(done) or late
                     if tries[j] < TRIES:
                         todo.appendleft(j)
                     else:
                         replies[j] = Failure("late", f"{self.timeout:g}") if late else Failure("died", str(TRIES))
+                    if late:
+                        self.note(
+                            f"workers: client {int(ids[j])} did not answer within {self.timeout:g} s; its worker was replaced "
+                            "and the visit is repeated; `client_timeout` sets the limit"
+                        )
+                if done:
+                    self.note("workers: a worker process died and was replaced; its visit is repeated")
+                running.clear()
         except BaseException:
             self.close()  # the round is incomplete; the next round starts new workers
             raise
         return replies
+
+    def _seconds_left(self, running):
+        """Return the seconds until the first of the running tasks is late, or None without a limit."""
+        return max(0.0, min(since for _, since in running.values()) + self.timeout - time.monotonic()) if self.timeout else None
+
+    def _submit(self, shared, part):
+        """Return the Future of a visit."""
+        if self.executor is None:
+            self._start()
+        client = self.members[part.ids[0]]
+        # Copy, because the labels of all clients share a tensor, which would be sent as a whole.
+        memory = client.y.clone(), client.rows, client.state, client.dropped
+        task = pickle.dumps((part.ids, part.round, part.scatter, memory), protocol=5)
+        try:
+            return self.executor.submit(_visit, shared, task)
+        except BrokenProcessPool as error:  # a worker died while it had no task
+            broken: Future = Future()
+            broken.set_exception(error)
+            return broken
 
     def _restore_answer(self, client, answer):
         """Restore a client's memory and return the reply or the error."""
@@ -115,225 +140,126 @@ class Workers(Sequential):
         client.rows, client.state, client.dropped = rows, state, dropped
         return reply
 
-    def _wait_for_answers(self):
-        """Wait and return (worker, is late) of busy workers that answered, died or are late."""
-        busy = {w.connection: w for w in self.workers if w.task is not None}
-        wait_seconds = None
-        if self.timeout:
-            wait_seconds = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
-        answered = [(busy[c], False) for c in wait(list(busy), wait_seconds)]
-        now = time.monotonic()
-        return answered or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
-
-    def _start_workers(self, count):
-        if self.shared is None:
-            self.shared = _Shared(self)
-        for k, worker in enumerate(self.workers):
-            if not worker.runs():
-                worker.stop()
-                self.workers[k] = self._start_process()
-        while len(self.workers) < count:
-            self.workers.append(self._start_process())
-
-    def _start_process(self):
-        if self.server is not None and not self.server.runs():
-            self.server.close()
-            self.server = None
-        if self.server is None:
-            self.server = ForkServer(self.shared.descriptors)
-        return _Worker(self.shared, self.server)
-
-    def _replace(self, worker, idle, late=None):
-        worker.stop()
-        k = self.workers.index(worker)
-        self.workers[k] = self._start_process()
-        idle.append(self.workers[k])
-        if late is None:
-            self.note("workers: a worker process died and was replaced; its visit is repeated")
-        else:
-            self.note(
-                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and the visit is "
-                "repeated; `client_timeout` sets the limit"
-            )
+    def _start(self):
+        """Start the workers, which are copies of a process that has imported this module."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        clients, before = ClientList.of(self.members), multiprocessing.active_children()
+        with _memory_file() as file, _start_conditions():
+            sources = {name: _to_shared(source, file) for name, source in clients.sources.items()}
+            arrays = clients.offsets, clients.indices, clients.given.numpy()
+            members = _to_shared(clients.source, file), *arrays, clients.classes, clients.inputs, sources, clients.secret
+            file.flush()
+            about = own.files(), self.network.packed(), members, self.seed, log.isEnabledFor(logging.DEBUG)
+            self.executor = ProcessPoolExecutor(self.count, context, _prepare, (context.Barrier(self.count), *about))
+            try:
+                met = [self.executor.submit(_meet) for _ in range(self.count)]
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                text = f"the samples cannot be sent to another process: {error}; write `engine='sequential'`"
+                raise InputError(text) from error
+            self.processes = [process for process in multiprocessing.active_children() if process not in before]
+            if wait(met, _START_SECONDS).not_done or any(future.exception() for future in met):
+                raise WorkStopped("the worker processes could not start; write `engine='sequential'`")
 
     def close(self) -> None:
-        """Stop the workers and release the shared memory."""
-        for worker in self.workers:
-            worker.stop()
-        self.workers.clear()
-        if self.server is not None:
-            self.server.close()
-            self.server = None
-        if self.shared is not None:
-            self.shared.close()
-            self.shared = None
+        """End the workers, also stopped ones."""
+        executor, self.executor = self.executor, None
+        if executor is None or os.getpid() != self.owner:  # a forked copy of the owner must not end the owner's workers
+            return
+        for process in self.processes:
+            process.kill()
+        executor.shutdown()
 
     def __del__(self):
         with contextlib.suppress(Exception):
             self.close()
 
 
-class _Shared:
-    """Read-only data of all workers: the location of the samples, and a message with the rest.
+def _memory_file():
+    """Return an open file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("fnlkit"), "r+b")
+    return tempfile.TemporaryFile()
 
-    Samples in a file are not copied, and each worker reads the samples that it needs. Samples in memory are copied once to
-    anonymous shared memory.
-    """
 
-    def __init__(self, engine):
-        network, clients = engine.network.packed(), ClientList.of(engine.members)
-        if hasattr(os, "memfd_create"):
-            self.file = os.fdopen(os.memfd_create("fnlkit"), "r+b")
-        else:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self.descriptors = [self.file.fileno()]
-        rows = {name: self._to_shared(source) for name, source in clients.sources.items()}
-        arrays = clients.offsets, clients.indices, clients.given.numpy()
-        members = self._to_shared(clients.source), *arrays, clients.classes, clients.inputs, rows, clients.secret
-        self.file.flush()
-        try:
-            message = own.files(), network, members, engine.seed
-            self.message = pickle.dumps(message, protocol=5)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot be sent to another process: {error}; write `engine='sequential'`") from error
-
-    def _to_shared(self, source):
-        """Return an array of rows in a form that another process can read."""
-        if isinstance(source, np.ndarray):
-            self.file.write(bytes(-self.file.tell() % 64))  # arrays start at an alignment that suits any type
-            at = self.file.tell()
-            self.file.write(np.ascontiguousarray(source).data)
-            return Stored(self.file.fileno(), at, source.dtype, source.shape)
-        inner = source
-        while isinstance(inner, Changed):
-            inner = inner.source
-        if isinstance(inner, Stored) and isinstance(inner.file, int):
-            self.descriptors.append(inner.descriptor)
+def _to_shared(source, file):
+    """Return an array of rows in a form that another process can read: an array in memory is written to a file."""
+    if not isinstance(source, np.ndarray):
         return source
-
-    def close(self) -> None:
-        self.file.close()
-
-
-class _Worker:
-    """Worker process, as seen by the parent process."""
-
-    def __init__(self, shared, server):
-        ours, theirs = socket.socketpair()
-        # A stopped process does not read. Neither sending nor receiving must wait for it forever.
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _DRAIN_SECONDS, 0))
-        self.server = server
-        with theirs:
-            self.number = server.fork(theirs.fileno(), log.isEnabledFor(logging.DEBUG))
-        self.connection, self.task = Connection(ours.detach()), None
-        self.ready, self.since, self.sent = False, time.monotonic(), None
-        with contextlib.suppress(OSError):  # a dead worker is detected when its answer is read
-            self.connection.send_bytes(shared.message)
-
-    def take(self, j: int, shared: tuple[int, bytes], task: Sequence[Any]) -> None:
-        """Send a task, and once per round the shared data: (number of the call, message)."""
-        self.task, self.since = j, time.monotonic()
-        number, message = shared
-        with contextlib.suppress(OSError):
-            self.connection.send_bytes(pickle.dumps((None if self.sent == number else message, task), protocol=5))
-        self.sent = number
-
-    def answer(self) -> tuple[int | None, Any]:
-        """Return (task, answer), (task, _READY) after the start, (task, None) for a dead worker."""
-        try:
-            message = self.connection.recv_bytes()
-        except (EOFError, OSError):
-            message = None
-        if message == _READY:
-            self.ready, self.since = True, time.monotonic()
-            return self.task, _READY
-        j, self.task = self.task, None
-        return j, None if message is None else pickle.loads(message)
-
-    def deadline(self, timeout: float) -> float:
-        """Return the time at which the current visit is late.
-
-        A worker that is still starting gets at least the time limit of the start.
-        """
-        return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
-
-    def runs(self) -> bool:
-        """Return whether the process still has its end of the connection."""
-        poll = select.poll()
-        poll.register(self.connection.fileno(), 0)
-        return not poll.poll(0)
-
-    def stop(self) -> None:
-        self.connection.close()
-        self.server.kill(self.number)
+    file.write(bytes(-file.tell() % 64))  # arrays start at an alignment that suits any type
+    at = file.tell()
+    file.write(np.ascontiguousarray(source).data)
+    return Stored(file.fileno(), at, source.dtype, source.shape)
 
 
-_READY = b"ready"
+def _send_stored(array):
+    """Return how another process opens a Stored array: by its path, or by a copy of its descriptor."""
+    if not isinstance(array.file, int):
+        return array.__reduce__()
+    return _receive_stored, (reduction.DupFd(array.descriptor), array.offset, array.stored, array.shape)
 
 
-def start_worker(requests: int) -> None:
-    """Run tasks in a forked process; the main function of the fork server."""
-    torch.set_num_threads(1)
-    connection, verbose = forks(requests)
-    np.random.seed()  # noqa: NPY002 - user components must not draw the same numbers in all workers
-    serve(connection, verbose)
+def _receive_stored(descriptor, *about):
+    return Stored(descriptor.detach(), *about, own=True)
 
 
-def serve(connection: int, verbose: bool = False) -> None:
-    """Run tasks until the parent ends; the main function of a worker process.
+reduction.register(Stored, _send_stored)
 
-    Parameters
-    ----------
-    connection : int
-        File descriptor of the socket to the parent.
-    verbose : bool
-        Print the clients' log on stderr.
-    """
+
+@contextlib.contextmanager
+def _start_conditions():
+    """Start processes with one thread, and without the script of the caller, which would run again without a main guard."""
+    main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in _SINGLE}
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ.update(_SINGLE)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+# ---- in a worker
+_worker: dict[str, Any] = {}
+
+
+def _prepare(barrier, files, network, members, seed, verbose):
+    """Prepare this process for visits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # stdout can be a pipe of the parent
     if verbose:
         show_log()
+    torch.set_num_threads(1)
     set_threads(1)
-    channel, ready = Connection(connection), threading.Semaphore(0)
-    tasks: deque[bytes] = deque()
-
-    def listen() -> None:
-        """End this process as soon as the parent ends, even during a task.
-
-        The parent's side of the connection closes whenever the parent ends, for any reason.
-        """
-        while True:
-            try:
-                tasks.append(channel.recv_bytes())
-            except (EOFError, OSError):
-                os._exit(0)
-            ready.release()
-
-    threading.Thread(target=listen, daemon=True).start()
-
-    def next_message() -> Any:
-        ready.acquire()
-        return pickle.loads(tasks.popleft())
-
-    broken, shared = None, None
-    engine: Any = None
+    np.random.seed()  # noqa: NPY002 - user components must not draw the same numbers in all workers
+    _worker["barrier"] = barrier
     try:
-        files, network, members, seed = next_message()
         for path in files:  # so that the file of a user's network can be imported
             own.file_module(path)
         clients = _clients(*members)
-        engine = Sequential(clients, Network.unpacked(network), clients.inputs, seed=seed)
+        _worker["engine"] = Sequential(clients, Network.unpacked(network), clients.inputs, seed=seed)
     except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
-        broken = InputError(f"a worker process cannot start: {error}; write `engine='sequential'`")
-    channel.send_bytes(_READY)
-    while True:
-        message, (ids, round, scatter, memory) = next_message()
-        shared = message or shared
-        answer = pickle.dumps((broken, memory)) if broken else _visit(engine, shared, ids, round, scatter, memory)
-        channel.send_bytes(answer)
+        _worker["broken"] = InputError(f"a worker process cannot start: {error}; write `engine='sequential'`")
 
 
-def _visit(engine, shared, ids, round, scatter, memory):
+def _end_with_parent():
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _meet():
+    """Wait for all workers: each of them runs this function once."""
+    _worker["barrier"].wait(_START_SECONDS)
+
+
+def _visit(shared, task):
     """Return (reply, memory) of a client after a visit by the engine, as bytes."""
+    ids, round, scatter, memory = pickle.loads(task)
+    if "broken" in _worker:
+        return pickle.dumps((_worker["broken"], memory))
+    engine = _worker["engine"]
     client = engine.members[ids[0]]
     client.y, client.rows, client.state, client.dropped = memory
     try:

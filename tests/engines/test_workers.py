@@ -38,16 +38,17 @@ def staffed(tmp_path_factory):
     """A federation with two workers that stay hired for this module's tests, and no process and no descriptor afterwards."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("FNLKIT_THREADS", "3")
-        opened = len(os.listdir("/proc/self/fd"))
         fed, model = toy("workers", workers=2)
         fed.round([0, 1], model, FIT)
+        fed.close()
+        opened = len(os.listdir("/proc/self/fd"))
         yield fed, model
         folder = tmp_path_factory.mktemp("processes")
         fed.round(range(6), model, partial(writes_its_process, folder=str(folder)))
         fed.close()
         found = list(folder.iterdir())
         assert found and len(os.listdir("/proc/self/fd")) == opened
-        assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
+        assert not any(_runs(path.name) for path in found)
 
 
 # Starting workers takes seconds. FedCorr uses all that workers receive and return.
@@ -145,41 +146,29 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
     os.waitpid(copy, 0)
     fed.round(range(8), model, step)
     assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
-    for worker in list(fed.engine.workers):  # ending a worker twice must not end the fork server
-        worker.stop()
-        worker.stop()
-    fed.engine.workers.clear()
-    server = fed.engine.server.process.pid
-    fed.round(range(8), model, step)
-    assert fed.engine.server.process.pid == server and not fed.rejected
 
 
-def test_stopped_workers_end_with_the_fork_server_and_are_replaced(staffed, tmp_path):
+def test_stopped_workers_are_replaced_with_a_dead_one(staffed, tmp_path):
     fed, model = staffed
     fed.rejected.clear()
     step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.engine.server.process.pid}"}
-    pids = [int(path.name) for path in tmp_path.iterdir()]
-    for pid in pids:
+    first, *others = pids = [process.pid for process in fed.engine.processes]
+    for pid in others:
         os.kill(pid, signal.SIGSTOP)
-    fed.engine.server.process.kill()
-    fed.engine.server.process.wait()
-    assert wait_until(lambda: not any(map(_runs, pids)))
+    os.kill(first, signal.SIGKILL)
     fed.round(range(8), model, step)
-    parents = {path.read_text() for path in tmp_path.iterdir() if int(path.name) not in pids}
-    assert parents == {f"{fed.engine.server.process.pid}"} and not fed.rejected
+    assert not any(map(_runs, pids)) and not fed.rejected
 
 
-def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
+def test_a_caller_that_ignores_its_children_keeps_its_workers(tmp_path):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         fed, model = toy("workers", workers=2)
         fed.round(range(2), model, FIT)
-        server = fed.engine.server.process.pid
         fed.round(range(6), model, partial(dies, flag=str(tmp_path / "died")))
         fed.round(range(6), model, FIT)
-        assert (tmp_path / "died").exists() and fed.engine.server.process.pid == server and not fed.rejected
+        assert (tmp_path / "died").exists() and not fed.rejected
         fed.close()
     finally:
         signal.signal(signal.SIGCHLD, before)
