@@ -3,7 +3,7 @@
     python -m benchmarks.flower_demonstration --tables [STEP ...]
 
 Each site has a part of the table `heart` (numbers, categories, missing cells) and the scale comes from the sites.  The tasks
-are scale, audit, estimate, training, evaluation, FedCorr and secure aggregation.  Then one site is killed and started again,
+are scale, audit, training, evaluation, FedCorr and secure aggregation.  Then one site is killed and started again,
 one is stopped for a minute, and one sends NaN, in each task.  The two noisiest sites review by the true labels.  At the end
 all sites refuse.  A line is printed for each step: seconds, the outcome, and the lines of `fnlkit sites run` that name a site.
 """
@@ -38,10 +38,9 @@ from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.estimators import run_estimator
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.streams import stream
-from fnlkit.sites import project, tasks
+from fnlkit.sites import project
 from fnlkit.sites.audit import scale_of
 from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.site import network_of
@@ -98,10 +97,14 @@ class Sites:
 
         The server drops the entry of a killed process when its heartbeats stop, and refuses the new process until then.
         """
+        (key,) = [key for key, site in zip(project.read(self.project).keys, self.names, strict=True) if site == name]
+        node = json.loads((self.project / "coordinator/nodes.json").read_text())[key]
+        flwr = ["flwr", "supernode", "list", "here", "--format", "json"]
+        home = self.environment | {"FLWR_HOME": str(self.project / "coordinator/flwr")}
         while time.time() < since + 300:
-            (row,) = [row for row in json.loads(self.command("sites", "status", "project", "--json").stdout)["sites"]
-                      if row["site"] == name]  # fmt: skip
-            if row["state"] == "online" and datetime.fromisoformat(row["contact"]).timestamp() > since:
+            done = subprocess.run(flwr, cwd=self.project, env=home, capture_output=True, text=True)
+            (row,) = [row for row in json.loads(done.stdout[done.stdout.index("{") :])["nodes"] if row["node-id"] == node]
+            if row["status"] == "online" and datetime.fromisoformat(row["online-at"]).timestamp() > since:
                 return
             time.sleep(1)
         raise RuntimeError(f"{name} did not connect again")
@@ -138,7 +141,7 @@ class Followed:
 
 
 HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", "--rounds", "4", "--fraction", "1",
-         "--warm-up-rounds", "4", "--estimator", "em(folds=2)", "--wait", "180"]  # fmt: skip
+         "--wait", "180"]  # fmt: skip
 # Replaces the program that a site's SuperNode starts: every number of each reply is NaN or -1.
 HOSTILE = """#!{python}
 import sys
@@ -197,7 +200,7 @@ def equals_simulation(found, folder, scale=""):
 
 
 # Steps in their order; `scale` is needed by all others, `train` by `disturbed`, `audit` by `review`.
-STEPS = ("scale", "audit", "estimate", "train", "fedcorr", "masked", "disturbed", "review", "refusing")
+STEPS = ("scale", "audit", "train", "fedcorr", "masked", "disturbed", "review", "refusing")
 
 
 class Tables:
@@ -247,16 +250,6 @@ class Tables:
         found = json.loads(followed.output.read_text())
         return equals_simulation(found, self.project, **self.config())
 
-    def estimate_equals(self, followed):
-        found = json.loads(followed.output.read_text())
-        federation, data, task = by_site(self.project, found["covers"], **self.config(), task="estimate")
-        about = {"form": "federated", "seed": task.settings.seed, "warm_up": tasks.warm_up(task)}
-        arrays, _ = run_estimator(federation, data, task.project.estimator, **about, engine="sequential")
-        levels = [row["level"] for row in found["sites"]]
-        return (
-            levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()
-        )
-
     def train_equals(self, followed, tolerance=0.0):
         federation, data, task = by_site(self.project, **self.config())
         plain = Experiment(federation, data, replace(task.settings, protect="none"), engine="sequential").run()
@@ -284,9 +277,6 @@ class Tables:
     def run_audit(self):
         self.task("audit", "audit", check=self.audit_equals)
 
-    def run_estimate(self):
-        self.task("estimate", "estimate", check=self.estimate_equals)
-
     def run_train(self):
         self.task("before", "train", check=self.train_equals)
         self.task("evaluation", "evaluate", "--run", "before.pt", check=self.evaluate_contains, relation="contains")
@@ -307,7 +297,6 @@ class Tables:
         self.hostile("site-3")
         self.agree(audits=2)  # under an agreement, a site answers one audit
         self.task("disturbed audit", "audit", check=self.audit_equals, during=self.disturb)
-        self.task("disturbed estimate", "estimate", check=self.estimate_equals, during=self.disturb)
         self.task("disturbed training", "train", during=self.disturb)
         self.task(
             "disturbed evaluation",

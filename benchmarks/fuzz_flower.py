@@ -1,7 +1,7 @@
 """Hostile Flower messages for benchmarks.fuzz: requests of a server to a site, and replies of a site to a server.
 
 Both sides run in this process with Flower's message classes.  A site receives a sequence of one to four requests, a server
-the replies of a training, an audit, an estimate or an evaluation.  A request or reply of a valid run is changed in one to
+the replies of a training, an audit or an evaluation.  A request or reply of a valid run is changed in one to
 three places: fields, names of functions, arrays (type, shape, values), steps of secure aggregation, or single bytes.
 
 A site must answer each request with declared arrays, a hello or a code, write a line to the ledger, import only code of fnlkit,
@@ -35,10 +35,9 @@ SETTINGS = {
     "flr": {"method": "flr(warmup=1)", "selector": "power-of-choice(d=3)", "rounds": 2},
     "secagg": {"method": "fedavg", "protect": "secagg", "rounds": 1},
     "audit": {"method": "fedavg", "rounds": 1},
-    "estimate": {"method": "fedavg", "rounds": 1},
     "evaluate": {"method": "fedavg", "rounds": 1},
 }
-TASKS = "audit", "estimate", "evaluate"
+TASKS = "audit", "evaluate"
 
 
 def prepare(folder):
@@ -95,7 +94,7 @@ class Deployed:
         common = {"fraction": 1.0, "epochs": 1, "batch_size": 12, "model": "mlp(hidden=[4])", "lr": 0.1}
         if not target.exists():
             about = {"names": [f"site-{k}" for k in range(SITES)], "keys": [], "wait": 0.0, "max_samples": 60, "timeout": 5.0}
-            about |= {"warm_up_rounds": 1, "tasks": list(project.TASKS)}
+            about |= {"tasks": list(project.TASKS)}
             settings = Settings(**(common | SETTINGS[name]))
             data = datasets.load(str(place / "server.npz"))
             flower_app.write_project(target, flower_app.describe(data, settings, **about))
@@ -238,7 +237,7 @@ def _undeclared(reply, deployed, name):
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
     if "secaggplus_configs" in reply.content.config_records:
         return "" if name == "secagg" else "to a site: a masked reply that nobody agreed on"
-    numbers = range(SITES) if name in TASKS else (1,)  # a model of an estimate trains on some sites, which are counted from 0
+    numbers = range(SITES) if name in TASKS else (1,)
     try:
         value = decode(bytes_of(reply))
     except Unreadable:

@@ -93,7 +93,7 @@ class Federation:
             "precision": "fp64",
         }
         fields = {"names": [f"site-{k}" for k in range(len(SIZES))], "keys": [], "wait": 0.0, "max_samples": 500}
-        fields |= {"tasks": list(project.TASKS), "warm_up_rounds": 2}
+        fields |= {"tasks": list(project.TASKS)}
         data = datasets.load(str(self.folder / "server.npz"))
         self.project = flower_app.describe(data, Settings(method=method, **common | settings), scaling=scaling, **fields)
         flower_app.write_project(self.folder / "project", self.project)
@@ -338,7 +338,6 @@ def leave_the_table(federation, k):
         ("evaluate", audit.summarize, {}),
         ("evaluate", federated.reply_predicted, {}),
         ("evaluate", Fit(epochs=1), {}),
-        ("estimate", audit.summarize, {}),
         ("train", audit.summarize, {}),
         ("train", partial(fedcorr.relabel_confident, confidence=0.0, strict=False), {}),
         ("train", federated.keep_predictions, {}),
@@ -373,12 +372,6 @@ class Attack:
 
 ATTACKS = [
     Attack("training on traps", {}, train_on_traps, "open weights of training"),
-    Attack(
-        "training on traps, task estimate",
-        {},
-        partial(train_on_traps, task="estimate"),
-        "open weights of the estimate's models",
-    ),
     Attack("training on traps, task audit", {}, partial(train_on_traps, task="audit"), ""),
     Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
     Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),

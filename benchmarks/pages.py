@@ -260,7 +260,7 @@ def cost_table():
 
 
 def gate_table():
-    """Yield the requests that a site answers in a project with the default settings: images, fedavg, estimator em."""
+    """Yield the requests that a site answers in a project with the default settings: images and fedavg."""
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
     from fnlkit.sites import project, scale, steps

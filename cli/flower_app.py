@@ -13,16 +13,6 @@ from fnlkit.errors import InputError, list_names
 from fnlkit.sites.identity import check_names, parse_address
 
 
-def _replaced(ctx, param, value):
-    """Raise InputError if an option of fnlkit 0.2 is given."""
-    instead = {
-        "only_task": "name the agreed tasks with --task",
-        "folds": "audits train no model; --warm-up-rounds sets the rounds of an estimate",
-    }
-    if value:
-        raise InputError(f"{param.opts[0]}: {instead[param.name]}")
-
-
 @click.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--dataset", metavar="NAME|PATH", required=True,
@@ -55,17 +45,13 @@ def _replaced(ctx, param, value):
 @click.option("--demo", is_flag=True,
               help="Also give each site a part of the data with wrong labels, and write DIR/demo.sh, which starts the server "
               "and all sites on this machine.")  # fmt: skip
-@click.option("--task", "tasks", type=click.Choice(["train", "audit", "estimate", "evaluate"]), multiple=True,
-              help="Sites agree to this task; repeat it for more. Default: to all four tasks.")  # fmt: skip
+@click.option("--task", "tasks", type=click.Choice(["train", "audit", "evaluate"]), multiple=True,
+              help="Sites agree to this task; repeat it for more. Default: to all tasks.")  # fmt: skip
 @click.option(
     "--open-tasks",
     is_flag=True,
-    help="Agree to audit, estimate and evaluate although the training masks updates or randomizes label counts.",
+    help="Agree to audit and evaluate although the training masks updates or randomizes label counts.",
 )
-@click.option("--estimator", metavar="SPEC", default="em", show_default=True, help="Estimator of the task estimate.")
-@click.option("--warm-up-rounds", type=click.IntRange(min=1), default=25, show_default=True,
-              help="Training rounds of the models of an estimate.")  # fmt: skip
-@click.option("--per-sample", is_flag=True, help="Sites agree to reply with a number for each sample in an estimate.")
 @click.option("--backbone", metavar="SPEC", default="",
               help="Each site computes features of its images with this backbone (as for `fnlkit train`); models learn from "
               "these features.")  # fmt: skip
@@ -83,8 +69,6 @@ def _replaced(ctx, param, value):
 @click.option("--sums-delta", type=float, default=1e-5, show_default=True, metavar="DELTA", help="Delta of --sums-epsilon.")
 @click.option("--sums-budget", type=float, default=None, metavar="EPSILON",
               help="Largest epsilon of all audits of a site together. Default: --sums-epsilon.")  # fmt: skip
-@click.option("--only-task", is_flag=True, hidden=True, expose_value=False, callback=_replaced)
-@click.option("--folds", "--audit-rounds", hidden=True, expose_value=False, callback=_replaced)
 @setting_options()
 @click.pass_context
 def command(
@@ -106,7 +90,7 @@ def command(
     sums_budget: float | None,
     **options: Any,
 ) -> None:
-    """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
+    """Write a Flower project for real sites into a new folder DIR: audit, train and evaluate.
 
     The ClientApp computes on the table, folder of images or npz of a site and sends only declared replies. With --address, DIR
     also gets coordinator/ with certificates and the command that starts the server, and sites/NAME/ to hand over to each site.
@@ -124,7 +108,7 @@ def command(
         raise InputError("--demo: needs the address of the server; add --address localhost")
     if sums_budget is not None and sums_epsilon is None:
         raise InputError("--sums-budget: is the limit of --sums-epsilon; add it")
-    of_project = {name: options.pop(name) for name in ("open_tasks", "estimator", "warm_up_rounds", "per_sample", "backbone")}
+    of_project = {name: options.pop(name) for name in ("open_tasks", "backbone")}
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     data, place = to_dataset(dataset), address and parse_address(address)
     known = list(names or (f"site-{k}" for k in range(sites)))

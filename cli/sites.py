@@ -18,30 +18,24 @@ import click
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
 from fnlkit.cli.group import Group
-from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file, verbose
+from fnlkit.cli.plumbing import Table, console, printable, takes_file, verbose
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
 _HERE = "here"
-# States in which a task writes no more.
-_ENDED = ("completed", "failed", "stopped")
 # Seconds for a command of Flower.
 _SECONDS = 120
 
 
 @click.group(cls=Group)
 def command() -> None:
-    """Admit sites, show the state of each site, and run tasks.
+    """Admit sites and run tasks.
 
     \b
     Example:
       fnlkit sites admit project site-0.key.pub site-1.key.pub
       fnlkit sites run project --task audit -o audit.json
     """
-
-
-class TooSlow(WorkStopped):
-    """A command of Flower gave no answer in time; unlike after other errors, the result of the command is unknown."""
 
 
 def _folder(folder):
@@ -51,25 +45,35 @@ def _folder(folder):
     return path
 
 
+def _program():
+    """Return the path of Flower's command."""
+    beside = Path(sys.executable).parent / "flwr"
+    program = str(beside) if beside.exists() else shutil.which("flwr")
+    if program is None:
+        raise InputError("the command flwr is missing; pip install 'fnlkit[flower]' adds it")
+    return program
+
+
+def _environment(folder):
+    """Return the environment of Flower's command, in which ``here`` is the server of the project."""
+    more = {"FLWR_HOME": str(folder / "coordinator" / "flwr"), "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1", "NO_COLOR": "1"}  # fmt: skip
+    return os.environ | more
+
+
 def _flwr(folder, *arguments):
     """Return the JSON that a command of Flower prints; raise WorkStopped if it fails."""
-
     home = folder / "coordinator" / "flwr"
     home.mkdir(exist_ok=True)
     site = next(iter(sorted((folder / "sites").glob("*/site.toml"))))
     port = tomllib.loads(site.read_text(encoding="utf-8"))["superlink"].rpartition(":")[2]
     address = f'address = "127.0.0.1:{port}"\nroot-certificates = "{folder}/coordinator/ca.crt"\n'
     (home / "config.toml").write_text(f'[superlink]\ndefault = "{_HERE}"\n\n[superlink.{_HERE}]\n{address}', encoding="utf-8")
-    beside = Path(sys.executable).parent / "flwr"
-    program = str(beside) if beside.exists() else shutil.which("flwr")
-    if program is None:
-        raise InputError("the command flwr is missing; pip install 'fnlkit[flower]' adds it")
-    more = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     try:
-        done = subprocess.run([program, *arguments], cwd=folder, env=os.environ | more, capture_output=True, text=True,
+        done = subprocess.run([_program(), *arguments], cwd=folder, env=_environment(folder), capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=_SECONDS)  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise TooSlow(
+        raise WorkStopped(
             f"flwr {arguments[0]}: no answer within {_SECONDS} s; this machine is overloaded, and a running task goes on; run "
             "the same command again"
         ) from None
@@ -126,9 +130,7 @@ def _register(folder, key, known=None, seconds=60):
 
 @command.command()
 @click.argument("folder", metavar="DIR")
-@click.option(
-    "--task", required=True, type=click.Choice(["scale", "audit", "estimate", "train", "evaluate"]), help="Task to run."
-)
+@click.option("--task", required=True, type=click.Choice(["scale", "audit", "train", "evaluate"]), help="Task to run.")
 @click.option("--scale", "scaled", metavar="SCALE.json", default=None,
               help="Result of the task scale, if the project takes the scale from the sites.")  # fmt: skip
 @click.option("--run", "model", metavar="RUN.pt", default=None, help="Run to evaluate, for the task evaluate.")
@@ -153,10 +155,10 @@ def run(
     html: str | None,
     output: str,
 ) -> None:
-    """Run a task over the sites and follow it to the end; the same command continues a stopped task.
+    """Run a task over the sites and print its log to the end; the same command continues a stopped task.
 
-    The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on: the same command
-    follows it again, and `fnlkit sites stop` ends it.
+    The command exits with 0 only if the task is completed. Ctrl-C ends the printing, and the task goes on: `flwr log` prints
+    it again, and `flwr stop` ends the task.
 
     With --folder, no server runs: the command writes requests into the folder and ends with 1 while replies are missing. Sites
     answer with `fnlkit site answer`. Repeat the command when their files are in the folder.
@@ -205,134 +207,36 @@ def _run_by_files(where, values, mail, without):
 
 
 def _run_at_server(folder, config):
-    """Submit a task to the running server, or follow it."""
+    """Submit a task to the running server and print its log until it ends."""
     from fnlkit.sites import project, tasks
 
-    output, task = config["output"], config["task"]
-    number = _running(folder)
-    if number is None:
-        try:
-            tasks.prepare(project.read(folder), tasks.options_of(config))
-        except InputError as error:
-            raise InputError(f"{folder}: {error}; nothing was sent") from None
-        Path(f"{output}.status.json").unlink(missing_ok=True)
-        text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        number = str(_flwr(folder, "run", str(folder), _HERE, "--run-config", text, "--format", "json")["run-id"])
-        saving.write_bytes([json.dumps({"task": task, "output": output, "run": number, "config": config}).encode()],
-                           str(folder / "coordinator" / "last.json"))  # fmt: skip
-    elif (before := _last(folder))["output"] != output or before["task"] != task:
-        raise InputError(f"the task {before['task']} into {before['output']} is running; wait for it, or end it by "
-                         f"`fnlkit sites stop {folder}`")  # fmt: skip
-    elif before.get("config", config) != config:
-        raise InputError(f"this task is running with other options; end it by `fnlkit sites stop {folder}`, or repeat them")
-    else:
-        console().print("following the running task", style="dim")
     try:
-        listed = _follow(folder, number)
-    except KeyboardInterrupt:
-        click.echo(f"the task goes on; the same command follows it, `fnlkit sites stop {folder}` ends it", err=True)
-        raise
-    found = _last(folder)
-    if listed["status"] != "finished:completed":
-        raise WorkStopped(found.get("reason") or _unwritten_reason(folder, listed["status"]))
-    for line in _describe_state(found):
-        click.echo(printable(line))
+        tasks.prepare(project.read(folder), tasks.options_of(config))
+    except InputError as error:
+        raise InputError(f"{folder}: {error}; nothing was sent") from None
+    text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    number = str(_flwr(folder, "run", str(folder), _HERE, "--run-config", text, "--format", "json")["run-id"])
+    flwr = f"FLWR_HOME={folder / 'coordinator' / 'flwr'} flwr"
+    click.echo(f"run {number}; Ctrl-C ends the printing, not the task: `{flwr} log {number} {_HERE}` continues it, "
+               f"`{flwr} stop {number} {_HERE}` ends the task", err=True)  # fmt: skip
+    _print_log(folder, number)
+    while not (status := _status_of(folder, number)).startswith("finished"):
+        time.sleep(1)
+    if status != "finished:completed":
+        raise WorkStopped(f"the task ended without a result ({status}); its last line above names the reason, and the same "
+                          "command continues the task")  # fmt: skip
 
 
-def _unwritten_reason(folder, status):
-    """Return why a task without a written reason ended, by Flower's status of the task, and the next step."""
-    if "stopped" in status:
-        return f"the task was stopped ({status}); the same command continues the task"
-    return (
-        f"the server process ended ({status}); its log is that of {folder}/coordinator/start.sh; the same command continues "
-        "the task"
-    )
+def _print_log(folder, number):
+    """Print the log of a task on stderr until the task ends."""
+    subprocess.run([_program(), "log", number, _HERE], cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL,
+                   stdout=2, check=False)  # fmt: skip
 
 
 def _status_of(folder, number):
-    """Return Flower's entry of a run."""
+    """Return Flower's status of a run."""
     (listed,) = _flwr(folder, "list", _HERE, "--run-id", number, "--format", "json")["runs"]
-    return listed
-
-
-def _running(folder):
-    """Return the number of the last task if it is still running, otherwise None."""
-    last = _last(folder)
-    if last is None or last["state"] in _ENDED or not _is_alive(folder, last):
-        return None
-    return last["run"]
-
-
-def _is_alive(folder, last):
-    """Return whether a task that has written no end is still running."""
-    try:
-        return not _status_of(folder, last["run"])["status"].startswith("finished")
-    except TooSlow:
-        raise
-    except WorkStopped as error:
-        if "is the server running" in str(error) and "not found" not in str(error).lower():
-            raise
-        return False  # the server has lost its database
-
-
-def _follow(folder, number):
-    """Print the lines of a task until it ends; return Flower's entry of the task."""
-    shown, printed, asked, listed = "", 0, time.monotonic(), {"status": ""}
-    while True:
-        found = _last(folder)
-        events = found.get("events", [])
-        for _, text in events[printed:]:
-            console().print(printable(text), style="dim", soft_wrap=True)
-        printed = len(events)
-        now = f"{found.get('step', '')} {found.get('done') or ''}".strip() or found["state"]
-        if now != shown and not any(text == now for _, text in events[-3:]):
-            console().print(printable(now), style="dim")
-        shown = now
-        if listed["status"].startswith("finished"):
-            return listed
-        if found["state"] in _ENDED or time.monotonic() > asked + 20:  # a killed server writes no state
-            with contextlib.suppress(TooSlow):  # the next question may be answered
-                listed = _status_of(folder, number)
-            asked = time.monotonic()
-            if listed["status"].startswith("finished"):
-                continue  # lines that were written during the question
-        time.sleep(1)
-
-
-@command.command()
-@click.argument("folder", metavar="DIR")
-def stop(folder: str) -> None:
-    """End the running task. Finished rounds and steps are kept: the same `fnlkit sites run` continues it.
-
-    \b
-    Example:
-      fnlkit sites stop project
-    """
-    folder = _folder(folder)
-    number = _running(folder)
-    if number is None:
-        raise InputError(f"{folder}: no task is running; `fnlkit sites status {folder}` shows the last one")
-    _flwr(folder, "stop", number, _HERE, "--format", "json")
-    last = _last(folder)
-    click.echo(f"stopped: {last['task']} into {last['output']}; the same `fnlkit sites run` continues it")
-
-
-@command.command()
-@click.argument("folder", metavar="DIR")
-def log(folder: str) -> None:
-    """Print the lines of the last task with their times: steps, and sites that were refused, failed or were awaited.
-
-    \b
-    Example:
-      fnlkit sites log project
-    """
-    last = _last(_folder(folder))
-    if last is None:
-        raise InputError(f"{folder}: no task was run; start one by `fnlkit sites run`")
-    for at, text in last.get("events", []):
-        click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {printable(text)}")
-    for line in _describe_state(last):
-        click.echo(printable(line))
+    return listed["status"]
 
 
 @command.command()
@@ -396,17 +300,10 @@ def renew(folder: str) -> None:
                "FOLDER/start.sh")  # fmt: skip
 
 
-@command.command("audit", hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def audit(words: tuple[str, ...]) -> None:
-    """End with a line that names the command to use instead."""
-    raise InputError("sites audit: run `fnlkit sites run PROJECT --task audit --folder MAIL -o audit.json` instead")
-
-
 @command.command()
 @click.argument("file", metavar="RESULT.json")
 def show(file: str) -> None:
-    """Print the result of an audit, an estimate or an evaluation.
+    """Print the result of an audit or an evaluation.
 
     \b
     Example:
@@ -444,10 +341,9 @@ def _print(file):
             table.add_row(printable(row["name"]), f"{row['known']:,}", f"{row['mean']:.6g}", f"{row['std']:.6g}")
         console().print(table)
     else:
-        evaluated = found["task"] == "evaluate"
-        table = Table("site", "tested" if evaluated else "samples", "agreement" if evaluated else "estimated wrong", "range")
+        table = Table("site", "tested", "agreement", "range")
         for row in found["sites"]:
-            value = row["agreement" if evaluated else "level"]
+            value = row["agreement"]
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
             shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
             table.add_row(printable(row["site"]), f"{row['samples']:,}", shown, ends)
@@ -462,102 +358,3 @@ def _print(file):
     for step in found["steps"]:
         steps.add_row(step["step"], f"{step['seconds']:,.1f}", f"{step['bytes_up']:,}", f"{step['bytes_down']:,}")
     console().print(steps)
-
-
-@command.command()
-@click.argument("folder", metavar="DIR")
-@json_option
-def status(folder: str, as_json: bool) -> None:
-    """Show which sites are connected, their last contact, samples and version, and the state of the last task.
-
-    \b
-    Example:
-      fnlkit sites status project
-    """
-    folder, problem = _folder(folder), None
-    last = _last(folder)
-    try:
-        rows = _sites(folder)
-        if last and last["state"] not in _ENDED and not _is_alive(folder, last):
-            last |= {"state": "ended", "reason": "the server process ended before the task; the same command continues it"}
-    except WorkStopped as error:
-        if last is None:
-            raise
-        problem = error
-        if last["state"] not in _ENDED:
-            last |= {"state": "unknown", "reason": f"last written: {last['state']}"}
-    if problem is not None:
-        for line in _describe_task(last):
-            console().print(printable(line))
-        raise problem
-    if as_json:
-        click.echo(json.dumps({"sites": rows, "task": last}))
-        return
-    table = Table("site", "state", "last contact", "samples", "version")
-    for row in rows:
-        shown = (_display(row[name]) for name in ("samples", "version"))
-        table.add_row(printable(row["site"]), printable(row["state"]), row["contact"] or "-", *shown)
-    console().print(table)
-    for line in _describe_task(last) if last else ():
-        console().print(printable(line))
-
-
-def _describe_task(last):
-    """Yield lines about the last task, with its last messages if it did not end well."""
-    if last["state"] not in ("completed", "stopped"):
-        yield from (text for _, text in last.get("events", [])[-3:])
-    yield from _describe_state(last)
-
-
-def _display(value):
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else printable(value)
-
-
-def _sites(folder):
-    """Return a row per site of the project, from the SuperLink's list and the files of the last task."""
-    from fnlkit.sites import project
-
-    agreed = project.read(folder)
-    names, keys = agreed.names, agreed.keys
-    nodes, last = _nodes(folder), _last(folder) or {}
-    word, refused = "refused" if last.get("state") in _ENDED else "refuses", last.get("refused", {})
-    silent = last.get("silent", {})
-    out = []
-    for k, name in enumerate(names):
-        node = nodes.get(keys[k] if k < len(keys) else None)
-        row = {"site": name, "state": "not admitted" if node is None else node["status"], "contact": None}
-        if node is not None:
-            row["contact"] = node["online-at"] if node["status"] == "online" else node["offline-at"]
-            if node["status"] == "online" and name in refused:
-                row["state"] = f"{word}: {refused[name]}"
-            elif node["status"] == "online" and name in silent:
-                row["state"] = silent[name]
-        known = last.get("sites", {}).get(name)
-        out.append(row | {"samples": known and known["samples"], "version": known and known["version"]})
-    return out
-
-
-def _nodes(folder):
-    """Return {fingerprint: node} of the SuperLink's list; the newest node of each key counts."""
-    listed = {node["node-id"]: node for node in _flwr(folder, "supernode", "list", _HERE, "--format", "json")["nodes"]}
-    path = folder / "coordinator" / "nodes.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return {key: listed[node] for key, node in known.items() if node in listed}
-
-
-def _last(folder):
-    """Return the state of the last task that `fnlkit sites run` started, or None."""
-    path = folder / "coordinator" / "last.json"
-    if not path.exists():
-        return None
-    about = json.loads(path.read_text(encoding="utf-8"))
-    state = Path(f"{about['output']}.status.json")
-    return about | (json.loads(state.read_text(encoding="utf-8")) if state.exists() else {"state": "submitted"})
-
-
-def _describe_state(state):
-    yield f"{state['task']} into {state['output']}: {state['state']}" + (f", {state['reason']}" if state.get("reason") else "")
-    if state.get("total"):
-        yield f"{state['step']}: {state['done']:,} of {state['total']:,} visits"
-    for name, reason in state.get("lost", {}).items():
-        yield f"lost {name}: {reason}"

@@ -8,15 +8,26 @@ _OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people
 _OF_TABLE = "write a table with a row per sample and read it with manifest(file=...)"
 _OF_ANNOTATORS = "write fedem, which infers a transition matrix for each client"
 _OF_CLEANLAB = "call cleanlab on the samples of a site, or fnlkit.find_label_issues(sites=...)"
+_FLOWER_HOME = "FLWR_HOME=PROJECT/coordinator/flwr"
+_OF_FLOWER = f"write {_FLOWER_HOME} flwr {{}}; docs/deployment.md has the commands"
+_AUDIT = "the task estimate was removed; an audit estimates levels and finds suspects"
+_NO_TRAINING = "audits train no model"
 _LATEX = "write --json, or --latex"
 # Kind -> name -> what to do instead. Kinds of components are those of their registries: method, loss, estimator, ...
 RETIRED: dict[str, dict[str, str]] = {
     # "sites log": a command, as written after `fnlkit`.
     "command": {
+        "sites audit": "write sites run PROJECT --task audit --folder MAIL -o audit.json",
+        "sites log": _OF_FLOWER.format("log RUN here"),
+        "sites stop": _OF_FLOWER.format("stop RUN here"),
+        "sites status": _OF_FLOWER.format("list here and flwr supernode list here"),
         "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
     },
     # "train --log": an option of a command. `fnlkit.train(log=...)` ends with the same line.
     "option": {
+        "flower-app --only-task": "name the agreed tasks with --task",
+        **dict.fromkeys((f"flower-app --{name}" for name in ("folds", "audit-rounds", "warm-up-rounds")), _NO_TRAINING),
+        **dict.fromkeys(("flower-app --estimator", "flower-app --per-sample"), _AUDIT),
         "train --log": "read RUN.metrics.jsonl, a line of JSON for each round",
         "train --features": "write --backbone SPEC, which computes and keeps the features itself",
         "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",

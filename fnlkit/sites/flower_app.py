@@ -21,7 +21,6 @@ from fnlkit.sites.project import (
     FILE,
     Project,
     agreed_tasks,
-    check_estimator,
     deployable,
     must_be_of_sites,
     settings_of,
@@ -81,8 +80,6 @@ def describe(
     )
     project.check()
     deployable(settings, project)
-    if "estimate" in project.tasks:
-        check_estimator(project)
     settings = settings_of(project)
     for task in project.tasks[:1] if len(project.tasks) == 1 else ():
         agreed_tasks(project, settings, task)

@@ -1,6 +1,6 @@
 """Labels of a site: the results of an audit for each sample, and the decisions of the site's reviewers.
 
-Both stay in the site's folder `memory`. An audit or estimate writes judged.npz, a review reviewed.npz. The next run uses the
+Both stay in the site's folder `memory`. An audit writes judged.npz, a review reviewed.npz. The next run uses the
 reviewed labels and omits dropped samples. Reviews accumulate, and a copy of each imported table is kept.
 """
 
@@ -75,8 +75,6 @@ def fresh(data: Dataset, name: str) -> Federation:
 def keep_judgment(folder: str, federation: Federation, client: "Client") -> None:
     """Write the judgment of each sample that a client holds to judged.npz; do nothing if there is none.
 
-    An estimate does not search for copies or outliers; the results of an earlier audit of the same data remain.
-
     Parameters
     ----------
     folder : str
@@ -98,30 +96,15 @@ def keep_judgment(folder: str, federation: Federation, client: "Client") -> None
     if "estimate/confidence" in rows:
         arrays["confidence"] = np.zeros(size)
         arrays["confidence"][held] = rows["estimate/confidence"].numpy()
-    if "audit/copy_of" in rows:
-        of, arrays["copy_of"], arrays["far"] = rows["audit/copy_of"].numpy(), np.full(size, -1), np.zeros(size, bool)
-        arrays["copy_of"][held] = np.where(of < 0, -1, held[of])
-        arrays["far"][held] = rows["audit/far"].numpy()
-    else:
-        arrays |= _read_earlier_findings(folder, federation)
+    of, arrays["copy_of"], arrays["far"] = rows["audit/copy_of"].numpy(), np.full(size, -1), np.zeros(size, bool)
+    arrays["copy_of"][held] = np.where(of < 0, -1, held[of])
+    arrays["far"][held] = rows["audit/far"].numpy()
     found = add_judgment(federation, {PREFIX + name: values for name, values in arrays.items()})
     found.write(os.path.join(folder, JUDGED))
 
 
-def _read_earlier_findings(folder, federation):
-    """Return copies and outliers (n,) of an earlier judged.npz of the same data; {} without one."""
-    path = os.path.join(folder, JUDGED)
-    if not os.path.exists(path):
-        return {}
-    before = Federation.read(path)
-    if before.meta.get("dataset_checksum") != federation.meta["dataset_checksum"]:
-        return {}
-    names = ("copy_of", "far")
-    return {name: before.extra[PREFIX + name] for name in names if PREFIX + name in before.extra}
-
-
 def to_review(folder: str, data: Dataset, name: str) -> "Federation":
-    """Return the Federation to review: the labels of `labels_of` with the scores of the last audit or estimate.
+    """Return the Federation to review: the labels of `labels_of` with the scores of the last audit.
 
     Parameters
     ----------

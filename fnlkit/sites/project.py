@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -21,9 +21,8 @@ from fnlkit.audits.private import sigma_of
 from fnlkit.client.losses.correction import names_a_file
 from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import MessageText, bind, find, from_file, own_names, parse
+from fnlkit.components.spec import MessageText, find, from_file, own_names, parse
 from fnlkit.errors import InputError, nearest
-from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.models import NETWORKS
@@ -34,10 +33,12 @@ from fnlkit.sites.identity import check_names
 
 FILE = "project.json"
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
-TASKS = ("train", "audit", "estimate", "evaluate")
+TASKS = ("train", "audit", "evaluate")
 _HIDING = ("train", scale.TASK)  # tasks of a project that hides updates or label counts
 _MAX_BYTES = 2**24
 FEWEST = 3  # sites of an audit
+# Entries in files of version 0.3 for a task that was removed.
+_OF_ESTIMATES = ("estimator", "warm_up_rounds", "per_sample")
 # Settings that only the server uses: a site does not compare them.
 _OF_SERVER = ("rounds", "seed", "min_replies", "max_update_ratio", "eval_every")
 
@@ -70,14 +71,8 @@ class Project:
         from their images.
     tasks : list of str
         Tasks that the sites agree to.
-    estimator : str
-        Estimator of the task estimate, with parameters.
-    warm_up_rounds : int >= 1
-        Training rounds of the models of an estimate.
-    per_sample : bool
-        Whether sites reply with a number for each sample, for example losses, in an estimate.
     open_tasks : bool
-        Whether sites agree to audit, estimate and evaluate although the training hides updates or label counts: the replies of
+        Whether sites agree to audit and evaluate although the training hides updates or label counts: the replies of
         these tasks are neither masked nor randomized.
     audits : int >= 1
         Number of audits, the next one included. Under an agreement, a site answers one audit; a larger number is another
@@ -199,7 +194,7 @@ class Task:
 
     Attributes
     ----------
-    name : {"train", "audit", "estimate", "evaluate", "scale"}
+    name : {"train", "audit", "evaluate", "scale"}
     project : Project
         With the scale of the sites, if the task has one.
     settings : Settings
@@ -230,6 +225,10 @@ def read(path: str | os.PathLike[str]) -> Project:
             f"`fnlkit flower-app`, and name its {FILE}"
         ) from None
     known = [field.name for field in fields(Project)]
+    if isinstance(value, dict):
+        value = {name: entry for name, entry in value.items() if name not in _OF_ESTIMATES}
+        if isinstance(value.get("tasks"), list):
+            value["tasks"] = [task for task in value["tasks"] if task != "estimate"]
     if unknown := sorted(set(value) - set(known)) if isinstance(value, dict) else []:
         raise InputError(f"{where}: {unknown[0]} is no entry{nearest(unknown[0], known)}; correct the name")
     project = from_json(Project, value, where)
@@ -275,8 +274,6 @@ def task_of(project: Project, name: str, scale_text: str = "") -> Task:
         project = scale.remove_fills(project)
     elif project.scaling == "sites":
         project = scale.add_scale(project, scale_text)
-    if name == "estimate":
-        check_estimator(project)
     return Task(name, project, settings, Plan.of(settings))
 
 
@@ -364,27 +361,3 @@ def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
         raise InputError(
             f"`key`: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
         )
-
-
-def estimator_of(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return (function, {name: Sent}) of an estimator's spec."""
-    spec = parse(text, "`estimator`")
-    part = find(spec, ESTIMATORS, "estimator")
-    bind(spec, part, "estimator")
-    return part, dict(declaration(part).sends or {})
-
-
-def check_estimator(project: Project) -> None:
-    """Raise InputError if the estimate of a project cannot be deployed."""
-    text = from_file(project.estimator, MessageText)
-    part, sends = estimator_of(text)  # imports a component of an installed package, which `own_names` then finds
-    if own := own_names(text):
-        raise InputError(f": {own[0]} is a component of your own, which no site has; name one of fnlkit", parameter="estimator")
-    arguments = arguments_of(part) | dict(parse(text).parameters)
-    if str(arguments.get("by")) == "sample":
-        raise InputError(f"{text}: by=sample splits the samples of a site; write by=client", parameter="estimator")
-    single = [sent.what for sent in sends.values() if sent.shape and {"n", "top"} & set(sent.shape)]
-    if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
-        single = []
-    if single and not project.per_sample:
-        raise InputError(f"{text}: sites would reply with {single[0]}; agree to it with `per_sample`", parameter="estimator")

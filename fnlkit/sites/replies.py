@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fnlkit.client import scaling, testing
 from fnlkit.sites import audit, scale
-from fnlkit.sites.project import estimator_of
 
 if TYPE_CHECKING:
     from fnlkit.components.declarations import Sent
@@ -22,8 +21,6 @@ def replies_of(task: "Task") -> "Mapping[str, Sent]":
     """
     if task.name == "train":
         return task.plan.sends
-    if task.name == "estimate":
-        return estimator_of(task.project.estimator)[1]
     return {"audit": audit.sends(task), "evaluate": testing.SENDS, scale.TASK: scaling.SENDS}[task.name]
 
 

@@ -47,8 +47,6 @@ class Roster:
         Answers requests that were answered before.
     say : callable (str)
         Writes a line to the server's log for each site that is refused or fails.
-    on_refused : callable (dict, dict)
-        Called with `refused` and `silent` when one of them changes.
 
     Attributes
     ----------
@@ -80,7 +78,6 @@ class Roster:
         wait: float = 600.0,
         journal: "Journal | None" = None,
         say: Callable[[str], object] = lambda text: None,
-        on_refused: Callable[..., object] = lambda refused, silent: None,
     ):
         about = task.project
         self.names, self.count, self.most, keys = about.names, about.sites, about.max_samples, about.keys
@@ -93,7 +90,7 @@ class Roster:
         self._owners = {key: k for k, key in enumerate(keys) if key}
         if transport.named:  # the transport identifies a peer as a site
             self._owners = {name: k for k, name in enumerate(self.names)}
-        self._say, self._on_refused = say, on_refused
+        self._say = say
         self.faults: dict[Any, str] = {}
         self.refused: dict[int, str] = {}
         self.silent: dict[int, str] = {}
@@ -252,12 +249,9 @@ class Roster:
 
     def _keep(self, client, refused=None, silent=None):
         """Record that a client is refused, that it is silent, or neither."""
-        before = self.refused.get(client), self.silent.get(client)
         for causes, cause in ((self.refused, refused), (self.silent, silent)):
             causes.pop(client, None)
             causes |= {client: cause} if cause else {}
-        if before != (refused, silent):
-            self._on_refused(self.refused, self.silent)
 
     def _refuse(self, node, client, cause, *, silent=False):
         """Write a refusal, or a missing answer, to the log and for the client; `client` is None if it is unknown."""

@@ -1,6 +1,5 @@
 """A site's process opens the site for a task: data, labels, network, and the replies that can leave."""
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +15,7 @@ from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.client.network import nothing
 from fnlkit.components.declarations import declaration, resolve
 from fnlkit.components.parameters import arguments_of
-from fnlkit.datasets.embed import embed
 from fnlkit.errors import InputError
-from fnlkit.estimators.inputs import MOST_PIXELS
 from fnlkit.experiment.network import build_network
 from fnlkit.server.protection import Secret
 from fnlkit.sites import project, replies, scale, steps
@@ -156,8 +153,6 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
             f"`select` {task.settings.select} requires held-out samples, and {place.data} has none; give it test samples, or "
             "agree on `select='label-wave'`"
         )
-    if name == "estimate" and math.prod(about.shape) <= MOST_PIXELS:
-        client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
     if name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
         client.secret = read_or_draw(os.path.join(place.memory, "privacy.key"))
     network = nothing().network if name in ("audit", scale.TASK) else network_of(task, shape)
@@ -165,7 +160,7 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     dtype = str(network.dtype).removeprefix("torch.")
     arrays = replies.declared_arrays(replies.replies_of(task), **sizes, size=network.size, dtype=dtype)
     rows = {row.step: row for row in steps.table(task)}
-    keep: Any = partial(keep_judgment, place.memory, federation) if name in ("audit", "estimate") else lambda client: None
+    keep: Any = partial(keep_judgment, place.memory, federation) if name == "audit" else lambda client: None
     budgets = Budgets(os.path.join(place.memory, "requests.json"), agreed.digest)
     secret = _terms(task, len(given)) if name == "train" else None
     return Site(place, task, client, network, arrays, rows, budgets, _label_releases(task, given, place), secret, keep)

@@ -16,9 +16,8 @@ from fnlkit.components.declarations import declaration
 from fnlkit.components.parameters import arguments_of
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
-from fnlkit.experiment.plan import BoundMethod, Plan
-from fnlkit.experiment.settings import Settings
-from fnlkit.sites import audit, project, scale
+from fnlkit.experiment.plan import Plan
+from fnlkit.sites import audit, scale
 from fnlkit.sites.allowed import PACKAGES, functions
 from fnlkit.sites.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to
 
@@ -37,8 +36,6 @@ DIFFERENT = 5
 MODELS = 10
 # Largest number of views of a sample in local training.
 MOST_VIEWS = 2
-# Methods that estimators run as a warm-up instead of fedavg.
-WARM_UPS = {"lid": "fedcorr", "energy": "na-fedavg"}
 
 
 def table(task: "Task") -> Iterator[Row]:
@@ -49,7 +46,7 @@ def table(task: "Task") -> Iterator[Row]:
     task : fnlkit.sites.project.Task
         Of the site's copy of the project.
     """
-    return {"train": _of_training, "audit": audit.rows, "estimate": _of_estimate, "evaluate": _of_evaluation,
+    return {"train": _of_training, "audit": audit.rows, "evaluate": _of_evaluation,
             scale.TASK: _of_scale}[task.name](task)  # fmt: skip
 
 
@@ -80,18 +77,6 @@ def _of_training(task):
     for name in sorted(reachable(*components(plan))):
         bound = LIMITS.get(name, {}) | as_agreed(name, arguments)
         yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
-
-
-def _of_estimate(task):
-    part, sends = project.estimator_of(task.project.estimator)
-    function = getattr(part, "func", part)
-    before = WARM_UPS.get(function.__name__)
-    visits = RUNS * (task.project.warm_up_rounds + MORE_ROUNDS)
-    parts = [function, *(BoundMethod.of(before).stages if before else ())]
-    yield _training(task, ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
-    for name in sorted(_losses() | reachable(*parts)):
-        different = DIFFERENT if name.startswith("fnlkit.estimators.") else 0
-        yield Row("estimate", name, ("weights", *sends), visits, bound=LIMITS.get(name, {}), different=different)
 
 
 def _of_evaluation(task):
@@ -137,10 +122,6 @@ def components(plan: Plan) -> Iterator[Any]:
     measured = {AGREEMENT: measuring.reply_held_out_agreement, CHANGES: measuring.reply_prediction_changes}
     if plan.criterion is not None:
         yield measured[plan.criterion.func.column]
-
-
-def _losses():
-    return reachable(Fit.loss)
 
 
 def reachable(*parts) -> set[Any]:

@@ -1,11 +1,11 @@
-"""Tasks of a deployment at the server: training, audit, estimate, evaluation and scale over real sites."""
+"""Tasks of a deployment at the server: training, audit, evaluation and scale over real sites."""
 
+import contextlib
 import json
 import math
 import os
 import secrets
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,7 +23,7 @@ from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError, WorkStopped, list_names
-from fnlkit.estimators import federated, run_estimator
+from fnlkit.estimators import federated
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.output import lock_output, torch_threads
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 
 KIND = "fnlkit.sites/1"
-# Lines of a task that its state contains.
-_MOST_EVENTS = 1000
 
 
 @dataclass(frozen=True)
@@ -139,26 +137,26 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
     """
     task, output = prepare(project, options), options.output
     beside = folder or f"{output}.steps"
-    with lock_output(output), torch_threads(), Progress(output, task) as report:
+    with lock_output(output), torch_threads(), contextlib.nullcontext() if folder else _naming_errors():
         os.makedirs(beside, exist_ok=True)
         run = _token(os.path.join(beside, "id"), new=task.name == "train" and not os.path.exists(output))
         # A training is resumed by its run.
         journal = None if task.name == "train" or folder else Journal(beside)
         wait = project.wait if options.wait is None else options.wait
         sites = Roster(transport, task, run=run, agreed=project, scale=options.scale, wait=wait, journal=journal,
-                       say=report.event, on_refused=report.refused)  # fmt: skip
+                       say=_say)  # fmt: skip
         if not (project.keys or transport.named):
-            report.event("the project names no keys: any admitted SuperNode may claim a client's number "
-                         "(option `key` of fnlkit flower-app)")  # fmt: skip
+            _say("the project names no keys: any admitted SuperNode may claim a client's number "
+                 "(option `key` of fnlkit flower-app)")  # fmt: skip
         if task.name == "train":
-            training.train(sites, task, options, report.event, report)
+            training.train(sites, task, options, _say)
             return
-        found = over(sites, task, options, report)
+        found = over(sites, task, options)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
         if not folder:
             shutil.rmtree(beside)
             for line in words(found):  # for the log of the server
-                print(line, flush=True)
+                _say(line)
 
 
 def _token(path, *, new):
@@ -168,7 +166,7 @@ def _token(path, *, new):
     return Path(path).read_text(encoding="ascii").strip()
 
 
-def over(sites: Roster, task: "Task", options: Options, report: "Progress") -> dict[str, Any]:
+def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
     """Return the result of a task over real sites.
 
     A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task starts again
@@ -189,23 +187,22 @@ def over(sites: Roster, task: "Task", options: Options, report: "Progress") -> d
     present = sites.gather(least)
     lost = {k: sites.cause(k) for k in range(count) if k not in present}
     tries: Counter[int] = Counter()
-    work = {"audit": _run_audit, "estimate": _run_estimate, "evaluate": _run_evaluate, scale.TASK: _run_scale}[task.name]
+    work = {"audit": _run_audit, "evaluate": _run_evaluate, scale.TASK: _run_scale}[task.name]
     while True:
-        report.about(sites, present, lost)
-        remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=report.step)
+        remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=_say)
         remote.lost |= lost
         try:
-            found = work(remote, task, options, report)
+            found = work(remote, task, options)
         except TooManyLost as error:
             gone = remote.list_lost_sites(error)
             for k, reason in gone.items():
-                report.step(f"{names[k]}: {reason}")
+                _say(f"{names[k]}: {reason}")
             silent = {k for k, reason in gone.items() if any(words in reason for words in SILENT)}
             back = sites.wait_for_return(silent) if silent else set()
             tries.update(list(gone))
             for k in sorted(gone):
                 if k in back and tries[k] < MOST_TRIES:
-                    report.step(f"{names[k]} is connected again")
+                    _say(f"{names[k]} is connected again")
                 else:
                     lost[k] = gone[k]
             present = [k for k in present if k not in lost]
@@ -218,7 +215,6 @@ def over(sites: Roster, task: "Task", options: Options, report: "Progress") -> d
             continue
         about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
         about["lost"] = {names[k]: reason for k, reason in sorted((lost | remote.lost).items())}
-        report.about(sites, present, lost | remote.lost)
         return about | found | {"steps": remote.steps}
 
 
@@ -243,34 +239,8 @@ def _parts(remote, task):
     return placeholders(task.project, sizes, [task.project.names[k] for k in remote.present])
 
 
-def warm_up(task: "Task") -> dict[str, Any]:
-    """Return the settings of the models of an estimate, as in `fnlkit.estimators.estimate`.
-
-    All sites must reply in each round. A simulation with these settings gives equal results.
-    """
-    return {"rounds": task.project.warm_up_rounds, "fraction": 1.0, "model": task.settings.model,
-            "precision": task.settings.precision, "standardize": "none", "min_replies": 1.0}  # fmt: skip
-
-
-def _run_audit(remote, task, options, report):
+def _run_audit(remote, task, options):
     return audit.run(remote, task)
-
-
-def _run_estimate(remote, task, options, report):
-    federation, dataset = _parts(remote, task)
-    how = {"form": "federated", "seed": task.settings.seed, "warm_up": warm_up(task)}
-    talk = {"say": report.step, "progress": report.progress}
-    arrays, facts = run_estimator(federation, dataset, task.project.estimator, sites=remote, **how, **talk)
-    columns = {name: arrays[f"estimate_client_{name}"].tolist() for name in ("level", "level_low", "level_high", "score")}
-    rows = [
-        {"site": name, "samples": int(size), "level": level, "low": low, "high": high, "score": score}
-        for name, size, level, low, high, score in zip(
-            federation.names, np.diff(federation.client_offsets), *columns.values(), strict=True
-        )
-    ]
-    order = np.argsort([-row["level"] for row in rows], kind="stable")
-    facts |= {"classes": list(task.project.classes), "sites": rows, "order": [rows[k]["site"] for k in order]}
-    return facts | {"transition": arrays["estimate_transition"].tolist()}
 
 
 def _session(remote, task, sends, inputs, model=None):
@@ -283,7 +253,7 @@ def _session(remote, task, sends, inputs, model=None):
     return federated.ClientSession(evidence, members, model).ask, federation
 
 
-def _run_evaluate(remote, task, options, report):
+def _run_evaluate(remote, task, options):
     run, about = Run.read(options.run), task.project
     network = network_of(task, about.input_shape)
     if run.weights.numel() != network.size or run.settings["model"] != task.settings.model:
@@ -295,7 +265,7 @@ def _run_evaluate(remote, task, options, report):
     return {"run": os.path.abspath(options.run), "classes": list(about.classes), **found}
 
 
-def _run_scale(remote, task, options, report):
+def _run_scale(remote, task, options):
     ask, _ = _session(remote, task, scaling.SENDS, Inputs(False))
     sides = {"features": math.prod(task.project.shape)}
     return scale.of_replies(ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task.project)
@@ -337,69 +307,18 @@ def words(found: dict[str, Any]) -> Iterator[str]:
         yield f"{row['site']}: {row['samples']:,} samples, {what} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
 
 
-def _reason(error):
-    """Return the text of an error with a remedy; errors that are not for users are named with the place of their traceback."""
-    text = str(error)
-    if not isinstance(error, InputError | WorkStopped):
-        text = f"internal error at the server ({type(error).__name__}: {text[:500]}); its log has the traceback"
-    return " ".join(text.split())[:1000]
+@contextlib.contextmanager
+def _naming_errors():
+    """Print the reason why a task ends with an error as the last line of its log."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if not isinstance(error, InputError | WorkStopped):
+            text = f"internal error at the server ({type(error).__name__}: {text[:500]}); its log has the traceback"
+        _say(f"failed: {' '.join(text.split())[:1000]}")
+        raise
 
 
-class Progress:
-    """Context that writes the state of a task to OUTPUT.status.json, for `fnlkit sites status`.
-
-    Parameters
-    ----------
-    output : str
-    task : fnlkit.sites.project.Task
-    """
-
-    def __init__(self, output, task):
-        self.path, self.names = f"{output}.status.json", task.project.names
-        self.state = {"kind": "fnlkit.status/1", "task": task.name, "output": output, "state": "waiting", "step": "", "done": 0}
-        self.state |= {"total": 0, "sites": {}, "lost": {}, "refused": {}, "silent": {}, "reason": "", "events": []}
-
-    def __enter__(self):
-        self._write()
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        stopped = kind is not None and not issubclass(kind, Exception)  # `fnlkit sites stop`, or a signal
-        self.state["state"] = "completed" if error is None else "stopped" if stopped else "failed"
-        self.state["reason"] = "" if error is None or stopped else _reason(error)
-        self._write()
-
-    def about(self, sites: Any, present: Any, lost: Any = None) -> None:
-        """Record the samples of each site, and the lost sites."""
-        self.state["state"] = "running"
-        about = {k: {"samples": sites.sizes[k], "version": sites.versions[k]} for k in present if k in sites.versions}
-        self.state["sites"] = {self.names[k]: each for k, each in about.items()}
-        self.state["lost"] = {self.names[k]: reason for k, reason in (lost or {}).items()}
-        self._write()
-
-    def refused(self, refused: dict[int, str], silent: dict[int, str]) -> None:
-        """Record the sites that refuse or are refused, and the sites that gave no answer in time, {client: cause} each."""
-        for name, causes in (("refused", refused), ("silent", silent)):
-            self.state[name] = {self.names[k]: cause for k, cause in sorted(causes.items())}
-        self._write()
-
-    def event(self, text: str) -> None:
-        """Print and record a line, for example about a site that refuses or fails."""
-        print(text, flush=True)
-        self.state["events"] = [*self.state["events"], [time.time(), text[:1000]]][-_MOST_EVENTS:]
-        self._write()
-
-    def step(self, text: str) -> None:
-        """Print and record a line about a step."""
-        self.event(text)
-        self.state |= {"step": text, "done": 0, "total": 0}
-        self._write()
-
-    def progress(self, done: int, total: int, title: str) -> None:
-        """Record the finished visits of a training."""
-        self.state |= {"step": title, "done": int(done), "total": int(total)}
-        self._write()
-
-    def _write(self):
-        self.state["time"] = time.time()
-        saving.write_bytes([json.dumps(self.state).encode()], self.path)
+def _say(text):
+    print(text, flush=True)

@@ -41,7 +41,7 @@ class Elsewhere(Rows):
         return np.zeros((0, *self.shape[1:]), self.dtype)
 
 
-def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object], report: Any) -> None:
+def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object]) -> None:
     """Train over real sites and write the run after every round; an unfinished run in the output file is resumed.
 
     Parameters
@@ -52,7 +52,6 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object],
         `server_data` is a data set with the test samples for the evaluation.
     say : callable (str)
         Receives a line for each site that is refused, fails or is awaited.
-    report : fnlkit.sites.tasks.Progress
 
     Raises
     ------
@@ -62,7 +61,6 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object],
     resume = Run.read(output) if os.path.exists(output) else None
     test = _read_test_set(options.server_data, task.project)  # so that an error is raised before waiting for the sites
     experiment = _experiment(task, sites, resume, options, test)
-    report.about(sites, list(range(task.project.sites)))
     clients = experiment.clients
     printed, rejected = 0, len(clients.rejected)
 
@@ -80,7 +78,6 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object],
         def done(row: dict[str, Any]) -> None:
             write(row)
             print_notes()
-            report.progress(0, 0, f"round {row['round']}")
             print(json.dumps({name: row[name] for name in _PRINTED if name in row}), flush=True)
 
         try:

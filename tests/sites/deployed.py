@@ -160,12 +160,12 @@ class Deployed(DeployedProject):
 
 
 class Judged(DeployedProject):
-    """Audits, estimates and evaluations over the four sites of `audited`."""
+    """Audits and evaluations over the four sites of `audited`."""
 
     def __init__(self, place, folder, task="audit", *, data=None, **about):
         settings = Settings(method="fedavg", rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=8)", min_replies=0.5)
         self.place, paths = place, [place / f"{CANARY}-{k}.npz" for k in range(SITES)]
-        about = {"warm_up_rounds": 2, "max_samples": 100} | about
+        about = {"max_samples": 100} | about
         super().__init__(folder, data or datasets.load(str(place / "server.npz")), settings, paths, task, **about)
 
     def simulated(self, sites=range(SITES)):

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.artifacts import message
 from fnlkit.audits import summaries
 from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
-from fnlkit.engines.flower import messages
 from fnlkit.server.replies import Malformed, admit
 from fnlkit.sites import scale
 from tests.sites.deployed import CANARY, SITES, Judged
@@ -51,25 +49,6 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_pat
     # The steps that were finished with the bad reply are not used again.
     again = deployed.run(run=run, output=str(tmp_path / "again"))
     assert again["lost"] == {} and again["samples"] == 60 * SITES
-
-
-@pytest.mark.parametrize(
-    "reply", [{"a": torch.zeros(1)}, ("failure", "input", "\x1b[31mE", "\x1b[31mtext")], ids=["name", "failure"]
-)
-def test_a_site_that_is_asked_alone_does_not_end_an_estimate(reply, audited, tmp_path, capsys):
-    """With a site for each fold, the only reply of a step looked like an error of the method; its text colored the log."""
-    deployed = Judged(audited, tmp_path, "estimate", estimator=f"em(folds={SITES})")
-
-    def mangle(node, answer):
-        value = {} if answer.has_error() else message.decode(messages.bytes_of(answer))
-        if node == 100 + HOSTILE and value.get("replies") == [[HOSTILE, {}]]:  # of a step that replies nothing
-            answer.content = messages.record(message.encode({"replies": [[HOSTILE, reply]]}))
-        return answer
-
-    deployed.grid.mangle = mangle
-    found = deployed.run()
-    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
-    assert f"site-{HOSTILE}" in found["lost"] and "\x1b" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -288,13 +288,12 @@ def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):
     assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["tested", "wrong"]
 
 
-def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):
+def test_an_entry_per_sample_leaves_only_for_its_method(audited, place, tmp_path):
     def per_sample(deployed, size=60):
         rows = preview.list_replies(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
         return {(row["task"], row["name"]) for row in rows if set(row["shape"]) & {"n", size}}
 
     assert not per_sample(Judged(audited, tmp_path / "plain", "audit"))
-    assert per_sample(Judged(audited, tmp_path / "agreed", "estimate", estimator="loss", per_sample=True))
     rows = per_sample(Deployed(place, tmp_path / "na-fedavg", "na-fedavg"), 50)
     assert {name for _, name in rows} == {"scores_global", "scores_local"}
 

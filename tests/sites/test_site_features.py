@@ -42,7 +42,7 @@ def tables(tmp_path):
 
 def deploy(folder, data, names, **about):
     """Return a project of tables or images over sites in this process."""
-    about = {"warm_up_rounds": 1, "scaling": "project"} | about
+    about = {"scaling": "project"} | about
     return DeployedProject(folder, data, Settings(**TRAIN), [folder / name for name in names], **about)
 
 
@@ -200,7 +200,7 @@ def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch
     deployed.run("train")
     assert len(list(images.glob("cache/features/*/shapes.json"))) == 2
     monkeypatch.setattr("fnlkit.datasets.features.embed_parts", None)
-    deployed.run("estimate")
+    deployed.run("evaluate", run=str(images / "train.out"))
     task = deployed.project
     sites, parts = [np.load(images / f"site-{k}.npz") for k in (0, 1)], []
     for site in sites:
