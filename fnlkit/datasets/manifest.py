@@ -339,7 +339,10 @@ class Manifest:
     def ids(self) -> list[str]:
         """Return the name of each row: its id or path, a column of identifiers that is no feature, or ``row 7``."""
         names = self.texts("id") or self.texts("path")
-        others = (self.table.texts(name) for name in self.left_out if has_id_name(name) and name in self.table.columns)
+        able = [
+            name for name, kind in self.left_out.items() if "date" not in kind and (kind != "row numbers" or has_id_name(name))
+        ]
+        others = (self.table.texts(name) for name in able if name in self.table.columns)
         names = names or next((texts for texts in others if all(texts) and len(set(texts)) == len(texts)), None)
         return names or [f"row {row}" for row in self.table.rows]
 

@@ -1,0 +1,108 @@
+"""A newcomer's table in every format: partition, audit, train and predict, with the same rows and notes as the CSV."""
+
+import datetime
+import importlib
+
+import numpy as np
+import pandas
+import pytest
+
+import fnlkit
+from fnlkit import datasets
+from fnlkit.datasets.table import read_table
+
+SIZE = 90
+
+
+def frame():
+    rng, i = np.random.default_rng(0), np.arange(SIZE)
+    ill = rng.integers(0, 2, SIZE)
+    return pandas.DataFrame(
+        {
+            "Fallnummer": [f"F{700 + 3 * k}" for k in i],
+            "Größe [cm]": np.where(i % 11 == 0, np.nan, (165 + 9 * ill + rng.normal(0, 4, SIZE)).round(1)),
+            "Sättigung": [f"{value} %" for value in 90 + 5 * ill + rng.integers(0, 4, SIZE)],
+            "Station": pandas.Categorical(np.array(["Süd", "Nord", "Ost"])[i % 3], ["Süd", "Nord", "Ost"], ordered=True),
+            "aufgenommen": pandas.to_datetime("2024-01-05") + pandas.to_timedelta(i // 2, "D"),
+            "hospital": np.array(["Köln", "Bonn"])[i % 2],
+            "label": np.array(["gesund", "krank"])[ill],
+        }
+    )
+
+
+def write(folder, ending):
+    needs = {"xlsx": "openpyxl", "ods": "odf", "parquet": "pyarrow", "feather": "pyarrow", "sav": "pyreadstat"}
+    if ending in needs:
+        pytest.importorskip(needs[ending])
+    path, table = folder / f"t.{ending}", frame()
+    if ending == "csv":
+        table.to_csv(path, index=False)
+    elif ending == "dta":  # names of Stata have letters of ASCII only, and dates a unit
+        table.rename(columns={"Größe [cm]": "Größe"}).to_stata(
+            path, write_index=False, version=118, convert_dates={"aufgenommen": "td"}
+        )
+    elif ending == "sav":
+        table["Station"] = table["Station"].astype(str)
+        importlib.import_module("pyreadstat").write_sav(table.rename(columns={"Größe [cm]": "Größe"}), path)
+    else:
+        {"xlsx": table.to_excel, "ods": table.to_excel}.get(ending, lambda *a, **k: None)(path, index=False)
+        {"parquet": table.to_parquet, "feather": table.to_feather}.get(ending, lambda *a: None)(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "ods", "parquet", "feather", "dta", "sav"])
+def test_a_table_of_each_format_is_that_of_the_csv(tmp_path, ending):
+    spec = 'manifest(file="{}", numbers=["Sättigung"], ordinal=[Station])'
+    if ending in ("dta", "sav"):  # Stata and SPSS: other names of columns, and the order of Stata only
+        spec = 'manifest(file="{}", numbers=["Sättigung"])'
+    expected, data = (datasets.load(spec.format(write(tmp_path, each))) for each in ("csv", ending))
+    assert data.class_names == expected.class_names == ["gesund", "krank"]
+    assert data.ids.tolist() == expected.ids.tolist() == frame()["Fallnummer"].tolist()
+    assert {"Fallnummer", "aufgenommen"} <= data.left_out.keys() and set(data.fields["site"]) == {"Köln", "Bonn"}
+    x, y = np.asarray(data.x_train), np.asarray(expected.x_train)
+    if "ordinal" in spec and ending in ("parquet", "feather"):  # the file has the order Süd, Nord, Ost; a CSV has none
+        np.testing.assert_array_equal(x[:, 3], np.arange(SIZE) % 3)
+        x, y = x[:, :3], y[:, :3]
+    np.testing.assert_allclose(x[:, :3], y[:, :3], rtol=1e-6)
+    assert any("'%'" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "parquet", "dta"])
+def test_a_table_goes_through_partition_audit_train_and_predict(tmp_path, ending):
+    spec, notes = f'manifest(file="{write(tmp_path, ending)}", numbers=["Sättigung"])', []
+    federation = fnlkit.partition(spec, "sites", say=notes.append)
+    assert sorted(federation.names) == ["Bonn", "Köln"] and any(
+        "left out, because they identify rows" in note for note in notes
+    )
+    assert len(fnlkit.audit(federation, say=None).to_pandas()) == 2
+    run = fnlkit.train(federation, rounds=2, output=tmp_path / "run.pt", say=None)
+    rows = fnlkit.predict(run, tmp_path / f"t.{ending}").rows
+    assert [row[0] for row in rows] == frame()["Fallnummer"].tolist() and {row[2] for row in rows} <= {"gesund", "krank"}
+
+
+def test_a_sheet_is_read_as_a_person_sees_it(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Werte"
+    sheet.append([None] * 4)
+    sheet.append(["Größe", "Anteil", "Datum", "label", None])
+    sheet.append([1.5, 0.12, datetime.datetime(2024, 1, 5), 1, "a remark"])
+    sheet.append([None] * 4)
+    sheet.append(["2,5", 0.5, datetime.datetime(2024, 1, 6, 14, 30), 2])
+    sheet.append([3, "", None, 1.0])
+    sheet["B3"].number_format = "0 %"
+    book.create_sheet("Notizen").append(["x"])
+    book.save(tmp_path / "t.xlsx")
+    table = read_table(tmp_path / "t.xlsx")
+    assert list(table.columns) == ["Größe", "Anteil", "Datum", "label"] and table.rows == [3, 5, 6]
+    assert table.raw("Größe") == ["1.5", "2,5", "3"] and table.texts("label") == ["1", "2", "1"]
+    assert table.raw("Datum") == ["2024-01-05", "2024-01-06 14:30:00", ""] and table.texts("Anteil") == ["0.12", "0.5", ""]
+    assert any("'Werte'" in note and "Notizen" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "ods", "parquet", "feather", "dta", "sas7bdat", "xpt", "sav"])
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, ending):
+    (tmp_path / f"t.{ending}").write_bytes(b"no table" * 100)
+    with pytest.raises(fnlkit.InputError, match=rf"t.{ending}: (cannot be read as|.* needs )"):
+        read_table(tmp_path / f"t.{ending}")
