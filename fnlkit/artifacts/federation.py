@@ -42,6 +42,12 @@ ESTIMATES = {
     "estimate_judged": ("N", "b"), "noise_achieved_transition": ("CC", "f"),
 }  # fmt: skip
 
+# Arrays of single samples: shape and dtype kinds.
+_OF_SAMPLES = {
+    "reviewed": ("n", "b"), "review_part": ("n", "iu"), "sample_id": ("n", "U"), "sample_path": ("n", "U"),
+    "sample_of": ("n", "iu"), "annotator": ("n", "U"), "group": ("n", "iu"),
+}  # fmt: skip
+
 
 @dataclass
 class Federation:
@@ -243,19 +249,7 @@ class Federation:
         self._check_meta()
         self._check_held_out(size)
         self._check_noise()
-        self._check_estimates()
-        for name, kind, what in (
-            ("reviewed", "b", "boolean"),
-            ("review_part", "iu", "part of a review"),
-            ("sample_id", "U", "text"),
-            ("sample_path", "U", "text"),
-            ("sample_of", "iu", "sample number"),
-            ("annotator", "U", "text"),
-            ("group", "iu", "number of a group"),
-        ):
-            values = np.asarray(self.extra[name]) if name in self.extra else None
-            if values is not None and (values.shape != (size,) or values.dtype.kind not in kind):
-                raise InputError(f"`{name}` must contain one {what} for each of {size:,} samples")
+        self._check_arrays()
         if "received" in self.extra and len(_labels(self.extra["received"], "received", self.classes)) != size:
             raise InputError(f"`received` must contain one label for each of {size:,} samples")
 
@@ -327,17 +321,17 @@ class Federation:
         if not isinstance(bare, list) or len(bare) != len(self) or not all(type(n) is int and n >= 0 for n in bare):
             raise InputError(f"`client_unlabeled` must be a number of samples for each of {len(self):,} clients")
 
-    def _check_estimates(self):
+    def _check_arrays(self):
         sides = {"N": len(self), "n": len(self.given), "C": self.classes}
-        for name, (shape, kind) in ESTIMATES.items():
+        for name, (shape, kind) in (ESTIMATES | _OF_SAMPLES).items():
             if name not in self.extra:
                 continue
             values, wanted = np.asarray(self.extra[name]), tuple(sides[side] for side in shape)
             if values.shape != wanted or values.dtype.kind not in kind:
-                raise InputError(f"`{name}` is {values.dtype} {values.shape}; expected {wanted}: run estimate-noise again")
+                raise InputError(f"`{name}` is {values.dtype} {values.shape}; expected {wanted}: create the file again")
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise InputError(f"`{name}` contains NaN or infinity; run estimate-noise again")
-            if kind == "iu":
+            if kind == "iu" and name in ESTIMATES:
                 _labels(values, name, self.classes)
         if "estimate_copy_of" in self.extra:
             of = self.extra["estimate_copy_of"] = _whole(self.extra["estimate_copy_of"], "estimate_copy_of")

@@ -106,35 +106,25 @@ def parse_csv(raw: bytes) -> dict[str, np.ndarray]:
     count = text.count(",") + text.count("\n")
     if count > MAX_ENTRIES:
         raise InputError(f"a csv of {count:,} entries; expected at most {MAX_ENTRIES:,}: save it as npy or npz")
-    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]  # pandas would fill short rows
     widths = {len(row) for row in rows}
     if len(widths) != 1:
         raise InputError(f"a csv with {min(widths, default=0)} to {max(widths, default=0)} entries per row; expected the same")
-    names = None
-    if not all(map(_is_number, rows[0])):
-        names = [entry.strip() for entry in rows.pop(0)]
+    if _column(rows[0]).dtype.kind == "U":
+        names = [entry.strip() for entry in rows[0]]
         if len(set(names)) < len(names):
             raise InputError("a csv with two columns of the same name")
-    columns = [_column([row[i] for row in rows]) for i in range(widths.pop())]
-    if names is not None:
-        return dict(zip(names, columns, strict=True))
+        return {name: _column([row[i] for row in rows[1:]]) for i, name in enumerate(names)}
+    columns = list(map(_column, zip(*rows, strict=True)))
     return {"array": columns[0] if len(columns) == 1 else np.stack(columns, 1)}
 
 
-def _is_number(entry):
-    try:
-        float(entry)
-    except ValueError:
-        return False
-    return True
-
-
 def _column(entries):
+    """Return a column as whole numbers, as other numbers, or as text."""
+    import pandas
+
     try:
-        return np.array([int(entry) for entry in entries], np.int64)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return np.array([float(entry) for entry in entries])
+        values = pandas.to_numeric(np.array(entries, object))
     except ValueError:
-        return np.array([entry.strip()[:1000] for entry in entries])
+        return np.array([entry.strip()[:1000] for entry in entries], str)
+    return values.astype(np.int64 if values.dtype.kind == "i" or not len(values) else np.float64)
