@@ -55,29 +55,19 @@ class Passes:
 
     def __init__(self):
         from fnlkit._kernels.fused import lenet5, mlp
-        from fnlkit._kernels.fused.losses.fields import needs_server
+        from fnlkit._kernels.fused.training import BACKWARD, TRAIN
 
-        self.count, self._needs_server = 0, needs_server.py_func
+        self.count, self._cost = 0, {TRAIN: 3, BACKWARD: 2}
         for module in (mlp, lenet5):
-            for name in ("fit", "fit_plain", "predict"):
-                setattr(module, name, self._counted(getattr(module, name), getattr(self, f"_{name}")))
+            module.advance = self._counted(module.advance)
 
-    def _counted(self, kernel, passes):
-        def call(*arguments):
-            self.count += passes(*arguments)
-            return kernel(*arguments)
+    def _counted(self, kernel):
+        def call(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, *rest):
+            taken = sum(int((order[k, a:b] >= 0).sum()) for k, a, b in zip(who, begin, end, strict=True))
+            self.count += self._cost.get(mode, 1) * taken * (len(theta) // len(offset))
+            return kernel(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, *rest)
 
         return call
-
-    def _fit(self, theta, velocity, net, samples, y, order, descents, loss, augment, *_):
-        unmixed = augment.share.size and (loss.local.size or loss.choice.agree.size or loss.division.clean.size)
-        return len(theta) * int((order >= 0).sum()) * (3 + bool(unmixed) + bool(self._needs_server(loss)))
-
-    def _fit_plain(self, theta, velocity, net, samples, y, order, *_):
-        return 3 * int((order >= 0).sum())
-
-    def _predict(self, theta, net, samples, augment, layer, out):
-        return len(out)
 
 
 def serve(model, rounds, counted):

@@ -53,6 +53,8 @@ RETIRED: dict[str, dict[str, str]] = {
     "parameter": {
         "fedcorr(code=[mixup])": "mixup in all stages is the default; write mixup_in=first for stage 1 only",
     },
+    # A property of `declare`.
+    "declaration": {"terms": "leave it out; a loss of PyTorch needs no other form to be fast on the CPU"},
     # "NAME" or, for a parameter, "NAME(PARAMETER=)".
     "data set": {
         **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fnlkit.components.parameters import select_accepted
 from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.retired import refuse_retired
 
 Component = TypeVar("Component")
 
@@ -169,13 +170,10 @@ class Declaration:
         Of a loss: (keywords of the loss) -> client steps before local training.
     check : function or None
         Of a loss: (classes, keywords of the loss) raises InputError if these do not fit each other.
-    terms : function or None
-        Of a loss: (visit, keywords of the loss) -> fnlkit.kernels.terms.FusedLoss, the same loss in terms that have a compiled
-        form.  Raises InputError if these keywords, or the settings of the local training, have none.
     compiled : callable or None
         Of a client step: the same step with compiled functions, equal up to rounding, which fnlkit.engines.fused runs instead.
     fused_kernel : str
-        Of a gradient term: name of the compiled form in fnlkit.engines.fused.
+        Of a loss or a gradient term: name of the compiled form in fnlkit.engines.fused.
     """
 
     cite: str = ""
@@ -190,7 +188,6 @@ class Declaration:
     reads: tuple[str, ...] = ()
     before: Callable[..., Any] | None = None
     check: Callable[..., Any] | None = None
-    terms: Callable[..., Any] | None = None
     compiled: Callable[..., Any] | None = None
     fused_kernel: str = ""
 
@@ -255,6 +252,7 @@ def declare(**properties: Any) -> Callable[[Component], Component]:
     """
     known = [entry.name for entry in fields(Declaration)]
     for name in properties:
+        refuse_retired("declaration", name)
         if name not in known:
             raise InputError(f"a declaration has no {name!r}{nearest(name, known)}; it has: {list_names(known)}")
 

@@ -66,12 +66,15 @@ class Stacked(Sequential):
                 if isinstance(step, Fit):
                     self._fit(alive, step, scattered)
                 else:
-                    for visit in alive:
-                        visit.do(step)
+                    self._do_all(alive, step)
         finally:
             for visit in visits:
                 visit.client.leave()
         return [v.outcome for v in visits]
+
+    def _do_all(self, alive, step):
+        for visit in alive:
+            visit.do(step)
 
     def _fit(self, alive, fit, scattered):
         self._make_twin([fit])
@@ -121,15 +124,9 @@ class Stacked(Sequential):
         if name in self._alone:
             return self._one_by_one(part, fit)
         streams = [v.client.rng.bit_generator.state for v in part]
-        plans = [v.draws for v in part]
-        starts = torch.stack([v.model.weights for v in part])
-        clients, received = [v.client for v in part], [v.received for v in part]
-        twin = self.twin if fit.teacher else None
         halve = False
         try:
-            room = self.room if self.graphs.usable(self.network.device) else 0
-            arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
-            weights = self.graphs.train(StackedTraining(*arguments, room))
+            weights = self._train_stack(part, fit, scattered)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a client fails, or the network cannot be stacked
             for visit, state in zip(part, streams, strict=True):
                 visit.client.rng.bit_generator.state = state
@@ -150,6 +147,18 @@ class Stacked(Sequential):
             return None
         for visit, w in zip(part, weights.unbind(0), strict=True):
             visit.trained(w)
+
+    def _train_stack(self, part, fit, scattered):
+        """Return the weights (K, P + Q) of clients after a local training together."""
+        clients, twin = [v.client for v in part], self.twin if fit.teacher else None
+        room = self.room if self.graphs.usable(self.network.device) else 0
+        starts, plans, received = (
+            torch.stack([v.model.weights for v in part]),
+            [v.draws for v in part],
+            [v.received for v in part],
+        )
+        arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
+        return self.graphs.train(StackedTraining(*arguments, room))
 
     def _one_by_one(self, part, fit):
         twin = self.twin if fit.teacher else None

@@ -1,44 +1,31 @@
-"""Local training of small networks on the CPU, in one compiled call per client.
+"""Local training of small networks on the CPU, in one compiled function for each network.
 
     ("lenet5", channels, classes)        LeNet-5 with ReLU on images of 28 to 32 rows and columns, 1 or 3 channels
     ("mlp", (inputs, hidden..., classes))    linear layers with ReLU between them
-    ("pair", net)                        two such networks with a common loss, one after the other in the weights
+    ("pair", net)                        two such networks, one after the other in the weights
 
-Results equal PyTorch up to rounding.  Weights are one flat vector (P,) in the order of the network's
-``parameters()``.  The computation has the type of the weights, float32 or float64; losses are computed in float64.  A call
-uses one thread and releases the GIL.  The same arguments give the same bytes, independent of other compiled code.
+Results equal PyTorch up to rounding.  Weights are one flat vector (P,) in the order of the network's ``parameters()``.  The
+computation has the type of the weights, float32 or float64.  A call uses one thread and releases the GIL.  The same arguments
+give the same bytes, independent of other compiled code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+from concurrent.futures import Executor
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
-from fnlkit._kernels.fused import lenet5 as fused_lenet5
-from fnlkit._kernels.fused import mlp as fused_mlp
+from fnlkit._kernels.fused import lenet5, mlp
 from fnlkit._kernels.fused.dense import SPARE
 from fnlkit._kernels.fused.input import Augment, Samples
-from fnlkit._kernels.fused.losses import fields as fused_loss
-from fnlkit._kernels.fused.losses.fields import Choice, Division, Loss, Memory, Terms
 from fnlkit._kernels.fused.step import Descent
+from fnlkit._kernels.fused.training import BACKWARD, FORWARD, TRAIN, Targets
 from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss as FusedLoss
 
-_KINDS = {
-    "cross_entropy": fused_loss.CROSS_ENTROPY,
-    "forward": fused_loss.FORWARD,
-    "peer": fused_loss.PEER,
-    "mixture": fused_loss.MIXTURE,
-    "distill": fused_loss.DISTILL,
-    "soft": fused_loss.SOFT,
-    "embedding": fused_loss.EMBEDDING,
-    "two_views": fused_loss.VIEWS,
-    "reweighted": fused_loss.REWEIGHTED,
-}
+_BLOCK = 10  # samples of a step in predictions
 
 
 class FusedAugment(NamedTuple):
@@ -49,12 +36,16 @@ class FusedAugment(NamedTuple):
 
     Attributes
     ----------
-    shift : (steps, B, 2) int, 0 ... 2 pad
+    shift : (K, steps, B, 2) int, 0 ... 2 pad
     pad : int
-    flip : (steps, B) bool
-    center : (steps, B, 2) int
+    flip : (K, steps, B) bool
+    center : (K, steps, B, 2) int
         Center of the cut-out square; the square begins ``side // 2`` before it.
     side : int
+    partner : (K, steps, B) int
+        Mixup: column of the sample that is mixed in.
+    share : (K, steps)
+        Mixup: weight of the sample at this place.
     """
 
     shift: np.ndarray | None = None
@@ -62,224 +53,311 @@ class FusedAugment(NamedTuple):
     flip: np.ndarray | None = None
     center: np.ndarray | None = None
     side: int = 0
+    partner: np.ndarray | None = None
+    share: np.ndarray | None = None
 
 
 class FusedSteps(NamedTuple):
-    """Optimizer and drift terms of a local training.
+    """Optimizer and drift terms of a local training; per client or equal for all.
+
+    The gradient of a step is the gradient of the mean loss over the step's samples, plus ``weight_decay * w``, plus
+    ``proximal * (w - w_start)``, plus the gradient of ``proximal_norm * ||w - w_start||``, plus `linear`.  The step is that of
+    `torch.optim.SGD` or `torch.optim.Adam`.
 
     Attributes
     ----------
-    lr : float or (steps,)
-    momentum, weight_decay : float
+    lr, momentum, weight_decay : float
     optimizer : "sgd" or "adam"
         Adam ignores `momentum`, and every step must have samples.
-    proximal, proximal_norm : float
+    proximal, proximal_norm : float or (K,)
         `proximal_norm` is not applied in the first step of each epoch, as in FedCorr's public code.
-    anchor : (P,)
-        Center of both proximal terms, and the round's model for ``mixture`` and ``distill``. Default: the initial weights.
-    linear : (P,)
+    linear : (K, P)
         Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
-    velocity : (P,)
-        Initial momentum buffer; without effect on Adam. Default: zero.
-    epoch_steps : int
+    epoch_steps : int or (K,)
         Steps per epoch. Default: all steps are one epoch.
     """
 
-    lr: float | np.ndarray
+    lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
     optimizer: str = "sgd"
-    proximal: float = 0.0
-    proximal_norm: float = 0.0
-    anchor: np.ndarray | None = None
+    proximal: ArrayLike = 0.0
+    proximal_norm: ArrayLike = 0.0
     linear: np.ndarray | None = None
-    velocity: np.ndarray | None = None
-    epoch_steps: int | None = None
+    epoch_steps: ArrayLike | None = None
 
 
-class Fitted(NamedTuple):
-    """Result of `fused_fit`.
+class FusedCohort:
+    """K clients in local training.
 
-    Attributes
+    Parameters
     ----------
-    theta, velocity : (P,)
-        Weights and momentum buffer after training; with Adam, the last gradient instead of the buffer.
-    loss : (epochs,) float64
-        Mean training loss of each epoch without drift terms; NaN for an epoch without samples.
-    correct : (epochs,) int64
-        Number of samples in each epoch that were predicted as their own label during training.
+    net : tuple
+        Description of the network.
+    theta : (K, P + H) float32 or float64
+        Initial weights.  H weights that follow those of the network are only updated by `backward`.
+    x : (n, H, W, C) or (n, ...)
+        Samples of all clients, uint8 (divided by 255) or float.  Images are normalized by channel.  The perceptron reads
+        images channel by channel, and other samples in memory order.
+    order : (K, steps, B) int
+        Positions of each step's samples after the client's first, -1 for an empty place.  A step without samples changes no
+        weight.
+    steps : FusedSteps
+    offset : (K,) int
+        Position of each client's first sample. Default: 0.
+    mean, std : (channels,)
+        Mean and standard deviation of images scaled to [0, 1]. None: no normalization.
+    image : bool
+        True if four-dimensional samples are images.
+    augment : FusedAugment
+        Crop, flip and cutout only for images.
+    width : int
+        Numbers of the last hidden layer that `forward` returns; 0 for none.
+    threads : Executor or None
+        Runs the clients of a step in `workers` parts.
+    workers : int
+
+    Raises
+    ------
+    InputError
+        If the arguments do not fit each other.
     """
 
-    theta: np.ndarray
-    velocity: np.ndarray
-    loss: np.ndarray
-    correct: np.ndarray
+    def __init__(
+        self,
+        net: tuple[Any, ...],
+        theta: np.ndarray,
+        x: np.ndarray,
+        order: np.ndarray,
+        steps: FusedSteps,
+        *,
+        offset: np.ndarray | None = None,
+        mean: ArrayLike | None = None,
+        std: ArrayLike | None = None,
+        image: bool = True,
+        augment: FusedAugment | None = None,
+        width: int = 0,
+        threads: Executor | None = None,
+        workers: int = 1,
+    ):
+        self.networks, single = 1 + (net[0] == "pair"), single_network(net)
+        if np.ndim(theta) != 2 or np.shape(theta)[1] < (count := fused_parameters(net)):
+            raise InputError(f"`theta` must have at least {count:,} weights for each client, found shape {np.shape(theta)}")
+        if theta.dtype not in (np.float32, np.float64):
+            raise InputError(f"`theta` must be float32 or float64, found {theta.dtype}")
+        k, real, self.threads, self.workers = len(theta), theta.dtype, threads, workers
+        self.order = _array("order", order, np.int64, (k, None, None))
+        self.offset = np.zeros(k, np.int64) if offset is None else _array("offset", offset, np.int64, (k,))
+        if self.order.size and (self.order.min() < -1 or (self.order.max((1, 2)) + self.offset).max() >= len(x)):
+            span = f"{self.order.min()} ... {self.order.max()}"
+            raise InputError(f"`order` must contain positions 0 ... {len(x) - 1} or -1, found {span}")
+        self.net = shape_of(single) if single[0] == "lenet5" else np.array(shape_of(single), np.int64)
+        self.kernel, self.classes, self.width = _MODULES[single[0]], shape_of(single)[-1], width
+        self.size, self.extra = theta.shape[1] // self.networks, theta.shape[1] - count
+        self.samples = _samples(single, x, mean, std, image, real)
+        self.augment = _augment(augment or FusedAugment(), self.order, np.ndim(x) == 4 and image)
+        # The same samples without mixup.
+        self.unmixed = self.augment._replace(partner=self.augment.partner[:, :0], share=self.augment.share[:, :0])
+        self.theta = self._spread(theta)
+        self.start = self.theta.copy()
+        self.velocity = np.zeros_like(self.theta)
+        memory, places = self.kernel.memory_for(tuple(map(int, self.net)), self.order.shape[2])
+        self.memory = _aligned(len(self.theta), memory, real)
+        self.places = np.zeros((len(self.theta), places), np.int32)
+        self.targets = Targets(np.zeros(0, np.int64), np.zeros((0, 0), real), np.zeros(0, real), 0.0)
+        self.descent = self._descent(steps, theta)
+        self._none, self._nothing = np.zeros((0, 0, 0), real), np.zeros((0, 0), real)
+
+    def _spread(self, vectors):
+        """Return vectors (K, P + H) as one row of each network, with space after the last weight."""
+        out = _aligned(len(vectors) * self.networks, self.size + SPARE, vectors.dtype)
+        out[:, : self.size] = vectors.reshape(len(out), -1)
+        return out
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Return the weights (K, P + H)."""
+        return self.theta[:, : self.size].reshape(len(self.order), -1)
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """Return the gradients (K, P + H) of the last step, if it had momentum 0."""
+        return self.velocity[:, : self.size].reshape(len(self.order), -1)
+
+    def replace_weights(self, pick: Any, weights: np.ndarray) -> None:
+        """Set the weights (g, P + H) of some clients."""
+        self.theta.reshape(len(self.order), self.networks, -1)[pick, :, : self.size] = weights.reshape(
+            len(weights), self.networks, -1
+        )
+
+    def train(self, y: np.ndarray, *, soft: Any = None, keep: Any = None, smoothing: float = 0.0) -> np.ndarray:
+        """Train on the cross entropy with hard, soft, smoothed and mixed labels, and return the weights (K, P + H).
+
+        Parameters
+        ----------
+        y : (n,) int
+        soft : (n, C)
+            Distributions instead of labels.
+        keep : (n,)
+            Factor of each sample.
+        smoothing : float
+            Share of each target that is spread over all classes.
+        """
+        real, n, k = self.theta.dtype, len(y), len(self.order)
+        y = _array("y", y, np.int64, (n,))
+        if n != max(self.samples.bytes.shape[0], self.samples.numbers.shape[0]):
+            raise InputError(f"`y` must have one label per sample, found shape ({n})")
+        if y.size and (y.min() < 0 or y.max() >= self.classes):
+            raise InputError(f"`y` must be in 0 ... {self.classes - 1}, found {y.min()} ... {y.max()}")
+        soft = np.zeros((0, 0), real) if soft is None else _array("soft", soft, real, (n, self.classes))
+        keep = np.zeros(0, real) if keep is None else _array("keep", keep, real, (n,))
+        self.targets = Targets(y, soft, keep, float(smoothing))
+        begin, end = np.zeros(k, np.int64), np.full(k, self.order.shape[1])
+        self._advance(TRAIN, np.arange(k), begin, end, self.augment, self._none, self._none, self._nothing)
+        return self.weights
+
+    def forward(
+        self, who: np.ndarray, at: np.ndarray, size: int, *, mixed: bool = True, start: bool = False, steps: int = 1
+    ) -> Any:
+        """Return logits (g N, B, C) and the last hidden layer (g N, B, width) of g clients in a step.
+
+        Parameters
+        ----------
+        who, at : (g,) int64
+            Clients, and the number of the step of each.
+        size : int
+            Number of samples of each.
+        mixed : bool
+            False: the samples before mixup.
+        start : bool
+            Use the weights in `start`.
+        steps : int
+            Number of steps from `at` on; results have a row for each.
+        """
+        rows, real = len(who) * self.networks * steps, self.theta.dtype
+        logits, hidden = (np.zeros((rows * bool(width), size, width), real) for width in (self.classes, self.width))
+        choices, theta = self.augment if mixed else self.unmixed, self.start if start else self.theta
+        self._advance(FORWARD, who, at, at + steps, choices, logits, hidden, self._nothing, theta)
+        return logits, hidden
+
+    def backward(self, who: np.ndarray, at: np.ndarray, logits: np.ndarray, hidden: Any = None, extra: Any = None) -> None:
+        """Take the step of the last `forward` from the gradients of its results, and of the H additional weights (g N, H)."""
+        hidden, extra = self._none if hidden is None else hidden, self._nothing if extra is None else extra
+        self._advance(BACKWARD, who, at, at + 1, self.augment, logits, hidden, extra)
+
+    def _advance(self, mode, who, begin, end, augment, logits, hidden, extra, theta=None):
+        def advance(part: slice) -> None:
+            rows = slice(part.start * self.networks, part.stop * self.networks)
+            self.kernel.advance(
+                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self.net, self.samples,
+                self.offset, self.targets, self.order, who[part], begin[part], end[part], self.descent, augment, logits[rows],
+                hidden[rows], extra[rows],
+            )  # fmt: skip
+
+        if self.threads is None or len(who) < 2:
+            self.kernel.advance(
+                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self.net, self.samples,
+                self.offset, self.targets, self.order, who, begin, end, self.descent, augment, logits, hidden, extra,
+            )  # fmt: skip
+            return
+        ends = np.linspace(0, len(who), self.workers + 1).astype(int)
+        list(self.threads.map(advance, (slice(a, b) for a, b in pairwise(ends) if a < b)))
+
+    def _descent(self, steps, start):
+        """Return the kernel's Descent."""
+        real, adam, k, count = start.dtype, steps.optimizer == "adam", len(start), self.order.shape[1]
+        if steps.optimizer not in ("sgd", "adam"):
+            raise InputError(f"`optimizer` must be sgd or adam, found {steps.optimizer!r}")
+
+        def each(value: ArrayLike, dtype: Any) -> np.ndarray:
+            return np.repeat(np.broadcast_to(np.asarray(value, dtype), k), self.networks)
+
+        def vectors(value: np.ndarray) -> np.ndarray:
+            return np.require(value, real, ["C", "W"]).reshape(len(self.theta), -1)
+
+        anchored, moments = np.any(steps.proximal) or np.any(steps.proximal_norm), (len(self.theta), self.size)
+        rate, none = np.full(count, steps.lr, real), np.zeros((k, 0), real)
+        return Descent(
+            rate=np.zeros(count, real) if adam else rate,
+            momentum=real.type(0 if adam else steps.momentum),
+            decay=real.type(steps.weight_decay),
+            pull=each(steps.proximal, real),
+            norm_pull=each(steps.proximal_norm, real),
+            epoch_steps=each(max(count, 1) if steps.epoch_steps is None else steps.epoch_steps, np.int64),
+            anchor=vectors(start if anchored else none),
+            linear=vectors(none if steps.linear is None else steps.linear),
+            first=np.zeros(moments if adam else (len(self.theta), 0), real),
+            second=np.zeros(moments if adam else (len(self.theta), 0), real),
+            adam=rate if adam else rate[:0],
+        )
 
 
-def fused_parameters(net: tuple[object, ...]) -> int:
+def _aligned(count, size, real):
+    """Return zeros (count, size or a few more) whose rows begin at multiples of 64 bytes, as long as a vector register."""
+    row = -(-size * real.itemsize // 64) * 64
+    raw = np.zeros(count * row + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][: count * row].view(real).reshape(count, -1)
+
+
+_MODULES: dict[str, Any] = {"lenet5": lenet5, "mlp": mlp}
+
+
+def fused_parameters(net: tuple[Any, ...]) -> int:
     """Return the number of weights P of a network description.
 
     Raises
     ------
     InputError
-        If there is no fused kernel for the network.
+        If there is no kernel for the network.
 
     Examples
     --------
     >>> fused_parameters(("lenet5", 3, 10)), fused_parameters(("mlp", (4, 3, 2)))
     (62006, 23)
     """
-    _shape(net)
-    single, first = _single(net), 0
-    widths = _widths(single)
-    if single[0] == "lenet5":
-        first = fused_lenet5.layout.py_func(single[1])[-1]
+    single = single_network(net)
+    shape, widths = shape_of(single), widths_of(single)
+    first = lenet5.layout.py_func(shape[0])[-1] if single[0] == "lenet5" else 0
     size = first + sum(units * (width + 1) for width, units in zip(widths, widths[1:], strict=False))
     return (1 + (net[0] == "pair")) * int(size)
 
 
 def fused_fit(
-    net: tuple[object, ...],
+    net: tuple[Any, ...],
     theta: np.ndarray,
-    x: np.ndarray | Sequence[np.ndarray],
+    x: np.ndarray,
     y: np.ndarray,
     order: np.ndarray,
     steps: FusedSteps,
     *,
-    loss: FusedLoss | None = None,
-    mean: ArrayLike | None = None,
-    std: ArrayLike | None = None,
-    image: bool = True,
-    augment: FusedAugment | None = None,
-    mixup: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Fitted:
-    """Train one client locally and return a `Fitted`.
+    targets: dict[str, Any] | None = None,
+    **samples: Any,
+) -> np.ndarray:
+    """Train one client on the cross entropy and return the weights (P,).
 
-    The gradient of step t is the gradient of the mean loss over the step's samples, plus ``weight_decay * w``, plus
-    ``proximal * (w - anchor)``, plus the gradient of ``proximal_norm * ||w - anchor||``, plus `linear`.  The step is that of
-    `torch.optim.SGD` or `torch.optim.Adam`.  A sample with NaN or infinity makes the weights NaN.  Of the arguments, only the
-    arrays of the loss that `FusedLoss` describes as updated in place change.
+    A sample with NaN or infinity makes the weights NaN.
 
     Parameters
     ----------
-    net : tuple
-        ``("lenet5", channels, classes)``, ``("mlp", (inputs, hidden..., classes))``, or ``("pair", net)`` with one of these.
-    theta : (P,) float32 or float64
-        Initial weights.  If a head's weights follow the network's weights, P includes them in all arguments.
-    x : (n, H, W, C) or (n, ...)
-        Samples of the client, uint8 (divided by 255) or float.  Images are normalized by channel.  The perceptron reads images
-        channel by channel, and other samples in memory order.
+    net, theta, x, order, steps, samples
+        As for `FusedCohort`, without the axis K of `theta` and `order`.
     y : (n,) int
-        Labels in 0 ... C - 1.
-    order : (steps, B) int
-        Positions in x of each step's samples, -1 for an empty place.  A step without samples changes no weight.
-    steps : FusedSteps
-        Optimizer and drift terms.
-    loss : FusedLoss
-        Default: cross entropy.
-    mean, std : (channels,)
-        Mean and standard deviation of images scaled to [0, 1]. None: no normalization.
-    image : bool
-        True if four-dimensional samples are images.
-    augment : FusedAugment
-        Only for images.
-    mixup : (partner (steps, B) int, share (steps,))
-        Column of the sample that is mixed in, and weight of the sample at this place.  The averages of ``mixture`` use
-        predictions on samples without mixup.
-
-    Raises
-    ------
-    InputError
-        If the arguments do not fit each other.
+    targets : dict
+        Keywords of `FusedCohort.train`.
 
     Examples
     --------
     >>> import numpy as np
     >>> net, x, y = ("mlp", (2, 2)), np.eye(2, dtype="f4"), np.array([0, 1])
-    >>> fit = fused_fit(net, np.zeros(6, "f4"), x, y, np.tile([0, 1], (20, 1)), FusedSteps(1.0, epoch_steps=1))
-    >>> bool(fit.loss[-1] < fit.loss[0]), int(fit.correct[-1])
-    (True, 2)
+    >>> theta = fused_fit(net, np.zeros(6, "f4"), x, y, np.tile([0, 1], (20, 1)), FusedSteps(1.0))
+    >>> fused_forward(net, theta, x).argmax(1).tolist()
+    [0, 1]
     """
-    classes, networks, single = _classes(net), 1 + (net[0] == "pair"), _single(net)
-    loss = loss or FusedLoss()
-    count = fused_parameters(net) + _head(net, loss, np.shape(theta))
-    theta = _weights("theta", theta, count)
-    real = theta.dtype
-    samples = _samples(single, x, mean, std, image, real)
-    n = len(x)
-    y = _labels("y", y, (n,), classes)
-    order = _array("order", order, np.int64, (None, None))
-    if order.size and (order.min() < -1 or order.max() >= n):
-        raise InputError(f"`order` must contain positions 0 ... {n - 1} or -1, found {order.min()} ... {order.max()}")
-    _check_steps(steps, order)
-    loss = _loss(loss, n, classes, order.shape, real, single, networks)
-    descent = _descent(steps, loss, theta, len(order))
-    chosen = _augment(augment or FusedAugment(), mixup, order, np.ndim(x) == 4 and image)
-    w, v = (np.zeros((networks, count // networks + SPARE), real) for _ in range(2))
-    w[:, :-SPARE] = theta.reshape(networks, -1)
-    if steps.velocity is not None:
-        v[:, :-SPARE] = _weights("velocity", steps.velocity, count, real).reshape(networks, -1)
-    epochs = -(-len(order) // descent.epoch_steps)
-    total, correct = np.zeros(epochs), np.zeros(epochs, np.int64)
-    kernel, shape = _kernel(single), _describe(single)
-    if networks == 1 and loss.plain:
-        kernel.fit_plain(w, v, shape, samples, y, order, descent, chosen, total, correct)
-    else:
-        descents = _of_network(descent, 0, networks), _of_network(descent, networks - 1, networks)
-        kernel.fit(w, v, shape, samples, y, order, descents, loss, chosen, total, correct)
-    used = np.add.reduceat((order >= 0).sum(1), np.arange(0, len(order), descent.epoch_steps)) if len(order) else np.zeros(0)
-    with np.errstate(invalid="ignore"):
-        return Fitted(w[:, :-SPARE].reshape(-1), v[:, :-SPARE].reshape(-1), total / used, correct)
-
-
-def _check_steps(steps, order):
-    """Raise InputError unless optimizer, epochs and order of the samples fit each other."""
-    if steps.optimizer not in ("sgd", "adam"):
-        raise InputError(f"`optimizer` must be sgd or adam, found {steps.optimizer!r}")
-    if steps.optimizer == "adam" and (order < 0).all(1).any():
-        raise InputError("adam needs samples in every step of `order`; remove the empty steps")
-    if steps.epoch_steps is not None and steps.epoch_steps < 1:
-        raise InputError(f"`epoch_steps` must be at least 1, found {steps.epoch_steps}")
-
-
-def _descent(steps, loss, theta, count):
-    """Return the kernel's Descent of `count` steps that start at theta (P,)."""
-    real, size, adam = theta.dtype, len(theta), steps.optimizer == "adam"
-    anchored = (
-        steps.proximal or steps.proximal_norm or loss.terms.teach or loss.kind in (fused_loss.MIXTURE, fused_loss.DISTILL)
-    )
-    anchor = theta if steps.anchor is None else _weights("anchor", steps.anchor, size, real)
-    rate = _array("lr", np.broadcast_to(steps.lr, count) if np.ndim(steps.lr) == 0 else steps.lr, real, (count,))
-    return Descent(
-        rate=np.zeros(count, real) if adam else rate,
-        momentum=real.type(0 if adam else steps.momentum),
-        decay=real.type(steps.weight_decay),
-        pull=real.type(steps.proximal),
-        norm_pull=real.type(steps.proximal_norm),
-        epoch_steps=max(count, 1) if steps.epoch_steps is None else int(steps.epoch_steps),
-        anchor=anchor if anchored else np.zeros(0, real),
-        linear=np.zeros(0, real) if steps.linear is None else _weights("linear", steps.linear, size, real),
-        first=np.zeros(size if adam else 0, real),
-        second=np.zeros(size if adam else 0, real),
-        adam=rate if adam else rate[:0],
-    )
-
-
-def _of_network(descent, k, networks):
-    """Return the Descent of a network, with this network's part of the vectors."""
-    vectors = {name: getattr(descent, name).reshape(networks, -1)[k] for name in ("anchor", "linear", "first", "second")}
-    return descent._replace(**vectors)
+    return FusedCohort(net, theta[None], x, np.asarray(order)[None], steps, **samples).train(y, **targets or {})[0]
 
 
 def fused_forward(
-    net: tuple[object, ...],
-    theta: np.ndarray,
-    x: np.ndarray,
-    *,
-    mean: ArrayLike | None = None,
-    std: ArrayLike | None = None,
-    image: bool = True,
-    features: bool = False,
+    net: tuple[Any, ...], theta: np.ndarray, x: np.ndarray, *, features: bool = False, **samples: Any
 ) -> np.ndarray:
     """Return the logits (n, C) of samples in the type of `theta`; NaN for a sample with NaN or infinity.
 
@@ -287,31 +365,19 @@ def fused_forward(
 
     Parameters
     ----------
-    net, theta, x, mean, std, image
+    net, theta, x, samples
         As for `fused_fit`.
     features : bool
         Return the last hidden layer (n, width) instead; of a pair, the logits of both networks (n, 2 C).
-
-    Raises
-    ------
-    InputError
-        If the arguments do not fit each other.
     """
-    count = fused_parameters(net)
-    theta = _weights("theta", theta, count)
     if net[0] == "pair":
-        single: Any = net[1]
-        both = [fused_forward(single, half, x, mean=mean, std=std, image=image) for half in theta.reshape(2, -1)]
+        both = [fused_forward(net[1], half, x, **samples) for half in theta.reshape(2, -1)]
         return np.concatenate(both, 1) if features else np.logaddexp(*map(_log_softmax, both)) - theta.dtype.type(np.log(2))
-    samples, layer = _samples(net, x, mean, std, image, theta.dtype), len(_widths(net)) - 1
-    w = np.zeros(count + SPARE, theta.dtype)
-    w[:count] = theta
-    if features and net[0] == "mlp" and layer == 1:
-        raise InputError("`features` needs a network with hidden layers, found a perceptron without; add a hidden layer")
-    layer -= features
-    out = np.empty((len(x), _widths(net)[layer]), theta.dtype)
-    _kernel(net).predict(w, _describe(net), samples, _augment(FusedAugment(), None, None, False), layer, out)
-    return out
+    count = -(-len(x) // _BLOCK)
+    order = np.where(np.arange(count * _BLOCK) < len(x), np.arange(count * _BLOCK), -1).reshape(1, count, _BLOCK)
+    cohort = FusedCohort(net, theta[None], x, order, FusedSteps(0.0), width=features * widths_of(net)[-2], **samples)
+    out = cohort.forward(np.zeros(1, np.int64), np.zeros(1, np.int64), _BLOCK, steps=count)[features]
+    return out.reshape(count * _BLOCK, out.shape[-1])[: len(x)]
 
 
 def _log_softmax(logits):
@@ -319,19 +385,18 @@ def _log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
 
 
-def _single(net):
+def single_network(net: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the network of a pair, or the network itself."""
     return net[1] if isinstance(net, tuple) and len(net) == 2 and net[0] == "pair" else net
 
 
-def _widths(net):
-    """Return the sizes of the input and output of the linear layers."""
-    return (*fused_lenet5.WIDTHS, net[2]) if net[0] == "lenet5" else net[1]
+def widths_of(net: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the sizes of the input and output of the linear layers of a network."""
+    return (*lenet5.WIDTHS, net[2]) if net[0] == "lenet5" else net[1]
 
 
-def _shape(net):
-    """Return the integers of a network description; of a pair, the integers of a single network."""
-    net = _single(net)
+def shape_of(net: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the integers of the description of a single network."""
     if isinstance(net, tuple) and len(net) == 3 and net[0] == "lenet5" and net[1] in (1, 3) and net[2] >= 1:
         return int(net[1]), int(net[2])
     if isinstance(net, tuple) and len(net) == 2 and net[0] == "mlp" and len(net[1]) >= 2 and min(net[1]) >= 1:
@@ -340,32 +405,6 @@ def _shape(net):
         f'`net` must be ("lenet5", 1 or 3 channels, classes), ("mlp", (inputs, ..., classes)) or a pair, found {net!r}; '
         "use PyTorch for other networks"
     )
-
-
-def _classes(net):
-    return _shape(net)[-1]
-
-
-def _kernel(net):
-    return fused_lenet5 if net[0] == "lenet5" else fused_mlp
-
-
-def _head(net, loss, shape):
-    """Return the number of weights of a head that follows the network's weights, 0 without head.
-
-    There is a head if the teacher and the features have different widths, or if theta is longer than the network's weights.
-    """
-    if loss.teacher is None:
-        return 0
-    size, width = np.shape(loss.teacher)[-1], fused_lenet5.WIDTHS[-1] if net[0] == "lenet5" else _shape(net)[-2]
-    if net[0] == "mlp" and len(_shape(net)) < 3:
-        raise InputError("`teacher` needs a network with hidden layers, found a perceptron without; add a hidden layer")
-    return 0 if size == width and shape == (fused_parameters(net),) else size * (width + 1)
-
-
-def _describe(net):
-    """Return the description of a network for its kernels."""
-    return _shape(net) if net[0] == "lenet5" else np.array(_shape(net), np.int64)
 
 
 def _array(name, value, dtype, shape):
@@ -378,21 +417,6 @@ def _array(name, value, dtype, shape):
     if np.issubdtype(dtype, np.integer) and not np.issubdtype(value.dtype, np.integer):
         raise InputError(f"`{name}` must contain integers, found {value.dtype}; convert it")
     return np.require(value, dtype, ["C", "W"])
-
-
-def _weights(name, value, count, dtype=None):
-    """Return a vector of P numbers, float32 or float64."""
-    kind = np.asarray(value).dtype
-    if dtype is None and kind not in (np.float32, np.float64):
-        raise InputError(f"`{name}` must be float32 or float64, found {kind}")
-    return _array(name, value, dtype or kind, (count,))
-
-
-def _labels(name, value, shape, classes):
-    value = _array(name, value, np.int64, shape)
-    if value.size and (value.min() < 0 or value.max() >= classes):
-        raise InputError(f"`{name}` must be in 0 ... {classes - 1}, found {value.min()} ... {value.max()}")
-    return value
 
 
 def _samples(net, x, mean, std, image, real):
@@ -427,169 +451,27 @@ def _samples(net, x, mean, std, image, real):
     return Samples(np.zeros((0, 1, 1, 1), np.uint8), np.require(numbers, real, ["C", "W"]), table, border)
 
 
-def _augment(augment, mixup, order, picture):
+def _augment(augment, order, picture):
     """Return all random choices as the kernel's Augment, after checking them against `order`."""
-    places = (0, 0) if order is None else order.shape
-    shift, center = np.zeros((0, 0, 2), np.int64), np.zeros((0, 0, 2), np.int64)
-    flip, partner, share = np.zeros((0, 0), bool), np.zeros((0, 0), np.int64), np.zeros(0)
+    k, count, batch = order.shape
+    shift, center = np.zeros((k, 0, 0, 2), np.int64), np.zeros((k, 0, 0, 2), np.int64)
+    flip, partner, share = np.zeros((k, 0, 0), bool), np.zeros((k, 0, 0), np.int64), np.zeros((k, 0))
     if not picture and any(choice is not None for choice in (augment.shift, augment.flip, augment.center)):
         raise InputError("`augment` needs `x` with images (n, H, W, C); remove it for other samples")
     if augment.shift is not None:
-        shift = _array("shift", augment.shift, np.int64, (*places, 2))
+        shift = _array("shift", augment.shift, np.int64, (*order.shape, 2))
         if shift.size and not (0 <= shift.min() and shift.max() <= 2 * augment.pad):
             raise InputError(f"`shift` must be in 0 ... {2 * augment.pad}, found {shift.min()} ... {shift.max()}")
     if augment.flip is not None:
-        flip = _array("flip", augment.flip, bool, places)
+        flip = _array("flip", augment.flip, bool, order.shape)
     if augment.center is not None:
-        center = _array("center", augment.center, np.int64, (*places, 2))
-    if mixup is not None:
-        partner = _array("partner", mixup[0], np.int64, places)
-        share = _array("share", mixup[1], np.float64, places[:1])
-        if partner.size and not (0 <= partner.min() and partner.max() < places[1]):
+        center = _array("center", augment.center, np.int64, (*order.shape, 2))
+    if augment.partner is not None:
+        partner = _array("partner", augment.partner, np.int64, order.shape)
+        share = _array("share", augment.share, np.float64, (k, count))
+        if partner.size and not (0 <= partner.min() and partner.max() < batch):
             span = f"{partner.min()} ... {partner.max()}"
-            raise InputError(f"`partner` must contain columns 0 ... {places[1] - 1} of `order`, found {span}")
-        if ((order >= 0) & (np.take_along_axis(order, partner, 1) < 0)).any():
+            raise InputError(f"`partner` must contain columns 0 ... {batch - 1} of `order`, found {span}")
+        if ((order >= 0) & (np.take_along_axis(order, partner, 2) < 0)).any():
             raise InputError("`partner` refers to an empty place of `order`; draw partners from the step's samples")
     return Augment(shift, int(augment.pad), flip, center, int(augment.side), partner, share)
-
-
-_CHOICES = {"all": fused_loss.ALL, "smallest": fused_loss.SMALLEST, "exchanged": fused_loss.EXCHANGED}
-# Arrays that a loss needs together, by its kind or by an array.
-_NEEDED = {
-    "forward": ("matrix",),
-    "soft": ("soft",),
-    "mixture": ("local", "seen"),
-    "embedding": ("teacher",),
-    "two_views": ("share",),
-    "reweighted": ("matrix",),
-    "history": ("counts",),
-    "guesses": ("counts", "fixed"),
-    "clean": ("labels",),
-}
-
-
-def _check_loss(loss, net, networks):
-    """Raise if the parts of a loss do not fit each other or the network."""
-    if loss.kind not in _KINDS:
-        raise InputError(f"`kind` of a loss must be one of {', '.join(_KINDS)}, found {loss.kind!r}")
-    if loss.choice not in _CHOICES:
-        raise InputError(f"`choice` of a loss must be one of {', '.join(_CHOICES)}, found {loss.choice!r}")
-    if loss.towards not in ("teacher", "student"):
-        raise InputError(f'`towards` must be "teacher" or "student", found {loss.towards!r}')
-    for part, needed in _NEEDED.items():
-        for name in needed if loss.kind == part or getattr(loss, part, None) is not None else ():
-            if getattr(loss, name) is None:
-                what = f'of kind "{part}"' if loss.kind == part else f"with `{part}`"
-                raise InputError(f"a loss {what} needs `{name}`")
-    if loss.kind == "peer" and (loss.other is None) == (loss.prior is None):
-        raise InputError('a loss of kind "peer" needs either `other` or `prior`')
-    for name in ("temperature", "teach_temperature", "sharpen", "power"):
-        if not getattr(loss, name) > 0:
-            raise InputError(f"`{name}` must be positive, found {getattr(loss, name)}")
-    if not 0 <= loss.forget < 1:
-        raise InputError(f"`forget` must be at least 0 and below 1, found {loss.forget}")
-    if networks == 1 and (loss.choice == "exchanged" or loss.disagreeing or loss.clean is not None):
-        raise InputError("a loss with `exchanged`, `disagreeing` or `clean` needs a pair of networks")
-    if loss.kind == "two_views" and (loss.views != 2 or networks == 2 or loss.choice != "all"):
-        raise InputError('a loss of kind "two_views" needs `views` 2, a single network and all samples of a batch')
-    alone = ("history", "guesses", "learned", "centroids", "agree")
-    if networks == 2 and (loss.kind in ("mixture", "embedding") or any(getattr(loss, name) is not None for name in alone)):
-        raise InputError(f"a pair of networks takes no loss of kind {loss.kind!r} or with {', '.join(alone)}")
-    if loss.centroids is not None and len(_widths(net)) < 3:
-        raise InputError("`centroids` needs a network with hidden layers, found a perceptron without; add a hidden layer")
-
-
-def _loss(loss, n, classes, places, real, net, networks):
-    """Return the kernel's Loss, after checking the arrays of `loss`."""
-    _check_loss(loss, net, networks)
-    floor = {"forward": 1e-12, "reweighted": 1e-12, "mixture": 1e-4}.get(loss.kind, 0.0) if loss.floor is None else loss.floor
-
-    def to_array(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
-        value = getattr(loss, name)
-        return np.zeros((0,) * len(shape), dtype) if value is None else _array(name, value, dtype, shape)
-
-    def of_classes(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        value = getattr(loss, name)
-        return np.zeros((0,) * len(shape), np.int64) if value is None else _labels(name, value, shape, classes)
-
-    whole = np.dtype(np.int64)
-    in_place = {"server": real, "local": real, "seen": np.dtype(bool), "learned": real, "history": real}
-    for name, dtype in (in_place | {"guesses": whole, "fixed": whole, "counts": whole}).items():
-        value = getattr(loss, name)
-        if value is not None and (value.dtype != dtype or not (value.flags.c_contiguous and value.flags.writeable)):
-            raise InputError(f"`{name}` is updated in place and must be a contiguous, writable array of {dtype}; convert it")
-    offset = to_array("offset", np.float64, (classes,))
-    if np.isnan(offset).any() or (offset == np.inf).any() or (offset.size and not np.isfinite(offset).any()):
-        raise InputError("`offset` must be finite or -inf, and finite for at least one class; check the class shares")
-    if loss.balance and not np.isfinite(offset).all():
-        raise InputError("`balance` compares the probabilities of all classes; remove it, or -inf from `offset`")
-    centers = to_array("centroids", real, (classes, _widths(net)[-2] if len(_widths(net)) > 2 else 0))
-    terms = Terms(
-        offset=offset,
-        label=float(loss.label),
-        bounded=float(loss.bounded),
-        power=float(loss.power),
-        entropy=float(loss.entropy),
-        balance=float(loss.balance),
-        teach=float(loss.teach),
-        teach_heat=float(loss.teach_temperature),
-        reverse=float(loss.reverse),
-        pull=float(loss.pull),
-        centroids=np.concatenate([centers.ravel(), np.zeros(classes + SPARE, real)]),
-        norms=np.linalg.norm(centers.astype(np.float64), axis=1),
-        pseudo=of_classes("pseudo", (n,)),
-    )
-    memory = Memory(
-        history=to_array("history", real, (n, None, classes)),
-        guesses=to_array("guesses", np.int64, (n, None)),
-        seen=to_array("counts", np.int64, (n,)),
-        record=bool(loss.record),
-        fixed=to_array("fixed", np.int64, (n,)),
-        certain=float(loss.certain),
-        learned=to_array("learned", real, (n, classes)),
-        rate=float(loss.rate),
-        hold=float(loss.hold),
-    )
-    choice = Choice(
-        rule=_CHOICES[loss.choice],
-        forget=float(loss.forget),
-        upwards=bool(loss.upwards),
-        disagreeing=bool(loss.disagreeing),
-        agreed=bool(loss.agreed),
-        mated=bool(loss.mated),
-        agree=of_classes("agree", (n,)),
-        agree_offset=np.zeros(classes) if loss.agree_offset is None else to_array("agree_offset", np.float64, (classes,)),
-    )
-    division = Division(
-        to_array("clean", real, (n, 2)), float(loss.threshold), float(loss.sharpen), float(loss.unlabeled), int(loss.views)
-    )
-    return Loss(
-        kind=_KINDS[loss.kind],
-        plain=all(getattr(loss, entry.name) is entry.default for entry in fields(FusedLoss)),
-        smoothing=float(loss.smoothing) if loss.kind == "cross_entropy" else 0.0,
-        strength=float(loss.strength),
-        temperature=float(loss.temperature),
-        backwards=loss.towards == "teacher",
-        alpha=float(loss.alpha),
-        beta=float(loss.beta),
-        gamma=float(loss.gamma),
-        floor=float(floor),
-        clamp=float(loss.clamp),
-        matrix=to_array("matrix", np.float64, (classes, classes)),
-        other=of_classes("other", places),
-        prior=to_array("prior", np.float64, (classes,)),
-        soft=to_array("soft", real, (n, classes)),
-        keep=to_array("keep", real, (n,)),
-        labels=of_classes("labels", (n,)),
-        server=to_array("server", real, (n, classes)),
-        local=to_array("local", real, (n, classes)),
-        seen=to_array("seen", np.bool_, (n,)),
-        teacher=to_array("teacher", real, (n, None)),
-        norm=bool(loss.norm),
-        share=to_array("share", np.float64, places[:1]),
-        double=bool(loss.double),
-        terms=terms,
-        memory=memory,
-        choice=choice,
-        division=division,
-    )

@@ -16,7 +16,6 @@ from fnlkit.client.training import Adam
 from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
 from fnlkit.kernels.fused import FusedSteps, fused_fit
-from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
@@ -46,11 +45,11 @@ def compiled_align(
 
     net: Any = fused_form(model.network.module, x.shape, client.inputs.image)
     order = draw_batches(client.rng, len(x), steps, batch_size)
-    loss = FusedLoss("soft", soft=received["public_target"].to(model.weights.dtype).numpy())
     samples, weights = client.inputs.stored(x), model.weights[:size].numpy()
-    none = np.zeros(len(x), np.int64)  # the loss reads no labels
-    fit = fused_fit(net, weights, samples, none, order, FusedSteps(lr, optimizer="adam"), loss=loss, **client.inputs.normal)
-    model.weights = torch.cat([torch.from_numpy(fit.theta), model.weights[size:]])
+    none, targets = np.zeros(len(x), np.int64), {"soft": received["public_target"].numpy()}  # no labels
+    steps_of_adam = FusedSteps(lr, optimizer="adam")
+    fitted = fused_fit(net, weights, samples, none, order, steps_of_adam, targets=targets, **client.inputs.normal)
+    model.weights = torch.cat([torch.from_numpy(fitted), model.weights[size:]])
 
 
 @declare(compiled=compiled_align)

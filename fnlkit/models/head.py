@@ -36,6 +36,12 @@ class WithHead(nn.Module):
         features = self.module.features(x)
         return torch.cat([features, self.head(features)], -1)
 
+    def append_head(self, features: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
+        """Return (g, B, width + D) from features (g, B, width) and the weights (g, H) of the head of each network."""
+        weight, bias = weights[:, : self.head.weight.numel()], weights[:, self.head.weight.numel() :]
+        outputs = torch.baddbmm(bias[:, None, :], features, weight.unflatten(1, self.head.weight.shape).mT)
+        return torch.cat([features, outputs], -1)
+
     def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.module.classify(features[..., : self.width])
 

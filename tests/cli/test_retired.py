@@ -3,6 +3,7 @@
 import pytest
 
 import fnlkit
+from fnlkit.components import declare
 from fnlkit.components.registry import loss
 from fnlkit.errors import InputError
 from fnlkit.retired import RETIRED
@@ -39,6 +40,8 @@ def test_a_removed_name_of_python(monkeypatch):
         from fnlkit import old  # noqa: F401
     with pytest.raises(InputError, match=INSTEAD):
         loss("old(a=1)")
+    with pytest.raises(InputError, match="the declaration terms was removed"):
+        declare(terms=len)
 
 
 def test_names_that_exist_are_not_retired():

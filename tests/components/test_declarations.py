@@ -1,13 +1,12 @@
 """Declarations of components: attached once, kept by wrappers, immutable, composed over nested methods, checked by callers."""
 
 import dataclasses
-import inspect
+import importlib
 from functools import partial
 
 import pytest
 import torch
 
-from fnlkit.client import drift
 from fnlkit.client.training import Fit
 from fnlkit.components import Sent, declare, method, registry
 from fnlkit.components.declarations import declaration, resolve
@@ -106,29 +105,20 @@ def test_a_users_method_without_a_declaration_sends_weights_only(tmp_path):
 
 
 # ---- capabilities
-def declared_kernels():
-    """Return {kernel: functions that declare it} of gradient terms."""
-    modules = [drift, fedcorr]
-    found = {}
-    for module in modules:
-        for each in vars(module).values():
-            if inspect.isfunction(each) and each.__module__ == module.__name__ and (name := declaration(each).fused_kernel):
-                found.setdefault(name, []).append(each)
-    return found
-
-
-def test_each_compiled_gradient_term_is_declared_by_one_function():
-    found = declared_kernels()
-    assert set(found) == set(fused.CORRECTIONS) and all(len(each) == 1 for each in found.values())
+def test_each_compiled_form_is_declared_by_one_function():
+    names = "client.drift", "methods.fedcorr", "client.losses.cross_entropy", "client.losses.soft"
+    modules = [importlib.import_module(f"fnlkit.{name}") for name in names]
+    functions = [each for m in modules for each in vars(m).values() if getattr(each, "__module__", "") == m.__name__]
+    found = [name for each in functions if (name := declaration(each).fused_kernel)]
+    assert sorted(found) == sorted([*fused.CORRECTIONS, *fused.LOSSES])
 
 
 def test_a_function_with_the_name_of_a_compiled_loss_is_not_compiled():
     def cross_entropy(logits, batch):
         return logits[..., 0]
 
-    assert fused.find_terms(Fit())
-    with pytest.raises(fused.Unknown):
-        fused.find_terms(Fit(loss=cross_entropy))
+    assert fused.find_targets(Fit()) is not None
+    assert fused.find_targets(Fit(loss=cross_entropy)) is None
 
 
 def test_a_network_describes_itself_and_a_subclass_does_not_inherit_that():

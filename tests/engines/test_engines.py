@@ -18,18 +18,14 @@ from fnlkit import engines
 from fnlkit.artifacts.run import Run
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Augment, Inputs
-from fnlkit.client.losses import cross_entropy
-from fnlkit.client.losses.exchange import select_small_losses
-from fnlkit.client.losses.parts import reads
+from fnlkit.client.losses import cross_entropy, kept_cross_entropy, soft_cross_entropy
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
-from fnlkit.components.declarations import declare
 from fnlkit.engines.forward import FORMS
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.stacked_training import StackedTraining
 from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedcorr import adaptive_proximal_norm
 from fnlkit.models import build
 from fnlkit.models.dropout import Dropout2d, replace_dropout
@@ -41,7 +37,7 @@ from tests.commands import fnlkit, refuse, succeed
 from tests.engines.tape import Tape, stand_in
 
 # Engine, precision, and largest difference from `sequential` in double precision.  The kernels of `fused` have one source for
-# both precisions: users compile the single one, and the other takes two minutes more.  Workers run sequential's own code.
+# both precisions, and users compile the single one.  Workers run sequential's own code.
 KINDS = {
     "stacked": ("stacked", torch.float64, 1e-9),
     "fused": ("fused", torch.float32, 5e-4),
@@ -97,33 +93,12 @@ def equals_sequential(kind, *case, **options):
     return [note for note in found[0].notes if engine in note]
 
 
-# Methods whose losses have terms of their own: a smaller product.
-OWN_TERMS = (
-    "coteaching",
-    "coteaching-plus",
+# Variants of methods beside the defaults.
+VARIANTS = (
     "coteaching-plus(start=0, agreed=all)",
-    "dividemix",
-    "jointopt",
-    "selfie",
-    "fednoro",
-    "fedelc",
-    "fedem",
-    "rofl",
-    "fedlsr",
     "fedlsr(variant=plain, warmup=0)",
-    "fedrn",
-    "feddiv",
     "feddiv(level=0, clean_visits=0, warmup=1, confidence=0.3)",
-    "rhfl",
-    "maskedoptim",
-    "fedsir",
 )
-# Losses without a compiled kernel: the fused engine trains in PyTorch and states it.
-WITHOUT_KERNEL = ("maskedoptim", "fedsir")
-
-
-# Methods with a loss that has no compiled form: the fused engine stacks their clients.
-STACKED = ("fedgr", "fedreda", "fedrg")
 
 
 def in_turn(methods, *others, quick):
@@ -140,34 +115,19 @@ def in_turn(methods, *others, quick):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("method", "optimizer"), in_turn(OWN_TERMS, ["fedprox", "feddyn"], quick=1))
-def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
-    notes = equals_sequential(engine, method, optimizer, "power-of-choice(d=4)", rounds=6)  # FedSIR begins with three others
-    assert bool(notes) == (engine != "stacked" and method in WITHOUT_KERNEL), notes
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("method", "optimizer", "selector"),
-    in_turn([name for name in toy.IN_SESSION if name not in OWN_TERMS + STACKED], DRIFTING, SELECTORS, quick=1),
+    ("method", "optimizer", "selector"), in_turn((*toy.IN_SESSION, *VARIANTS), DRIFTING, SELECTORS, quick=1)
 )
 def test_product(method, optimizer, selector, engine):
-    assert not equals_sequential(engine, method, optimizer, selector)  # no note that it fell back
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("method", "optimizer"), in_turn(STACKED, ["fedavg", "feddyn"], quick=1))
-def test_product_of_methods_without_a_compiled_loss(method, optimizer, engine):
-    notes = equals_sequential(engine, method, optimizer, "power-of-choice(d=4)")
-    assert all("no kernel for the loss" in note for note in notes), notes
+    rounds = 6 if method == "fedsir" else 4  # FedSIR begins with three rounds of others
+    assert not equals_sequential(engine, method, optimizer, selector, rounds=rounds)  # no note that it fell back
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("optimizer", [name for name in registry.OPTIMIZERS if name not in (*DRIFTING, "fedbn")])
 def test_other_optimizers(optimizer, engine):
     """Not the whole product: what they do on a client is a drift term like FedDyn's, the rest is the server's."""
-    notes = equals_sequential(engine, "akd", optimizer, "uniform")
-    assert bool(notes) == (optimizer == "feddecorr" and engine != "stacked")  # no kernel reads the features of a batch
+    assert not equals_sequential(engine, "akd", optimizer, "uniform")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -198,22 +158,37 @@ def test_every_loss_mixes_alike(method, engine):
 
 
 NEEDED = {"forward": "forward(transition=symmetric(eta=0.3))", "backward": "backward(transition=pairflip(eta=0.2))"}
-COMPILED = ("ce", "smoothing", "gce", "sce", "entropy", "forward", "backward", "peer", "cores", "elr", "er")
 
 
-# `fused` has kernels of its own for each loss under mixup; for `stacked`, mixup is a mean of two values of any loss.
-@pytest.mark.parametrize(("engine", "mixup"), [("stacked", 0.0), ("fused", 0.0), ("fused", 1.0)])
-@pytest.mark.parametrize("name", registry.LOSSES)
+# Mixup is a mean of two values of any loss, but compiled cross entropy mixes labels.
+@pytest.mark.parametrize(
+    ("engine", "name", "mixup"),
+    [(engine, name, 0.0) for name in registry.LOSSES for engine in ("stacked", "fused")]
+    + [("fused", name, 1.0) for name in ("ce", "smoothing", "gce", "elr")],
+)
 def test_every_named_loss_trains_alike(name, mixup, engine):
     fit = replace(FIT, loss=registry.loss(NEEDED.get(name, name)), mixup=mixup)
-    notes = equals_sequential(engine, "fedavg", "fedprox", "uniform", rounds=3, fit=fit)
-    assert any("no kernel for the loss" in note for note in notes) == (engine == "fused" and name not in COMPILED), notes
+    assert not equals_sequential(engine, "fedavg", "fedprox", "uniform", rounds=3, fit=fit)
 
 
-def test_features_of_another_width_without_a_head_train_in_the_plain_loop():
-    found, expected = (run(e, "akd", "fedavg", "uniform", embedding=5, dtype=torch.float32) for e in ("fused", "sequential"))
-    agree(found, expected, 1e-4)
-    assert "need a head between them" in found[0].notes[-1]
+@pytest.mark.parametrize("loss", [kept_cross_entropy, soft_cross_entropy, partial(soft_cross_entropy, kept=True)])
+@pytest.mark.parametrize("mixup", [0.0, 1.0])
+def test_compiled_targets_and_weights_train_alike(mixup, loss):
+    ends = []
+    for engine in ("sequential", "fused"):
+        fed, model = toy.toy(engine, network=mlp, count=3, dtype=torch.float32)
+        for client in fed.members:
+            rng = np.random.default_rng(client.id)
+            client.rows["keep"] = torch.from_numpy(rng.random(len(client))).float()
+            client.rows["inferred"] = torch.from_numpy(rng.dirichlet(np.ones(client.classes), len(client))).float()
+        ends.append(fed.round(range(3), model, replace(FIT, loss=loss, mixup=mixup))["weights"])
+        assert not fed.notes
+        fed.close()
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-4)
+
+
+def test_features_of_another_width_without_a_head():
+    assert not equals_sequential("fused", "akd", "fedavg", "uniform", embedding=5)
 
 
 # ---- one local training, with everything that Fit can say
@@ -549,90 +524,39 @@ def test_fused_drift_terms(drift, name, dtype):
     torch.testing.assert_close(*ends, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
 
 
-def test_fused_refuses_unsupported_settings():
+def test_fused_refuses_unknown_networks():
     with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
         federation("fused", [3])
-    fed, model = toy.toy("fused", network=mlp, count=3)
-    fed.round([0, 1], model, FIT.changed(clip=1.0))
-    fed.round([0, 1], model, FIT.changed(clip=1.0))
-    fed.round([0, 1], model, FIT.changed(loss=moody))
-    assert len(fed.notes) == 3 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
-    assert "moody cannot be stacked" in fed.notes[2]
-    fed.close()
 
 
-LENET_METHODS = (
-    "rofl",
-    "feddiv(warmup=1)",
-    "selfie(warmup=1, length=2)",
-    "coteaching",
-    "dividemix(warmup=1)",
-    "fedelc(warmup=1)",
-)
-
-
-@pytest.mark.slow  # compiling the losses of LeNet-5 takes minutes
-@pytest.mark.parametrize("method", LENET_METHODS)
-def test_terms_of_lenets_losses(method):
-    """With crops and flips, so that the two views of DivideMix differ."""
-    fit, pair = Fit(epochs=1, lr=0.02, batch_size=6, augment=Augment(pad=2, flip=True)), []
-    lenet = partial(build, "lenet5", input_shape=(3, 32, 32), classes=4)
-    network = (lambda: Pair(lenet(), lenet())) if "pair" in registry.needs(method) else lenet
-    for engine in ("fused", "sequential"):
-        fed, model = federation(engine, [7, 11, 9], network, torch.float32, side=32)
-        opt, select = registry.optimizer("fedavg", fit), registry.selector("uniform", 1.0)
-        program = registry.method(method)(fed, model, opt, select, rounds=3)
-        with pytest.raises(StopIteration) as done:
-            while True:
-                next(program)
-        assert not [note for note in fed.notes if "fused" in note]
+def test_a_loss_of_a_single_client_trains_in_the_plain_loop_on_fused():
+    ends = []
+    for engine in ("sequential", "fused"):
+        fed, model = toy.toy(engine, network=mlp, count=3, dtype=torch.float32)
+        ends.append(fed.round([0, 1], model, FIT.changed(loss=moody))["weights"])
+        assert engine == "sequential" or "moody cannot be stacked" in fed.notes[0]
         fed.close()
-        pair.append((fed, done.value.value))
-    agree(*pair, tolerance=1e-4)
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-4)
 
 
-OFFSET = (0.0, 0.5, -0.2, 0.1)
-
-
-def cautious_terms(visit, *, weight):
-    centers = visit.client.state["centers"].numpy()
-    terms = {"entropy": weight, "balance": 0.3, "teach": 0.4, "teach_temperature": 2.0, "centroids": centers, "pull": 0.5}
-    return FusedLoss(smoothing=0.1, bounded=0.7, power=0.5, offset=np.array(OFFSET), choice="smallest", forget=0.3, **terms)
-
-
-def centers_of(client, model, received):
-    client.state["centers"] = torch.linspace(-1, 1, 48, dtype=model.weights.dtype).view(4, 12)
-
-
-@declare(terms=cautious_terms)
-@reads(teacher=True, features=True, before=lambda **keywords: (centers_of,))
-def cautious(logits, batch, *, weight):
-    """A loss of a user with most terms at once."""
-    logp = (logits + torch.tensor(OFFSET, dtype=logits.dtype)).log_softmax(-1)
-    own, p = logp.gather(-1, batch.y[..., None])[..., 0], logp.exp()
-    base = -0.9 * own - 0.1 * logp.mean(-1) + 0.7 * (1 - (0.5 * own).exp()) / 0.5 - weight * (p * logp).sum(-1)
-    teacher = (batch.teacher / 2).softmax(-1)
-    base = base + 0.4 * (teacher * (teacher.log() - logp)).sum(-1)
-    centers = batch.state["centers"]
-    nearest = torch.nn.functional.cosine_similarity(batch.features[..., None, :], centers[..., None, :, :], dim=-1).argmax(-1)
-    center = centers.gather(-2, batch.y[..., None].expand(batch.features.shape))
-    base = base + 0.5 * (batch.features - center).square().mean(-1) * (nearest == batch.y)
-    taken = select_small_losses(-own.detach(), torch.ones_like(batch.y, dtype=torch.bool), 0.3)
-    balance = -(p.mean(-2).log().mean(-1) + np.log(4))
-    return taken * base * (taken.shape[-1] / taken.sum(-1, keepdim=True).to(base)) + 0.3 * balance[..., None]
-
-
-def test_a_users_loss_with_declared_terms_is_compiled():
-    found = []
-    for engine in ("fused", "sequential"):
-        fed, model = toy.toy(engine, network=mlp, count=6, dtype=torch.float32)
-        opt = registry.optimizer("fedavg", FIT.changed(loss=partial(cautious, weight=0.2)))
-        for _ in range(3):
-            model, _ = opt.round(fed, np.arange(4), model)
+@pytest.mark.parametrize("name", ["no momentum", "everything", "unmixed", "views"])
+@pytest.mark.parametrize(
+    ("network", "dtype"), [("mlp", torch.float32), pytest.param("lenet5", torch.float64, marks=pytest.mark.slow)]
+)
+def test_a_compiled_network_serves_all_that_a_loss_reads(network, dtype, name):
+    """A loss, a correction and clipping of a user: nothing but the passes through the network is compiled."""
+    made, side = partial(build, network, input_shape=(3, 28, 28), classes=4), 28
+    sizes, fit, ends = [9, 1, 4, 3, 13, 8], FITS[name], []
+    for engine in ("sequential", "fused"):
+        fed, model = federation(engine, sizes, made, dtype, side=side)
+        ends.append(one_round(fed, model, fit, range(len(sizes))))
         assert not fed.notes
         fed.close()
-        found.append((fed, model))
-    agree(*found, 1e-4)
+    limit = 2e-4 if dtype == torch.float32 else 1e-9
+    torch.testing.assert_close(ends[1][0]["weights"], ends[0][0]["weights"], rtol=0, atol=limit)
+    assert ends[0][2] == ends[1][2]
+    for found, wanted in zip(ends[1][1], ends[0][1], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=limit)
 
 
 def _looks(client, model, received):

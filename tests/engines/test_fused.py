@@ -1,4 +1,4 @@
-"""The fused kernels alone: any perceptron against a plain PyTorch loop, predictions, ties, NaN, no samples, mistakes.
+"""The compiled networks alone: any perceptron against a plain PyTorch loop, predictions, ties, NaN, no samples, mistakes.
 
 Losses, drift terms, augmentation and mixup are compared with PyTorch through the engine, in test_engines.py.
 """
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fnlkit.errors import InputError
-from fnlkit.kernels.fused import FusedAugment, FusedLoss, FusedSteps, fused_fit, fused_forward, fused_parameters
+from fnlkit.kernels.fused import FusedAugment, FusedCohort, FusedSteps, fused_fit, fused_forward, fused_parameters
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 LIMIT = {np.float32: 1e-5, np.float64: 1e-9}
@@ -50,22 +50,17 @@ def inputs_of(net, x, mean=(), std=()):
 
 
 def reference(net, theta, x, y, order, *, lr, momentum):
-    """Return weights, mean loss and correct predictions of a plain loop over the steps."""
+    """Return the weights after a plain loop over the steps."""
     model = network(net, torch.from_numpy(theta).dtype)
     nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), model.parameters())
-    optimizer, total, correct = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum), 0.0, 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     inputs, labels = inputs_of(net, x).to(model[-1].weight.dtype), torch.from_numpy(y)
     for row in order:
         if len(index := row[row >= 0]):
-            logits = model(inputs[index])
             optimizer.zero_grad()
-            loss = F.cross_entropy(logits, labels[index])
-            loss.backward()
+            F.cross_entropy(model(inputs[index]), labels[index]).backward()
             optimizer.step()
-            total += loss.item() * len(index)
-            correct += int((logits.argmax(1) == labels[index]).sum())
-    used = (order >= 0).sum()
-    return flat(model.parameters()).numpy(), total / used if used else np.nan, correct
+    return flat(model.parameters()).numpy()
 
 
 def client(net, n=60, seed=0, kind="uint8", side=32):
@@ -91,22 +86,27 @@ def draw_order(n, steps, batch, seed=1, ragged=True):
     return order
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_a_network_trains_alone_as_in_a_pair(mixed):
-    """The cross entropy of one network has a kernel of its own, which writes the bytes of the kernel of all losses."""
+def test_a_pair_in_steps_trains_as_its_networks_alone():
+    """`forward` and `backward` with the gradient of the cross entropy do what `train` does, in threads and ragged batches."""
     rng, single, steps, n = np.random.default_rng(0), ("mlp", (6, 5, 3)), 7, 12
-    x, y = rng.random((n, 6), np.float32), rng.integers(0, 3, n)
-    order = np.stack([rng.permutation(n)[:4] for _ in range(steps)])
-    order[2, 1] = order[3] = -1
-    theta = rng.normal(0, 0.4, (2, fused_parameters(single))).astype(np.float32)
-    partner = np.where(np.arange(steps)[:, None] == 2, 0, rng.integers(0, 4, (steps, 4)))
-    descent = FusedSteps(0.1, momentum=0.9, weight_decay=0.01, proximal=0.1, epoch_steps=3)
-    mixup = (partner, rng.beta(2, 2, steps)) if mixed else None
-    pair = fused_fit(("pair", single), theta.ravel(), x, y, order, descent, mixup=mixup)
-    alone = [fused_fit(single, each, x, y, order, descent, mixup=mixup) for each in theta]
-    assert pair.theta.tobytes() == b"".join(each.theta.tobytes() for each in alone)
-    assert pair.velocity.tobytes() == b"".join(each.velocity.tobytes() for each in alone)
-    np.testing.assert_allclose(pair.loss, alone[0].loss + alone[1].loss, rtol=1e-12)
+    x, y = rng.random((n, 6)), rng.integers(0, 3, n)
+    order = np.stack([rng.permutation(n)[:4] for _ in range(2 * steps)]).reshape(2, steps, 4)
+    order[1, 2, 3] = -1
+    theta = rng.normal(0, 0.4, (2, 2 * fused_parameters(single)))
+    descent = FusedSteps(0.1, momentum=0.9, weight_decay=0.01, proximal=[0.1, 0.2], proximal_norm=0.1, epoch_steps=3)
+    alone = []
+    for each, pull, batches in zip(theta, descent.proximal, order, strict=True):
+        alone += [fused_fit(single, half, x, y, batches, descent._replace(proximal=pull)) for half in each.reshape(2, -1)]
+    with ThreadPoolExecutor(2) as threads:
+        cohort = FusedCohort(("pair", single), theta, x, order, descent, threads=threads, workers=2)
+        for step in range(steps):
+            for who in (np.arange(2),) if step != 2 else (np.array([0]), np.array([1])):
+                at, size = np.full(len(who), step), (order[who, step] >= 0).sum(1).min()
+                logits = torch.from_numpy(cohort.forward(who, at, size)[0]).requires_grad_()
+                labels = torch.from_numpy(y[order[who, step, :size]]).repeat_interleave(2, 0)
+                F.cross_entropy(logits.movedim(-1, 1), labels, reduction="none").mean(-1).sum().backward()
+                cohort.backward(who, at, logits.grad.numpy())
+    np.testing.assert_allclose(cohort.weights.reshape(4, -1), alone, rtol=1e-12, atol=1e-12)
 
 
 @given(data=st.data())
@@ -119,11 +119,9 @@ def test_any_perceptron_and_ragged_order(data):
     x, y = rng.normal(size=(n, widths[0])), rng.integers(0, widths[-1], n)
     order = rng.integers(-1, n, (data.draw(st.integers(1, 6)), batch))
     theta = flat(network(net).parameters()).numpy()
-    want, loss, correct = reference(net, theta, x, y, order, lr=0.05, momentum=0.9)
-    fit = fused_fit(net, theta.astype(np.float32), x, y, order, FusedSteps(0.05, momentum=0.9))
-    np.testing.assert_allclose(fit.theta, want, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(fit.loss, [loss], rtol=1e-4, atol=1e-4)
-    assert fit.correct.tolist() == [correct]
+    want = reference(net, theta, x, y, order, lr=0.05, momentum=0.9)
+    found = fused_fit(net, theta.astype(np.float32), x, y, order, FusedSteps(0.05, momentum=0.9))
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
     forward = fused_forward(net, want.astype(np.float32), x)
     np.testing.assert_allclose(forward, logits_of(net, want, x), rtol=1e-4, atol=1e-4)
 
@@ -155,10 +153,9 @@ def test_bad_samples_show(net, bad):
     order = draw_order(len(x), 3, 10)
     order[order == 3] = 4
     theta = flat(network(net).parameters()).numpy().astype(np.float32)
-    assert np.isfinite(fused_fit(net, theta, x, y, order, FusedSteps(0.1)).theta).all()
+    assert np.isfinite(fused_fit(net, theta, x, y, order, FusedSteps(0.1))).all()
     order[0, 0] = 3
-    fit = fused_fit(net, theta, x, y, order, FusedSteps(0.1))
-    assert np.isnan(fit.theta).mean() > 0.9 and np.isnan(fit.loss[0])
+    assert np.isnan(fused_fit(net, theta, x, y, order, FusedSteps(0.1))).mean() > 0.9
     assert np.isnan(fused_forward(net, theta, x)[3]).all()
 
 
@@ -166,21 +163,16 @@ def test_empty_steps_and_no_samples_change_nothing():
     x, y = client(LENET, n=5)
     theta = flat(network(LENET).parameters()).numpy().astype(np.float32)
     nothing = np.full((4, 3), -1)
-    fit = fused_fit(LENET, theta, x, y, nothing, FusedSteps(0.1, momentum=0.9, weight_decay=0.1, epoch_steps=2))
-    assert np.array_equal(fit.theta, theta) and np.isnan(fit.loss).all() and len(fit.loss) == 2
-    fit = fused_fit(LENET, theta, x[:0], y[:0], nothing, FusedSteps(0.1))
-    assert np.array_equal(fit.theta, theta)
-    fit = fused_fit(LENET, theta, x, y, nothing[:0], FusedSteps(0.1))
-    assert np.array_equal(fit.theta, theta) and len(fit.loss) == 0
+    steps = FusedSteps(0.1, momentum=0.9, weight_decay=0.1, epoch_steps=2)
+    for order, count in ((nothing, 5), (nothing, 0), (nothing[:0], 5)):
+        assert np.array_equal(fused_fit(LENET, theta, x[:count], y[:count], order, steps), theta)
 
 
 def test_constant_images_have_ties_in_every_window():
     x, y = np.full((6, 32, 32, 3), 90, np.uint8), np.arange(6)
     theta, order = flat(network(LENET).parameters()).numpy().astype(np.float32), draw_order(6, 10, 3)
-    want, loss, _ = reference(LENET, theta.astype(np.float64), x, y, order, lr=0.05, momentum=0.5)
-    fit = fused_fit(LENET, theta, x, y, order, FusedSteps(0.05, momentum=0.5))
-    np.testing.assert_allclose(fit.theta, want, atol=1e-5)
-    np.testing.assert_allclose(fit.loss, [loss], rtol=1e-5)
+    want = reference(LENET, theta.astype(np.float64), x, y, order, lr=0.05, momentum=0.5)
+    np.testing.assert_allclose(fused_fit(LENET, theta, x, y, order, FusedSteps(0.05, momentum=0.5)), want, atol=1e-5)
 
 
 def test_threads_give_the_same_bytes():
@@ -189,7 +181,7 @@ def test_threads_give_the_same_bytes():
     theta = flat(network(LENET).parameters()).numpy().astype(np.float32)
 
     def run(_):
-        return fused_fit(LENET, theta, x, y, order, FusedSteps(0.1, momentum=0.5), mean=MEAN, std=STD).theta.tobytes()
+        return fused_fit(LENET, theta, x, y, order, FusedSteps(0.1, momentum=0.5), mean=MEAN, std=STD).tobytes()
 
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(run, range(4)))) == 1
@@ -203,23 +195,19 @@ def test_threads_give_the_same_bytes():
         ({"theta": np.zeros(5, np.float32)}, "62,006"),
         ({"x": np.zeros((4, 20, 20, 3), np.uint8)}, "28 ... 32"),
         ({"y": np.array([0, 1, 2, 10])}, "0 ... 9"),
-        ({"y": np.array([0, 1, 2])}, "(4)"),
+        ({"y": np.array([0, 1, 2])}, "one label per sample"),
         ({"order": np.array([[0, 4]])}, "`order`"),
-        ({"steps": FusedSteps(np.zeros(3))}, "`lr`"),
+        ({"steps": FusedSteps(0.1, optimizer="lion")}, "sgd or adam"),
         ({"std": (0.1, 0.2, 0.3)}, "passed together"),
         ({"mean": (0.1, 0.2, 0.3), "std": (0.0, 0.2, 0.3)}, "positive"),
-        ({"loss": FusedLoss("focal")}, "one of"),
-        ({"loss": FusedLoss("peer")}, "either"),
-        ({"loss": FusedLoss("distill", temperature=0.0)}, "temperature"),
-        ({"loss": FusedLoss("mixture", local=np.zeros((4, 10)), seen=np.zeros(4, bool))}, "in place"),
-        ({"loss": FusedLoss(choice="exchanged")}, "a pair"),
-        ({"loss": FusedLoss(centroids=np.zeros((10, 5)))}, "(10, 84)"),
-        ({"loss": FusedLoss(guesses=np.zeros((4, 3), np.int64))}, "needs `counts`"),
-        ({"loss": FusedLoss(history=np.zeros((4, 3, 10)), counts=np.zeros(4, np.int64))}, "in place"),
-        ({"loss": FusedLoss(pseudo=np.array([0, 1, 2, 10]))}, "`pseudo`"),
-        ({"augment": FusedAugment(shift=np.full((1, 2, 2), 9), pad=4)}, "0 ... 8"),
-        ({"mixup": (np.array([[0, 5]]), np.ones(1))}, "columns"),
-        ({"order": np.array([[0, -1]]), "mixup": (np.array([[1, 1]]), np.ones(1))}, "empty place"),
+        ({"targets": {"soft": np.zeros((4, 3))}}, "`soft`"),
+        ({"targets": {"keep": np.zeros(3)}}, "`keep`"),
+        ({"augment": FusedAugment(shift=np.full((1, 1, 2, 2), 9), pad=4)}, "0 ... 8"),
+        ({"augment": FusedAugment(partner=np.array([[[0, 5]]]), share=np.ones((1, 1)))}, "columns"),
+        (
+            {"order": np.array([[0, -1]]), "augment": FusedAugment(partner=np.ones((1, 1, 2), int), share=np.ones((1, 1)))},
+            "empty place",
+        ),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )

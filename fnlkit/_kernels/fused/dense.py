@@ -39,12 +39,6 @@ def pitch_for(width: int) -> int:
 
 
 @strict
-def scratch_for(width: int, units: int) -> int:
-    """Return the size of the scratch array that the backward functions need for a layer."""
-    return _ROWS * max(pitch_for(width), pitch_for(units))
-
-
-@strict
 def dense_forward(
     theta: np.ndarray, weight_at: int, x: np.ndarray, x_at: int, width: int, y: np.ndarray, y_at: int, units: int, samples: int
 ) -> None:

@@ -36,7 +36,7 @@ class Samples(NamedTuple):
 
 
 class Augment(NamedTuple):
-    """Random choices made by the caller; an array of length 0 disables the step.
+    """Random choices made by the caller; an array without steps disables a choice.  Kernels get them with a leading axis K.
 
     Attributes
     ----------
@@ -63,6 +63,20 @@ class Augment(NamedTuple):
     side: int
     partner: np.ndarray
     share: np.ndarray
+
+
+@strict
+def augment_of(augment: Augment, k: int) -> Augment:
+    """Return the choices of one client."""
+    return Augment(
+        augment.shift[k],
+        augment.pad,
+        augment.flip[k],
+        augment.center[k],
+        augment.side,
+        augment.partner[k],
+        augment.share[k],
+    )
 
 
 class Frame(NamedTuple):
@@ -221,12 +235,12 @@ def empty_batch(room: int, augment: Augment, frame: Frame, real: Any) -> Batch:
 
 
 @strict
-def choose(batch: Batch, order: np.ndarray, step: int) -> int:
-    """Find the samples of a step and return their number."""
+def choose(batch: Batch, order: np.ndarray, step: int, offset: int) -> int:
+    """Find the samples of a step and return their number; `offset` is the position of the client's first sample."""
     count = 0
     for slot in range(order.shape[1]):
         if order[step, slot] >= 0:
-            batch.chosen[count], batch.slots[count], batch.mates[count] = order[step, slot], slot, count
+            batch.chosen[count], batch.slots[count], batch.mates[count] = offset + order[step, slot], slot, count
             batch.rows[slot] = count
             count += 1
     return count
@@ -256,13 +270,6 @@ def load_batch(
 
 
 @strict
-def unmix_batch(batch: Batch, count: int, target: np.ndarray, frame: Frame) -> None:
-    """Write the samples of a step without mixup to `target`."""
-    for i in range(count * frame.stride):
-        target[i] = batch.raw[i]
-
-
-@strict
 def mix_batch(batch: Batch, count: int, augment: Augment, step: int, target: np.ndarray, frame: Frame) -> None:
     """Write the samples of a step with mixup to `target`."""
     share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
@@ -272,12 +279,3 @@ def mix_batch(batch: Batch, count: int, augment: Augment, step: int, target: np.
         mixed = target[b * frame.stride : (b + 1) * frame.stride]
         for i in range(frame.stride):
             mixed[i] = share * mine[i] + rest * other[i]
-
-
-@strict
-def spoil(logits: np.ndarray, poison: np.ndarray, count: int) -> None:
-    """Add each sample's 0 or NaN to its logits (N, B, C)."""
-    for k in range(logits.shape[0]):
-        for b in range(count):
-            for j in range(logits.shape[2]):
-                logits[k, b, j] += poison[b]

@@ -22,7 +22,7 @@ from fnlkit._kernels.fused.dense import pitch_for
 from fnlkit._kernels.fused.input import Frame, input_shape
 from fnlkit._kernels.fused.step import descend
 from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
-from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, plain_training, prediction
+from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
 
 _SIDE, _KERNEL = 32, 5
 _MAPS1, _POOLED1 = 6, 14
@@ -37,7 +37,7 @@ _RUN2 = 2 * LANES  # a patch of the first pooled map: five runs of 30 numbers, p
 _PATCH2 = _KERNEL * _RUN2
 _TAPS2 = _KERNEL * _MAPS1
 _WEIGHTS2 = _MAPS2 * _MAPS1 * _KERNEL * _KERNEL
-_TOGETHER = 10  # samples of one block in prediction
+_PLACES1, _PLACES2 = _MAPS1 * _POOLED1 * LANES, _PIXELS2 * _MAPS2
 
 
 def _first_convolution(channels):
@@ -72,15 +72,6 @@ class _Packed(NamedTuple):
     taps1: np.ndarray
     taps2: np.ndarray
     patches2: np.ndarray
-
-
-@strict
-def _allocate_packed(channels, real):
-    return _Packed(
-        np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real),
-        np.empty(_KERNEL * _TAPS2 * _MAPS2, real),
-        np.zeros(_MAPS2 * _PATCH2, real),
-    )
 
 
 @strict
@@ -264,9 +255,12 @@ def _first_layer_back(pooled_delta, pooled, at, places, channels, weights, sourc
         _image_patches(taps_delta, m * _PATCH1, LANES, weights, sources, 0, count, images, _SIDE * channels)
 
 
-class _Back(NamedTuple):
-    """Scratch of the convolutions' backward pass: gradients, and sums over the batch."""
+class _Scratch(NamedTuple):
+    """Scratch of the convolutions: of the forward pass, and gradients and sums over the batch of the backward pass."""
 
+    planes: np.ndarray
+    sums: np.ndarray
+    best: np.ndarray
     turned: np.ndarray
     pooled: np.ndarray
     weights: np.ndarray
@@ -279,8 +273,11 @@ class _Back(NamedTuple):
 
 
 @strict
-def _back(real):
-    return _Back(
+def _allocate(net, real):
+    return _Scratch(
+        np.zeros(_SIDE * _SIDE * net[0] + LANES, real),
+        np.empty(24 * LANES, real),
+        np.empty(_MAPS1 * LANES, real),
         np.empty((_PIXELS2, _MAPS2), real),
         np.empty(_STRIDE1, real),
         np.empty(_PIXELS1 + 1, real),
@@ -299,11 +296,8 @@ class _Front(NamedTuple):
     channels: int
     linear: Linear  # its input is the output of the convolutions
     packed: _Packed
-    back: _Back
+    scratch: _Scratch
     images: np.ndarray  # (B stride,), see Frame
-    planes: np.ndarray
-    sums: np.ndarray
-    best: np.ndarray
     pooled: np.ndarray
     places1: np.ndarray
     places2: np.ndarray
@@ -319,38 +313,19 @@ def _frame(samples):
 
 
 @strict
-def _front(images, batch, channels, classes, head, real):
-    widths = np.array((*WIDTHS, classes))
-    return _Front(
-        channels,
-        linear_layers(widths, layout(channels)[2], batch, head, real),
-        _allocate_packed(channels, real),
-        _back(real),
-        images,
-        np.zeros(_SIDE * _SIDE * channels + LANES, real),
-        np.empty(24 * LANES, real),
-        np.empty(_MAPS1 * LANES, real),
-        np.zeros(batch * _STRIDE1, real),
-        np.empty((batch, _MAPS1 * _POOLED1 * LANES), np.int32),
-        np.empty((batch, _PIXELS2, _MAPS2), np.int32),
-        np.empty((batch, _PIXELS2, _MAPS2), np.int32),
-    )
-
-
-@strict
 def _forward(theta, front, samples):
     """Run both convolutions on the images of a batch; the result is the input of ``front.linear``."""
-    channels, packed, flat = front.channels, front.packed, front.linear.values
+    channels, packed, scratch, flat = front.channels, front.packed, front.scratch, front.linear.values
     _pack(theta, channels, packed)
     bias2, stride = layout(channels)[1] + _WEIGHTS2, _SIDE * _SIDE * channels + LANES
     for b in range(samples):
-        _split(front.images, b * stride, channels, front.planes)
+        _split(front.images, b * stride, channels, scratch.planes)
         _first_layer(
-            theta, packed.taps1, front.planes, channels, b * stride, front.sums, front.best, front.pooled, b * _STRIDE1,
+            theta, packed.taps1, scratch.planes, channels, b * stride, scratch.sums, scratch.best, front.pooled, b * _STRIDE1,
             front.places1[b],
         )  # fmt: skip
         _second_layer(
-            theta, bias2, packed.taps2, front.pooled, b * _STRIDE1, front.sums, flat, b * pitch_for(_FLAT), front.places2[b],
+            theta, bias2, packed.taps2, front.pooled, b * _STRIDE1, scratch.sums, flat, b * pitch_for(_FLAT), front.places2[b],
             front.corners[b],
         )  # fmt: skip
 
@@ -369,7 +344,7 @@ def _unpack(taps, maps, channels, patch, run, biases, gradient):
 @strict
 def _backward(theta, velocity, front, samples, descent, step, pull):
     """Update both convolutions from the gradient of the input of ``front.linear``."""
-    channels, back = front.channels, front.back
+    channels, back = front.channels, front.scratch
     conv1, conv2, fc1 = layout(channels)
     back.taps1[:] = 0
     back.taps2[:] = 0
@@ -390,16 +365,36 @@ def _backward(theta, velocity, front, samples, descent, step, pull):
     descend(theta, velocity, conv1, back.gradient, 0, conv2 - conv1, descent, step, pull)
 
 
+_PACKED = 3 * _KERNEL * _KERNEL * _MAPS1, _KERNEL * _TAPS2 * _MAPS2, _MAPS2 * _PATCH2  # the first for three channels
+
+
 @strict
-def _make(net, samples, batch, head, networks, real):
+def _make(net, samples, batch, memory, places, scratch):
     channels, classes = net
-    images = np.zeros(batch * (_SIDE * _SIDE * channels + LANES), real)
-    first = _front(images, batch, channels, classes, head, real)
-    second = _front(images, batch, channels, classes, head, real) if networks > 1 else first
-    return (first, second), images, _frame(samples)
+    images = batch * (_SIDE * _SIDE * channels + LANES)
+    pooled = images + batch * _STRIDE1
+    taps2 = pooled + _PACKED[0]
+    patches2 = taps2 + _PACKED[1]
+    end, places2, corners = patches2 + _PACKED[2], batch * _PLACES1, batch * (_PLACES1 + _PLACES2)
+    front = _Front(
+        channels,
+        linear_layers(np.array((*WIDTHS, classes)), layout(channels)[2], batch, memory[end:]),
+        _Packed(memory[pooled:taps2], memory[taps2:patches2], memory[patches2:end]),
+        scratch,
+        memory[:images],
+        memory[images:pooled],
+        places[:places2].reshape(batch, _PLACES1),
+        places[places2:corners].reshape(batch, _PIXELS2, _MAPS2),
+        places[corners:].reshape(batch, _PIXELS2, _MAPS2),
+    )
+    return front, front.images, _frame(samples)
+
+
+def memory_for(net: tuple[int, int], batch: int) -> tuple[int, int]:
+    """Return the lengths of `memory` and `places` of a network."""
+    first = batch * (_SIDE * _SIDE * net[0] + LANES + _STRIDE1) + sum(_PACKED)
+    return first + linear_memory((*WIDTHS, net[1]), batch), batch * (_PLACES1 + 2 * _PLACES2)
 
 
 # The network's description: (channels, classes).
-fit = local_training(__name__, _make, _forward, _backward, True)
-fit_plain = plain_training(__name__, _make, _forward, _backward, True)
-predict = prediction(__name__, _make, _forward, _TOGETHER)
+advance = network_kernel(__name__, _allocate, _make, _forward, _backward, True)

@@ -7,49 +7,44 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit._kernels.fused.dense import pitch_for, rows_for
+from fnlkit._kernels.fused.dense import pitch_for
 from fnlkit._kernels.fused.input import Frame, input_shape
 from fnlkit._kernels.fused.tile import strict
-from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, plain_training, prediction
-
-_TOGETHER = 20  # samples of one block in prediction
+from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
 
 
 class _Front(NamedTuple):
-    """A perceptron has no layers before the linear layers, which read a copy of the batch."""
+    """A perceptron has no layers before the linear layers."""
 
-    images: np.ndarray
     linear: Linear
 
 
 @strict
-def _frame(samples, width):
-    _, height, columns, _ = input_shape(samples)
-    return Frame(pitch_for(width), 0, columns, 1, height * columns)
+def _allocate(widths, real):
+    return np.zeros(0, real)
 
 
 @strict
-def _make(widths, samples, batch, head, networks, real):
-    images = np.zeros(rows_for(batch) * pitch_for(widths[0]), real)
-    first = _Front(images, linear_layers(widths, 0, batch, head, real))
-    second = _Front(images, linear_layers(widths, 0, batch, head, real)) if networks > 1 else first
-    return (first, second), images, _frame(samples, widths[0])
+def _make(widths, samples, batch, memory, places, scratch):
+    _, height, columns, _ = input_shape(samples)
+    linear = linear_layers(widths, 0, batch, memory)
+    return _Front(linear), linear.values, Frame(pitch_for(widths[0]), 0, columns, 1, height * columns)
 
 
 @strict
 def _forward(theta, front, samples):
-    """Copy the batch to the input of the linear layers."""
-    images, values = front.images, front.linear.values
-    for i in range(samples * pitch_for(front.linear.widths[0])):
-        values[i] = images[i]
+    """Do nothing: the batch is loaded to the input of the linear layers."""
 
 
 @strict
 def _backward(theta, velocity, front, samples, descent, step, pull):
-    """Do nothing: there are no layers before the linear layers."""
+    """Do nothing."""
+
+
+def memory_for(widths: tuple[int, ...], batch: int) -> tuple[int, int]:
+    """Return the lengths of `memory` and `places` of a network."""
+    return linear_memory(widths, batch), 0
 
 
 # The network's description: size of a sample, hidden units of each layer, number of classes (layers + 1,) int64.
-fit = local_training(__name__, _make, _forward, _backward, False)
-fit_plain = plain_training(__name__, _make, _forward, _backward, False)
-predict = prediction(__name__, _make, _forward, _TOGETHER)
+advance = network_kernel(__name__, _allocate, _make, _forward, _backward, False)

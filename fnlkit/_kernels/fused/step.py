@@ -17,7 +17,7 @@ _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 
 
 class Descent(NamedTuple):
-    """Parameters of a step; an array field of length 0 disables a term.
+    """Parameters of a step; an array field of length 0 disables a term.  Kernels get those of M networks.
 
     `real` is float32 or float64, P is the number of weights.
 
@@ -53,6 +53,24 @@ class Descent(NamedTuple):
     first: np.ndarray
     second: np.ndarray
     adam: np.ndarray
+
+
+@strict
+def descent_of(descent: Descent, m: int) -> Descent:
+    """Return the parameters of one network; fields from `pull` on, without `adam`, have a leading axis M."""
+    return Descent(
+        descent.rate,
+        descent.momentum,
+        descent.decay,
+        descent.pull[m],
+        descent.norm_pull[m],
+        descent.epoch_steps[m],
+        descent.anchor[m],
+        descent.linear[m],
+        descent.first[m],
+        descent.second[m],
+        descent.adam,
+    )
 
 
 @strict

@@ -1,13 +1,12 @@
-"""Parts that all fused networks share: the linear layers at the end, local training, and prediction.
+"""Local training of networks that end in linear layers with ReLU: one compiled function per network.
 
-A network is a front followed by linear layers with ReLU between them.  The front of LeNet-5 is the convolutions; a perceptron
-has an empty front.  All activations of a batch in the linear layers are in one array, and their gradients are in a second
-array with the same layout.
+A network supplies the layers before its linear layers, the *front*; `network_kernel` returns its compiled function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,24 +19,12 @@ from fnlkit._kernels.fused.dense import (
     pitch_for,
     rectify,
     rows_for,
-    scratch_for,
 )
-from fnlkit._kernels.fused.head import follow_centroids, follow_teacher, head_room, nearest_centroids
-from fnlkit._kernels.fused.input import (
-    Augment,
-    Samples,
-    choose,
-    empty_batch,
-    load_batch,
-    load_sample,
-    mix_batch,
-    spoil,
-    unmix_batch,
-)
-from fnlkit._kernels.fused.loss import cross_entropy_and_gradient, loss_and_gradient, mixed_cross_entropy_and_gradient
-from fnlkit._kernels.fused.losses.fields import EMBEDDING, Loss, loss_room, needs_server, needs_unmixed
-from fnlkit._kernels.fused.step import Descent, adapt, pull_at
+from fnlkit._kernels.fused.input import Augment, Batch, Samples, augment_of, choose, empty_batch, load_batch
+from fnlkit._kernels.fused.step import Descent, adapt, descend, descent_of, pull_at
 from fnlkit._kernels.fused.tile import strict, strict_kernel
+
+TRAIN, FORWARD, BACKWARD = range(3)
 
 
 class Linear(NamedTuple):
@@ -48,7 +35,7 @@ class Linear(NamedTuple):
     widths : (layers + 1,) int64
         Size of the input, units of each hidden layer, number of classes.
     weights_at : (layers + 1,) int64
-        Position of each layer's weights in the flat parameter vector, and of the weights of a head.
+        Position of each layer's weights in the flat parameter vector, and their end.
     values_at : (layers + 2,) int64
         Position of the input and of each layer's output in `values` and `deltas`, and the end.
     values, deltas : flat real
@@ -64,18 +51,44 @@ class Linear(NamedTuple):
     scratch: np.ndarray
 
 
+class Targets(NamedTuple):
+    """Targets of the cross entropy; arrays have length 0 if unused.
+
+    Attributes
+    ----------
+    y : (n,) int64
+        Labels.
+    soft : (n, C) real
+        Distributions, instead of labels.
+    keep : (n,) real
+        Factor of each sample.
+    smoothing : float
+        Share of each target that is spread over all classes.
+    """
+
+    y: np.ndarray
+    soft: np.ndarray
+    keep: np.ndarray
+    smoothing: float
+
+
 @strict
-def linear_layers(widths: np.ndarray, first: int, batch: int, head: int, real: Any) -> Linear:
-    """Return the Linear of layers with weights from position `first` on, for batches of `batch` and a head of `head` units."""
+def linear_layers(widths: np.ndarray, first: int, batch: int, memory: np.ndarray) -> Linear:
+    """Return the Linear of layers with weights from position `first` on, for batches of `batch`, in `memory`."""
     weights_at, values_at = np.zeros(widths.size, np.int64), np.zeros(widths.size + 1, np.int64)
-    weights_at[0], need = first, scratch_for(widths[widths.size - 2], head)
+    weights_at[0] = first
     for layer in range(widths.size):
         values_at[layer + 1] = values_at[layer] + rows_for(batch) * pitch_for(widths[layer])
         if layer > 0:
             weights_at[layer] = weights_at[layer - 1] + widths[layer] * (widths[layer - 1] + 1)
-            need = max(need, scratch_for(widths[layer - 1], widths[layer]))
     size = values_at[widths.size]
-    return Linear(widths, weights_at, values_at, np.zeros(size, real), np.zeros(size, real), np.empty(need, real))
+    return Linear(widths, weights_at, values_at, memory[:size], memory[size : 2 * size], memory[2 * size :])
+
+
+def linear_memory(widths: tuple[int, ...], batch: int) -> int:
+    """Return the length of the memory for `linear_layers`."""
+    pitches = [pitch_for.py_func(width) for width in widths]
+    return 2 * rows_for.py_func(batch) * sum(pitches) + 5 * max(pitches)
 
 
 @strict
@@ -94,41 +107,113 @@ def linear_backward(
     theta: np.ndarray,
     velocity: np.ndarray,
     linear: Linear,
-    layers: Iterable[int],
+    hidden: np.ndarray,
     inputs: bool,
     count: int,
     descent: Descent,
     step: int,
     pull: float,
 ) -> None:
-    """Update some layers, last first, from the gradients of the outputs.
+    """Update all layers, last first, from the gradient of the logits and an additional gradient of the last hidden layer.
 
-    Computes the gradient of the input of the first layer of the network if `inputs` is true.
+    Parameters
+    ----------
+    hidden : (B, width) real
+        Length 0: no additional gradient.
+    inputs : bool
+        Whether to compute the gradient of the input of the first layer.
     """
-    values, deltas, scratch = linear.values, linear.deltas, linear.scratch
-    for layer in layers:
+    values, deltas, scratch, top = linear.values, linear.deltas, linear.scratch, linear.widths.size - 2
+    for layer in range(top, -1, -1):
         at, x_at, delta_at = linear.weights_at[layer], linear.values_at[layer], linear.values_at[layer + 1]
         width, units = linear.widths[layer], linear.widths[layer + 1]
-        if layer + 2 < linear.widths.size:
+        if layer < top:
             gate(deltas, values, delta_at, units, count)
         if layer > 0 or inputs:
             dense_backward_input(theta, at, deltas, delta_at, units, deltas, x_at, width, count, scratch)
+            if layer == top and hidden.shape[0]:
+                for b in range(count):
+                    start = x_at + b * pitch_for(width)
+                    for i in range(width):
+                        deltas[start + i] += hidden[b, i]
         dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
+    if inputs:
+        gate(deltas, values, linear.values_at[0], linear.widths[0], count)
 
 
-def local_training(
-    module: str, make: Callable[..., Any], front_forward: Callable[..., Any], front_backward: Callable[..., Any], inputs: bool
+@strict
+def spoil(linear: Linear, poison: np.ndarray, count: int) -> None:
+    """Add each sample's 0 or NaN to its logits and to its last hidden layer."""
+    last = linear.widths.size - 1
+    for layer in range(last - 1, last + 1):
+        width = linear.widths[layer]
+        for b in range(count):
+            start = linear.values_at[layer] + b * pitch_for(width)
+            for j in range(width):
+                linear.values[start + j] += poison[b]
+
+
+@strict
+def cross_entropy(
+    linear: Linear, targets: Targets, batch: Batch, share: float, count: int, p: np.ndarray, target: np.ndarray
+) -> None:
+    """Write the gradient of the mean cross entropy of a batch with respect to the logits, in double precision.
+
+    `share` is the weight of a row's own label under mixup.  `p` and `target` (C,) float64 are scratch.
+    """
+    classes, last = p.size, linear.widths.size - 1
+    for b in range(count):
+        start, row, highest, scale, mass = linear.values_at[last] + b * pitch_for(classes), batch.chosen[b], -np.inf, 0.0, 0.0
+        logits = linear.values[start : start + classes]
+        for j in range(classes):
+            highest = max(highest, float(logits[j]))
+            target[j] = 0.0
+        if targets.soft.shape[0]:
+            for j in range(classes):
+                target[j] = targets.soft[row, j]
+        else:
+            target[targets.y[row]] += share
+            target[targets.y[batch.chosen[batch.mates[b]]]] += 1.0 - share
+        keep = targets.keep[row] if targets.keep.shape[0] else 1.0
+        for j in range(classes):
+            p[j] = math.exp(logits[j] - highest)
+            scale += p[j]
+            if targets.smoothing != 0:
+                target[j] = (1.0 - targets.smoothing) * target[j] + targets.smoothing / classes
+            mass += target[j]
+        for j in range(classes):
+            linear.deltas[start + j] = keep * (p[j] / scale * mass - target[j]) / count
+
+
+@strict
+def copy_out(linear, layer, count, out):
+    """Write the outputs of a layer to `out` (B, width)."""
+    at, width = linear.values_at[layer], out.shape[1]
+    for b in range(count):
+        for j in range(width):
+            out[b, j] = linear.values[at + b * pitch_for(width) + j]
+
+
+def network_kernel(
+    module: str,
+    allocate: Callable[..., Any],
+    make: Callable[..., Any],
+    front_forward: Callable[..., Any],
+    front_backward: Callable[..., Any],
+    inputs: bool,
 ) -> Callable[..., Any]:
-    """Return the kernel for the local training of a network, or of two networks with a common loss.
+    """Return the compiled function of a network.
 
-    The kernel is a single compiled function of `module`: each further level of calls would compile everything once more.
+    It is a single compiled function of `module`: each further level of calls would compile everything once more.
 
     Parameters
     ----------
     module : str
-    make : compiled function (net, samples, batch, head, networks, real)
-        Returns (fronts, images, frame): scratch for batches of `batch` samples and a head of `head` outputs, for each of two
-        networks.  A batch is loaded to `images`, as `frame` describes.
+    allocate : compiled function (net, real)
+        Returns scratch that does not last from call to call.
+    make : compiled function (net, samples, batch, memory, places, scratch)
+        Returns (front, images, frame).  A batch of up to `batch` samples is loaded to `images`, as `frame` describes.
+        `memory` and `places` are flat arrays, real and int32, of one network.
     front_forward : compiled function (theta, front, samples)
         Writes the input of the linear layers, ``front.linear``.
     front_backward : compiled function (theta, velocity, front, samples, descent, step, pull)
@@ -139,193 +224,90 @@ def local_training(
     Returns
     -------
     compiled function
-        ``fit(theta, velocity, net, samples, y, order, descents, loss, augment, epoch_loss, epoch_correct)`` trains in place.
-        theta, velocity (N, P + SPARE) real: weights of each network in state_dict order followed by the weights of a head, and
-        the momentum buffers; the last SPARE are never used.  net: the network's description.  samples : Samples.  y (n,)
-        int64.  order (steps, B) int64: positions of each step's samples, -1 for an empty place; a step without samples changes
-        no weight.  descents (Descent, Descent): of each network.  loss : Loss.  augment : Augment.  epoch_loss (epochs,)
-        float64 and epoch_correct (epochs,) int64: the sum of losses and the number of correct predictions are added.
+        ``advance(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, descent,
+        augment, logits, hidden, head)``: the clients `who` (g,) each take the steps from `begin` (g,) to `end` (g,).
+        K clients have M networks, M / K each with the same batches.
+
+        mode : TRAIN local training with the cross entropy; FORWARD writes `logits` and `hidden`; BACKWARD updates the weights
+        from the gradients `logits`, `hidden` and `head`, after FORWARD of the same step.
+        theta, velocity : (M, P + H + SPARE) real; H weights follow those of the network.
+        memory, places : (M, ...) real and int32.  net : the network's description.  samples : Samples of all clients.
+        offset : (K,) int64, first sample of each client.  targets : Targets of all samples; only for TRAIN.
+        order : (K, steps, B) int64, positions of samples, -1 for an empty place; a step without samples does nothing.
+        descent : Descent.  augment : Augment with a leading axis K.
+        logits : (r, B, C) real, a row for each step of each network in the order of the loops; length 0 for TRAIN.
+        hidden : (r, B, width) real, last hidden layer; length 0 if unused.
+        head : (r, H) real, gradient of the weights that follow those of the network; length 0 if there are none.
     """
 
-    @strict
-    def predict(theta: np.ndarray, fronts: Any, count: int, out: np.ndarray) -> None:
-        """Write the logits (N, B, C) of a batch."""
-        for k in range(out.shape[0]):
-            front = fronts[k]
-            front_forward(theta[k], front, count)
-            linear_forward(theta[k], front.linear, count)
-            _copy_logits(front.linear, count, out[k])
-
-    def fit(
+    def advance(
+        mode: int,
         theta: np.ndarray,
         velocity: np.ndarray,
+        memory: np.ndarray,
+        places: np.ndarray,
         net: Any,
         samples: Samples,
-        y: np.ndarray,
+        offset: np.ndarray,
+        targets: Targets,
         order: np.ndarray,
-        descents: Any,
-        loss: Loss,
-        augment: Augment,
-        epoch_loss: np.ndarray,
-        epoch_correct: np.ndarray,
-    ) -> None:
-        real, networks = theta.dtype, theta.shape[0]
-        fronts, images, frame = make(net, samples, order.shape[1], loss.teacher.shape[1], networks, real)
-        first = fronts[0].linear
-        last, top = first.widths.size - 1, first.widths.size - 2
-        classes, width = first.widths[last], first.widths[last - 1]
-        batch, head = empty_batch(order.shape[1], augment, frame, real), head_room(loss, order.shape[1], width, real)
-        room = loss_room(networks, order.shape[1], classes)
-        with_server, unmixed, centered = needs_server(loss), needs_unmixed(loss, batch), loss.terms.norms.size > 0
-        similar = np.zeros(rows_for(order.shape[1]) * pitch_for(classes) if centered else 0, real)
-        server_theta = np.zeros((networks, theta.shape[1] if with_server else 0), real)
-        if with_server:
-            for k in range(networks):
-                anchor = descents[k].anchor
-                for i in range(anchor.size):
-                    server_theta[k, i] = anchor[i]
-
-        for step in range(order.shape[0]):
-            count, epoch = choose(batch, order, step), step // descents[0].epoch_steps
-            if count == 0:
-                continue
-            share = load_batch(batch, count, samples, augment, step, images, frame)
-            if unmixed:
-                unmix_batch(batch, count, images, frame)
-                predict(theta, fronts, count, room.own)
-            if with_server:
-                predict(server_theta, fronts, count, room.server)
-            if unmixed:
-                mix_batch(batch, count, augment, step, images, frame)
-            predict(theta, fronts, count, room.logits)
-            spoil(room.logits, batch.poison, count)
-            if centered:
-                nearest_centroids(loss, first.values, first.values_at[last - 1], width, count, similar, room.nearest)
-            if loss.plain and share == 1.0:
-                total, correct = cross_entropy_and_gradient(y, batch.chosen, count, room.logits, room.gradient, room.scratch)
-            else:
-                total, correct = loss_and_gradient(loss, y, batch, step, share, count, room)
-            epoch_loss[epoch] += total
-            epoch_correct[epoch] += correct
-            for k in range(networks):
-                front, descent = fronts[k], descents[k]
-                pull = pull_at(descent, step, theta[k])
-                _copy_gradient(room.gradient[k], count, front.linear)
-                linear, x_at = front.linear, front.linear.values_at[top]
-                values, deltas, scratch = linear.values, linear.deltas, linear.scratch
-                linear_backward(theta[k], velocity[k], linear, range(top, top - 1, -1), inputs, count, descent, step, pull)
-                # Losses of the last hidden layer.
-                if top > 0 and loss.kind == EMBEDDING:
-                    head_at = linear.weights_at[last]
-                    epoch_loss[epoch] += follow_teacher(
-                        theta[k], velocity[k], head_at, values, x_at, width, loss, batch, count, head, deltas, x_at, scratch,
-                        descent, step, pull,
-                    )  # fmt: skip
-                if top > 0 and centered:
-                    pulled = room.pulled
-                    epoch_loss[epoch] += follow_centroids(loss, y, values, x_at, width, batch, count, pulled, deltas, x_at)
-                linear_backward(theta[k], velocity[k], linear, range(top - 1, -1, -1), inputs, count, descent, step, pull)
-                if inputs:
-                    gate(deltas, values, linear.values_at[0], linear.widths[0], count)
-                front_backward(theta[k], velocity[k], front, count, descent, step, pull)
-                if descent.first.size:
-                    adapt(theta[k], velocity[k], descent, step)
-
-    return strict_kernel(fit, module)
-
-
-def plain_training(
-    module: str, make: Callable[..., Any], front_forward: Callable[..., Any], front_backward: Callable[..., Any], inputs: bool
-) -> Callable[..., Any]:
-    """Return the kernel for the cross entropy of one network; arguments as in `local_training`.
-
-    ``fit_plain(theta, velocity, net, samples, y, order, descent, augment, epoch_loss, epoch_correct)`` writes the same bytes as
-    the kernel of all losses, which takes three times as long to compile.
-    """
-
-    def fit_plain(
-        theta: np.ndarray,
-        velocity: np.ndarray,
-        net: Any,
-        samples: Samples,
-        y: np.ndarray,
-        order: np.ndarray,
+        who: np.ndarray,
+        begin: np.ndarray,
+        end: np.ndarray,
         descent: Descent,
         augment: Augment,
-        epoch_loss: np.ndarray,
-        epoch_correct: np.ndarray,
+        logits: np.ndarray,
+        hidden: np.ndarray,
+        head: np.ndarray,
     ) -> None:
-        real, room = theta.dtype, order.shape[1]
-        fronts, images, frame = make(net, samples, room, 0, 1, real)
-        front, w, v = fronts[0], theta[0], velocity[0]
-        linear, classes = front.linear, front.linear.widths[-1]
-        batch, log_p, p = empty_batch(room, augment, frame, real), np.zeros(classes), np.zeros(classes)
-        logits, gradient = np.zeros((1, room, classes)), np.zeros((1, room, classes))
-        for step in range(order.shape[0]):
-            count, epoch = choose(batch, order, step), step // descent.epoch_steps
-            if count == 0:
-                continue
-            share = load_batch(batch, count, samples, augment, step, images, frame)
-            front_forward(w, front, count)
-            linear_forward(w, linear, count)
-            _copy_logits(linear, count, logits[0])
-            spoil(logits, batch.poison, count)
-            if share == 1.0:
-                total, correct = cross_entropy_and_gradient(y, batch.chosen, count, logits, gradient, p)
-            else:
-                total, correct = mixed_cross_entropy_and_gradient(y, batch, share, count, logits, gradient, log_p, p)
-            epoch_loss[epoch] += total
-            epoch_correct[epoch] += correct
-            pull = pull_at(descent, step, w)
-            _copy_gradient(gradient[0], count, linear)
-            linear_backward(w, v, linear, range(linear.widths.size - 2, -1, -1), inputs, count, descent, step, pull)
-            if inputs:
-                gate(linear.deltas, linear.values, linear.values_at[0], linear.widths[0], count)
-            front_backward(w, v, front, count, descent, step, pull)
-            if descent.first.size:
-                adapt(w, v, descent, step)
+        scratch, networks, row = allocate(net, theta.dtype), theta.shape[0] // offset.size, 0
+        none = np.zeros((0, 0), theta.dtype)
+        for j in range(who.size):
+            k = who[j]
+            for m in range(k * networks, (k + 1) * networks):
+                front, images, frame = make(net, samples, order.shape[2], memory[m], places[m], scratch)
+                w, v, linear, mine, choices = (
+                    theta[m],
+                    velocity[m],
+                    front.linear,
+                    descent_of(descent, m),
+                    augment_of(augment, k),
+                )
+                last, classes = linear.widths.size - 1, linear.widths[-1]
+                batch, p, target = (
+                    empty_batch(order.shape[2], choices, frame, theta.dtype),
+                    np.zeros(classes),
+                    np.zeros(classes),
+                )
+                for step in range(begin[j], end[j]):
+                    row += 1
+                    count = choose(batch, order[k], step, offset[k])
+                    if count == 0:
+                        continue
+                    if mode != BACKWARD:
+                        share = load_batch(batch, count, samples, choices, step, images, frame)
+                        front_forward(w, front, count)
+                        linear_forward(w, linear, count)
+                        spoil(linear, batch.poison, count)
+                        if mode == TRAIN:
+                            cross_entropy(linear, targets, batch, share, count, p, target)
+                        else:
+                            copy_out(linear, last, count, logits[row - 1])
+                            if hidden.shape[0]:
+                                copy_out(linear, last - 1, count, hidden[row - 1])
+                            continue
+                    else:
+                        for b in range(count):
+                            for c in range(classes):
+                                linear.deltas[linear.values_at[last] + b * pitch_for(classes) + c] = logits[row - 1, b, c]
+                    pull = pull_at(mine, step, w)
+                    slopes = hidden[row - 1] if hidden.shape[0] else none
+                    linear_backward(w, v, linear, slopes, inputs, count, mine, step, pull)
+                    front_backward(w, v, front, count, mine, step, pull)
+                    if head.shape[0]:
+                        size = head.shape[1]
+                        descend(w, v, linear.weights_at[last], head[row - 1], 0, size, mine, step, pull)
+                    if mine.first.size:
+                        adapt(w, v, mine, step)
 
-    return strict_kernel(fit_plain, module)
-
-
-@strict
-def _copy_logits(linear, count, out):
-    """Write the last layer's outputs to `out` (B, C)."""
-    at, classes = linear.values_at[linear.widths.size - 1], out.shape[1]
-    for b in range(count):
-        for j in range(classes):
-            out[b, j] = linear.values[at + b * pitch_for(classes) + j]
-
-
-@strict
-def _copy_gradient(gradient, count, linear):
-    """Write the gradient (B, C) of the logits to the last layer's gradients."""
-    at, classes = linear.values_at[linear.widths.size - 1], gradient.shape[1]
-    for b in range(count):
-        for j in range(classes):
-            linear.deltas[at + b * pitch_for(classes) + j] = gradient[b, j]
-
-
-def prediction(module: str, make: Callable[..., Any], front_forward: Callable[..., Any], block: int) -> Callable[..., Any]:
-    """Return the kernel ``predict(theta, net, samples, augment, layer, out)`` of `module`.
-
-    It writes the output (n, width) of a linear layer for all samples, `block` samples at a time; the last layer's outputs are
-    the logits.  `theta` has SPARE numbers after the last weight.
-    """
-
-    def predict(theta: np.ndarray, net: Any, samples: Samples, augment: Augment, layer: int, out: np.ndarray) -> None:
-        fronts, images, frame = make(net, samples, block, 0, 1, theta.dtype)
-        front = fronts[0]
-        poison, linear = np.empty(block, theta.dtype), front.linear
-        width, out_at = linear.widths[layer], linear.values_at[layer]
-        for first in range(0, out.shape[0], block):
-            count = min(block, out.shape[0] - first)
-            for b in range(count):
-                poison[b] = load_sample(samples, first + b, augment, 0, 0, images, b * frame.stride, frame)
-            front_forward(theta, front, count)
-            linear_forward(theta, linear, count)
-            for b in range(count):
-                for j in range(width):
-                    out[first + b, j] = linear.values[out_at + b * pitch_for(width) + j] + poison[b]
-
-    return strict_kernel(predict, module)
+    return strict_kernel(advance, module)

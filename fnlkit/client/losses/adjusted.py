@@ -7,9 +7,6 @@ import torch
 
 from fnlkit.client.losses.exchange import select_small_losses
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch, Client, LocalModel
@@ -32,28 +29,12 @@ def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "t
     return torch.where(present, logp, 0.0)
 
 
-def _log_shares(visit):
-    """Return the logarithms (C,) of the class shares, -inf for absent classes."""
-    return visit.client.state["class_share"].log().double().numpy()
-
-
-def _adjusted_terms(visit):
-    return FusedLoss(offset=_log_shares(visit))
-
-
-def _distilled_terms(visit, *, temperature=0.8):
-    weight = float(visit.received["distil"])
-    return FusedLoss(offset=_log_shares(visit), label=1 - weight, teach=weight, teach_temperature=temperature)
-
-
-@declare(terms=_adjusted_terms)
 @reads(before=lambda **keywords: (keep_class_shares,))
 def logit_adjusted(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return -log softmax(z + log shares)_y, (..., B): the cross entropy of adjusted logits (Wu 2023)."""
     return -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
 
 
-@declare(terms=_distilled_terms)
 @reads(teacher=True, before=lambda **keywords: (keep_class_shares,))
 def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
     """Return (1 - w) CE + w KL(teacher || p), with p of adjusted logits, (..., B) (Wu 2023).
@@ -87,13 +68,6 @@ def keep_given_shares(client: "Client", model: "LocalModel", received: "dict[str
     client.rows.setdefault("distilled", torch.ones(len(client), dtype=torch.bool))
 
 
-def _partly_distilled_terms(visit, *, temperature=0.8):
-    if visit.received["distil"] > 0 and not visit.client.rows["distilled"].all():
-        raise InputError("it has no kernel for the loss 'partly_distilled' after a relabeling")
-    return _distilled_terms(visit, temperature=temperature)
-
-
-@declare(terms=_partly_distilled_terms)
 @reads(teacher=True, before=lambda **keywords: (keep_given_shares,))
 def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
     """Return `adjusted_distilled`, (..., B), with w = 0 for samples whose ``rows["distilled"]`` is False (Gholami 2026).
@@ -114,16 +88,6 @@ def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str
         client.rows["label_logits"] = start.to(model.weights.dtype)
 
 
-def _learning_terms(visit, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0, kept=1.0):
-    if not visit.received["noisy"] > 0:
-        return _adjusted_terms(visit)
-    if kept < 1:
-        raise InputError("it has no kernel for the loss 'label_learning' of a part of a batch")
-    learned, classes = visit.client.rows["label_logits"].numpy(), visit.client.classes
-    return FusedLoss(label=0.0, learned=learned, reverse=1 / classes, entropy=beta / classes, rate=rate, hold=alpha)
-
-
-@declare(terms=_learning_terms)
 @reads(before=lambda *, scale=10.0, **keywords: (keep_class_shares, _room(scale)))
 def label_learning(
     logits: "torch.Tensor",

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fnlkit.client.losses.cross_entropy import cross_entropy
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Positive
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +26,7 @@ def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: P
     return cross_entropy(logits / temperature, batch)
 
 
-@declare(terms=lambda visit, *, strength=4.0: FusedLoss(entropy=strength), cite="Grandvalet 2004")
+@declare(cite="Grandvalet 2004")
 def entropy_minimized(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 4.0) -> "torch.Tensor":
     """Train more confident predictions by an entropy term that does not depend on the label.
 

@@ -6,26 +6,11 @@ import torch
 
 from fnlkit.client.losses.exchange import select_small_losses
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _centroid_terms(visit, *, forget, pull, entropy=0.8, pseudo=False):
-    client = visit.client
-    return FusedLoss(
-        centroids=client.state["centroids"].to(visit.model.weights).numpy(),
-        pull=pull,
-        pseudo=client.rows["pseudo_label"].numpy() if pseudo else None,
-        entropy=entropy,
-        choice="smallest",
-        forget=forget,
-    )
-
-
-@declare(terms=_centroid_terms)
 @reads(features=True)
 def near_centroids(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False

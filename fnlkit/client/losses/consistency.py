@@ -3,25 +3,14 @@
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _view_terms(visit, *, consistency, entropy=0.3, power=3.0, variant="public"):
-    double, share = variant == "public", np.ascontiguousarray(visit.draws.uniform[:, 0])
-    least = 1e-6 if double else 0.0
-    weights = {"strength": consistency, "entropy": entropy, "temperature": 1 / power}
-    return FusedLoss("two_views", views=2, share=share, double=double, clamp=least, **weights)
-
-
-@declare(terms=_view_terms)
 @reads(uniform=True)
 def self_regularized(
     logits: "torch.Tensor",

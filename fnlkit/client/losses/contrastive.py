@@ -7,7 +7,6 @@ import torch
 from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch, Client, LocalModel
@@ -16,26 +15,6 @@ if TYPE_CHECKING:
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 
 
-def _contrastive_terms(visit, *, strength=1.0, expected=False, floor=1e-5):
-    return _against_terms(visit.received["prior"], visit.draws, strength, expected, floor)
-
-
-def _peer_terms(visit, *, strength=1.0, floor=1e-5):
-    return _against_terms(visit.client.state["label_shares"], visit.draws, strength, False, floor)
-
-
-def _cores_terms(visit, *, strength=1.0, floor=1e-5):
-    return _against_terms(visit.client.state["label_shares"], visit.draws, strength, True, floor)
-
-
-def _against_terms(prior, draws, strength, expected, floor):
-    if expected:
-        return FusedLoss("peer", strength=strength, prior=prior.numpy(), floor=floor)
-    other = draw_classes(torch.from_numpy(draws.uniform), prior).numpy()
-    return FusedLoss("peer", strength=strength, other=other, floor=floor)
-
-
-@declare(terms=_contrastive_terms)
 def contrastive(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
 ) -> "torch.Tensor":
@@ -63,7 +42,7 @@ def remember_label_shares(client: "Client", model: "LocalModel", received: "dict
     client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
 
 
-@declare(terms=_peer_terms, cite="Liu 2020")
+@declare(cite="Liu 2020")
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
 def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not reduce the loss (peer loss).
@@ -84,7 +63,7 @@ def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0,
     return _against(logits, batch, batch.state["label_shares"][..., None, :], strength, False, floor)
 
 
-@declare(terms=_cores_terms, cite="Cheng 2021")
+@declare(cite="Cheng 2021")
 @reads(before=lambda **keywords: (remember_label_shares,))
 def cores(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with random labels as in peer loss, with the expectation instead of a draw (CORES).

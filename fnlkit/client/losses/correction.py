@@ -17,7 +17,6 @@ from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, SpecText
 from fnlkit.components.spec import MessageText, Spec, bind, find, parse
 from fnlkit.errors import InputError, nearest
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
@@ -29,20 +28,6 @@ IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "
 _WORST = 1e6
 
 
-def _forward_terms(visit, *, floor=1e-12):
-    return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor)
-
-
-def _given_terms(visit, *, transition, floor=1e-12):
-    return FusedLoss("forward", matrix=transition_matrix(transition, visit.client.classes), floor=floor)
-
-
-def _backward_terms(visit, *, transition):
-    inverse = inverse_matrix(transition, visit.client.classes)
-    return FusedLoss("soft", soft=inverse[visit.client.y.numpy()])
-
-
-@declare(terms=_forward_terms)
 def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 1e-12) -> "torch.Tensor":
     """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
@@ -57,12 +42,6 @@ def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 
     return _through(logits, batch, batch.state["transition"].to(logits), floor)
 
 
-def _reweighted_terms(visit, *, constant=True, floor=1e-12):
-    matrix = visit.client.state["transition"].numpy()
-    return FusedLoss("reweighted", matrix=matrix, floor=floor, strength=0.0 if constant else 1.0)
-
-
-@declare(terms=_reweighted_terms)
 def importance_reweighted(
     logits: "torch.Tensor", batch: "Batch", *, constant: bool = True, floor: float = 1e-12
 ) -> "torch.Tensor":
@@ -168,7 +147,7 @@ def _tensor(of, transition, classes, stamp, dtype, device):
     return torch.from_numpy(of(transition, classes)).to(device, dtype)
 
 
-@declare(terms=_given_terms, cite="Patrini 2017")
+@declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(
     logits: "torch.Tensor",
@@ -192,7 +171,7 @@ def forward_given(
     return _through(logits, batch, matrix, floor)
 
 
-@declare(terms=_backward_terms, cite="Patrini 2017")
+@declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
 def backward_given(logits: "torch.Tensor", batch: "Batch", *, transition: SpecText) -> "torch.Tensor":
     """Correct known confusions of classes: weight the losses so that the confusions cancel on average.

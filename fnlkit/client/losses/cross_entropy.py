@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     import torch
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-@declare(terms=lambda visit: FusedLoss())
+@declare(fused_kernel="cross_entropy")
 def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """The cross entropy, the usual loss without protection against wrong labels.
 
@@ -27,7 +26,7 @@ def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     return -select_label(logits.log_softmax(-1), batch.y)
 
 
-@declare(terms=lambda visit, *, rate=0.1: FusedLoss(smoothing=rate), cite="Szegedy 2016")
+@declare(fused_kernel="smoothed", cite="Szegedy 2016")
 def smoothed_cross_entropy(
     logits: "torch.Tensor", batch: "Batch", *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1
 ) -> "torch.Tensor":
@@ -45,7 +44,7 @@ def smoothed_cross_entropy(
     return -(1 - rate) * select_label(logp, batch.y) - rate * logp.mean(-1)
 
 
-@declare(terms=lambda visit: FusedLoss(keep=visit.client.rows["keep"].numpy()))
+@declare(fused_kernel="kept")
 def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return the cross entropy weighted by ``rows["keep"]``, (..., B): 0 for pruned samples, n / kept for the others.
 

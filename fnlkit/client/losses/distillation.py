@@ -5,29 +5,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from fnlkit.client.losses.parts import select_label
-from fnlkit.components.declarations import declare
-from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _embedding_terms(visit, *, strength=10.0, scale=1.0, distance="norm"):
-    client, weights, module = visit.client, visit.model.weights, visit.model.network.module
-    teacher = _scaled(client.rows["input/embedding"], visit.received, scale, weights)
-    if module.width != teacher.shape[1] and not hasattr(module, "head"):
-        raise InputError(f"its features and an embedding of {teacher.shape[1]} numbers need a head between them")
-    strength *= float(visit.received["distil"])
-    return FusedLoss("embedding", strength=strength, teacher=teacher.numpy(), norm=distance == "norm")
-
-
-def _logit_terms(visit, *, strength=10.0, temperature=2.0, towards="teacher"):
-    strength = strength * float(visit.received["distil"])
-    return FusedLoss("distill", strength=strength, temperature=temperature, towards=towards)
-
-
-@declare(terms=_embedding_terms)
 def embedding_distilled(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0, distance: str = "norm"
 ) -> "torch.Tensor":
@@ -56,7 +38,6 @@ def embedding_distilled(
     return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * difference
 
 
-@declare(terms=_logit_terms)
 def logit_distilled(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, temperature: float = 2.0, towards: str = "teacher"
 ) -> "torch.Tensor":

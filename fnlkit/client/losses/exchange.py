@@ -5,20 +5,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models.pair_output import both
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _exchanged_terms(visit, *, forget, disagreeing=False, agreed="none"):
-    choice = "exchanged" if forget or disagreeing else "all"
-    return FusedLoss(choice=choice, forget=forget, disagreeing=disagreeing, agreed=agreed == "all")
-
-
-@declare(terms=_exchanged_terms)
 @reads(features=True)
 def exchanged(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, disagreeing: bool = False, agreed: str = "none"

@@ -6,26 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _consistent_terms(visit, *, prior=0.0, debias=0.5):
-    rows, state = visit.client.rows, visit.client.state
-    return FusedLoss(
-        labels=rows["filter_label"].numpy(),
-        keep=rows["filter_keep"].to(visit.model.weights).numpy(),
-        agree=rows["filter_global"].numpy() if state["filter_agree"] else None,
-        agree_offset=-debias * state["filter_bias"].clamp_min(1e-12).log().double().numpy(),
-        mated=True,
-        balance=prior,
-    )
-
-
-@declare(terms=_consistent_terms)
 @reads(unmixed=True)
 def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, debias: float = 0.5) -> "torch.Tensor":
     """Return share CE(y_i) k_i + (1 - share) CE(y_j) k_j, of mixup, + prior KL(uniform || mean p), (..., B) (Li 2024).

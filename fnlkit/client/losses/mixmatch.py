@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fnlkit.client.losses.parts import reads
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models.pair_output import both
 
 if TYPE_CHECKING:
@@ -19,13 +17,6 @@ def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
 
-def _division_terms(visit, *, unlabeled, temperature=0.5, threshold=0.5, views=2):
-    rows = visit.client.rows
-    division = {"clean": rows["divided_clean"].numpy(), "labels": rows["divided_label"].numpy(), "views": views}
-    return FusedLoss(threshold=threshold, sharpen=temperature, unlabeled=unlabeled, balance=1.0, **division)
-
-
-@declare(terms=_division_terms)
 @reads(features=True, unmixed=True)
 def mixmatch(
     logits: "torch.Tensor",

@@ -8,8 +8,6 @@ import torch
 from fnlkit.client.losses.parts import reads, select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range, Share
-from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch, Client, LocalModel
@@ -30,24 +28,6 @@ def remember_predictions(
         client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
 
 
-def _mixture_terms(visit, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
-    if visit.draws.share is not None and not visit.fit.unmixed:
-        raise InputError("under mixup it mixes the targets of 'label_mixture' (unmixed=True), nothing else")
-    rows = visit.client.rows
-    server = rows["mixture_server"].numpy() if visit.fit.teacher else None
-    memories = {"local": rows["mixture_local"].numpy(), "seen": rows["mixture_seen"].numpy(), "server": server}
-    return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, clamp=clamp, **memories)
-
-
-def _early_terms(visit, *, strength=3.0, momentum=0.7, start="zero", clamp=1e-4):
-    return _mixture_terms(visit, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
-
-
-def _entropy_terms(visit, *, strength=2.0):
-    return _mixture_terms(visit, strength=strength, alpha=0.0, beta=0.0, gamma=0.0)
-
-
-@declare(terms=_mixture_terms)
 def label_mixture(
     logits: "torch.Tensor",
     batch: "Batch",
@@ -114,7 +94,7 @@ def _own_average(*, start="zero", **keywords):
     return (partial(remember_predictions, server=False, start=start),)
 
 
-@declare(terms=_early_terms, cite="Liu 2020")
+@declare(cite="Liu 2020")
 @reads(unmixed=True, before=_own_average)
 def early_learning(
     logits: "torch.Tensor",
@@ -144,7 +124,7 @@ def early_learning(
     return label_mixture(logits, batch, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
 
 
-@declare(terms=_entropy_terms, cite="Kim 2024")
+@declare(cite="Kim 2024")
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularized(
     logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 2.0

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fnlkit.client.losses.parts import reads, select_label
-from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     from fnlkit.client.client import Batch, Client, LocalModel
@@ -33,20 +31,6 @@ def append_prediction(
     return history.scatter(axis, place.expand_as(now.unsqueeze(axis)), now.unsqueeze(axis)), seen + 1
 
 
-def _joint_terms(visit, *, alpha, beta, length=10, given=False):
-    rows = visit.client.rows
-    memory = {"history": rows["joint_history"].numpy(), "counts": rows["joint_seen"].numpy(), "record": given}
-    return FusedLoss(balance=alpha, entropy=beta, **memory)
-
-
-def _refurbished_terms(visit, *, forget, certain=0.05, length=15, plain=False):
-    rows = visit.client.rows
-    memory = {"guesses": rows["selfie_history"].numpy(), "counts": rows["selfie_seen"].numpy(), "record": plain}
-    fixed, choice = rows["selfie_label"].numpy(), {"choice": "smallest", "forget": forget, "upwards": True}
-    return FusedLoss(**memory, fixed=fixed, certain=certain, **choice)
-
-
-@declare(terms=_joint_terms)
 @reads(before=lambda *, length=10, **keywords: [_room("joint", length, True)])
 def joint(
     logits: "torch.Tensor", batch: "Batch", *, alpha: float, beta: float, length: int = 10, given: bool = False
@@ -75,7 +59,6 @@ def joint(
     return values, {"joint_history": history, "joint_seen": seen}
 
 
-@declare(terms=_refurbished_terms)
 @reads(before=lambda *, length=15, **keywords: [_room("selfie", length, False), make_labels])
 def refurbished(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, certain: float = 0.05, length: int = 15, plain: bool = False

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 from fnlkit.client.losses.parts import select_label
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
-from fnlkit.errors import InputError
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     import torch
@@ -18,13 +16,7 @@ if TYPE_CHECKING:
 LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
 
 
-def _generalized_terms(visit, *, q=0.7, truncate=0.0):
-    if truncate:
-        raise InputError("it has no kernel for a truncated loss")
-    return FusedLoss(label=0.0, bounded=1.0, power=q)
-
-
-@declare(terms=_generalized_terms, cite="Zhang 2018")
+@declare(cite="Zhang 2018")
 def generalized_cross_entropy(
     logits: "torch.Tensor",
     batch: "Batch",
@@ -51,11 +43,7 @@ def generalized_cross_entropy(
     return values
 
 
-def _symmetric_terms(visit, *, alpha=0.1, beta=1.0, log_zero=-4.0):
-    return FusedLoss(label=alpha, bounded=-beta * log_zero)
-
-
-@declare(terms=_symmetric_terms, cite="Wang 2019")
+@declare(cite="Wang 2019")
 def symmetric_cross_entropy(
     logits: "torch.Tensor", batch: "Batch", *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
 ) -> "torch.Tensor":

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from fnlkit.components.declarations import declare
-from fnlkit.kernels.terms import FusedLoss
 
 if TYPE_CHECKING:
     import torch
@@ -11,13 +10,7 @@ if TYPE_CHECKING:
     from fnlkit.client.client import Batch
 
 
-def _soft_terms(visit, *, kept=False):
-    rows, kind = visit.client.rows, visit.model.weights.dtype
-    keep = rows["keep"].to(kind).numpy() if kept else None
-    return FusedLoss(kind="soft", soft=rows["inferred"].to(kind).numpy(), keep=keep)
-
-
-@declare(terms=_soft_terms)
+@declare(fused_kernel="soft")
 def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = False) -> "torch.Tensor":
     """Return -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
 
