@@ -14,6 +14,7 @@ import argparse
 import numpy as np
 
 from benchmarks.audit import simulated
+from benchmarks.small_tables import small_table
 from fnlkit import datasets
 from fnlkit.audits.audit import audit
 from fnlkit.kernels.streams import stream
@@ -49,8 +50,12 @@ def federation_of(name, seed, real=None):
         x, true, given = x[given >= 0], true[given >= 0], given[given >= 0]
         group, embeddings = rng.permutation(len(x)) % 5, x
     else:
-        data = datasets.load(f"small-table(source={name}, sites=6, rows=200)" if name in CURVED else name)
-        x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
+        if name in CURVED:
+            table = small_table(name, sites=6, rows=200)
+            x, true, site_names = (table[f"{key}_train"] for key in ("x", "y", "site"))
+        else:
+            data = datasets.load(name)
+            x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
         group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
         names = sorted(one for one in np.unique(group) if (group == one).sum() >= 30)
         held = np.isin(group, names)

@@ -1,9 +1,11 @@
 """Write the data sets of the recipe `league` that do not come with fnlkit.
 
+    python -m benchmarks.worlds -o league
     python -m benchmarks.worlds --data DIR --images cifar10-10k.npz -o league
     fnlkit reproduce league -o league
 
-DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the
+The first command draws small tables of several sites.  DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as
+their authors publish them.  Next to DIR is fsdd.npz, the
 Free Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
 
 The fourth part also reads jira/jira.npz (Yatish 2019, data of the R package Rnalytica: arrays x, given, true,
@@ -17,6 +19,7 @@ import argparse
 import csv
 import io
 import re
+import tomllib
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.size import ROOT
+from benchmarks.small_tables import read_name, small_table
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
 from fnlkit.datasets.features import with_backbone
@@ -232,7 +237,7 @@ NEEDED = {"images": "images", **{name: "people_images" for name in WORLDS if nam
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/, next to fsdd.npz")
+    parser.add_argument("--data", type=Path, default=Path(), help="folder with labelme/ and yoruba/, next to fsdd.npz")
     parser.add_argument("--images", help="CIFAR-10 as npz, first 10,000 training images")
     parser.add_argument("--people-images", help="CIFAR-10 as npz, training images 10,000 to 19,999")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs of the recipe")
@@ -243,6 +248,23 @@ def main():
     for name, file in TABLES.items():
         place = options.data / "arff" / f"{file}.arff"
         write(options.output / f"{name}.csv", name, options, lambda _, place=place: table_text(place).encode())
+    for name in sorted(list_small_tables()):
+        write(options.output / name, name, options, partial(arrays_bytes, partial(draw_small_table, name)))
+
+
+def list_small_tables():
+    """Return the names of the small tables in the recipe."""
+    recipe = tomllib.loads((ROOT / "data/recipes/league.toml").read_text(encoding="utf-8"))
+    return {name for regime in recipe["regime"] if read_name(name := regime.get("dataset", ""))}
+
+
+def draw_small_table(name, options):
+    """Return the arrays of a small table of the recipe; some are drawn from a table that is written before."""
+    source, parameters = read_name(name)
+    if source in TABLES:
+        source = options.output / f"{source}.csv"
+        source.stat()  # raises FileNotFoundError
+    return small_table(source, **parameters)
 
 
 def write(target, name, options, make):

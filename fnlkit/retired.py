@@ -59,6 +59,7 @@ RETIRED: dict[str, dict[str, str]] = {
     "data set": {
         **dict.fromkeys(("relabeled", "cifar10n", "cifar100n"), _OF_FILE),
         **dict.fromkeys(("label-errors", "varierr", "lewidi", "security-bugs", "openml"), _OF_TABLE),
+        "small-table": "write an npz with x_train, y_train and site_train, or a table with a column of sites",
         "open-set": "hold classes out by a loader, FILE.py:NAME",
         "medmnist": "write the path of a file of MedMNIST, such as bloodmnist.npz",
         "hf": "write a loader, FILE.py:NAME, that returns the arrays of an npz, or the path of a Parquet file",

@@ -31,7 +31,7 @@ _SIDE, _MOST, _SURE, _LIKELY, _RATIO = 16, 50_000, 0.995, 0.95, 0.1
 # Largest differences of mean and standard deviation of copies, where 1 is white; smaller deviations are blank images.
 _MEAN, _SPREAD, _BLANK = 0.05, 0.2, 0.01
 # Data sets of users; the others keep their published rows.
-_OF_USERS = ("folder", "manifest", "votes", "small-table")
+_OF_USERS = ("folder", "manifest", "votes")
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,6 @@ _KNOWN = {
     ),
     "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
     "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
-    "small-table": (
-        "fnlkit.datasets.small_tables:small_table",
-        "small tables of several sites, from scikit-learn or your table: small-table(source=wine)",
-    ),
     "mnist": ("fnlkit.datasets.public_sets:mnist", "70,000 handwritten digits, 28x28"),
     "fashion-mnist": ("fnlkit.datasets.public_sets:fashion_mnist", "70,000 articles of clothing, 28x28"),
     "cifar10": ("fnlkit.datasets.public_sets:cifar10", "60,000 photographs of 10 classes, 32x32"),

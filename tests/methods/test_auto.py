@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.small_tables import small_table
 from fnlkit import noise, pipeline
 from fnlkit.artifacts.run import Run
 from fnlkit.client.failure import Failure
@@ -243,15 +244,17 @@ def test_auto_as_a_stage_of_another_method_is_refused():
             make_experiment(*problem(), settings(method), engine="sequential")
 
 
-def table(spec, model_noise, method, seed, **more):
-    """Return a run on a small table, with the settings of the recipe `league`."""
-    federation = noise.inject(pipeline.partition(f"small-table({spec})", "sites", seed=seed, say=None), model_noise, seed=seed)
+def table(folder, model_noise, method, seed, **more):
+    """Return a run on a small table of wines, with the settings of the recipe `league`."""
+    np.savez(folder / "wine.npz", **small_table("wine", sites=4, rows=30))
+    clean = pipeline.partition(folder / "wine.npz", "sites", seed=seed, say=None)
+    federation = noise.inject(clean, model_noise, seed=seed)
     options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
     return pipeline.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
 
 
 def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):
-    run = table("source=wine, sites=4, rows=30", "symmetric(eta=0.3)", "auto(folds=2)", 0, rounds=6)
+    run = table(tmp_path, "symmetric(eta=0.3)", "auto(folds=2)", 0, rounds=6)
     path = str(tmp_path / "run.pt")
     run.write(path)
     names = {name.removeprefix("weight_") for name in Run.read(path).history[-1] if name.startswith("weight_")}

@@ -1,6 +1,7 @@
 """Recipes are commands: they parse, name what exists, run, continue, and compare."""
 
 import contextlib
+import csv
 import json
 import os
 import shlex
@@ -15,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import worlds
+from benchmarks.size import ROOT
+from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
@@ -457,3 +461,14 @@ def test_a_regime_on_images_runs(tmp_path, here):
     done = succeed(f"fnlkit reproduce regimes-images {only} -o runs --json", tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["method"] for row in rows if "method" in row][:3] == ["fedavg", "flr", "oracle"]
+
+
+def test_the_small_tables_of_the_league_are_those_of_its_stored_runs(tmp_path):
+    with (ROOT / "benchmarks/results/league.csv").open(newline="") as file:
+        stored = {row["regime"]: row["data"] for row in csv.DictReader(file)}
+    regimes = {each["dataset"]: each["name"] for each in recipe.load_recipe("league")["regime"] if "dataset" in each}
+    names = worlds.list_small_tables()
+    assert len(names) == 48 and {"wine-sites4-rows30-noise1.npz", "column-sites4-rows40.npz"} <= names
+    for name in ("breast-cancer-sites5-rows60.npz", "wine-sites4-rows30-skew1-shift0.5-noise1.npz"):
+        np.savez(tmp_path / name, **worlds.draw_small_table(name, None))
+        assert datasets.load(tmp_path / name).checksum[:12] == stored[regimes[name]]

@@ -1,15 +1,14 @@
-"""Draw small tables of several sites from a table, or from the data sets and generators of scikit-learn."""
+"""Draw small tables of several sites from a table, or from the data sets and generators of scikit-learn.
 
+`python -m benchmarks.worlds` writes those of the recipe `league`.
+"""
+
+import re
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
-from fnlkit.components.parameters import Natural, NotNegative, Range, SpecText, check_arguments
-from fnlkit.components.spec import format_value
-from fnlkit.datasets.dataset import Dataset
-from fnlkit.datasets.loading import load, registry
-from fnlkit.errors import InputError, nearest
+from fnlkit import datasets
 from fnlkit.kernels.streams import stream
 
 # Rows of a generated table beyond those of the sites.
@@ -34,35 +33,28 @@ _NUMBERS = {
     "plane": ("make_regression", {"n_features": 20, "n_informative": 8, "noise": 50.0}, 3),
     "sparse": ("make_sparse_uncorrelated", {"n_features": 10}, 2),
 }
-SOURCES = (*_BUNDLED, "diabetes", *_CLASSES, *_NUMBERS)
+# The name of a table in the recipe: the source, and parameters of `small_table`.
+_NAME = re.compile(r"([a-z0-9-]+?)((?:-(?:sites|rows|skew|shift|noise)[0-9.]+)+)\.npz")
 
 
-@check_arguments
-def small_table(
-    *,
-    source: SpecText = "breast-cancer",
-    sites: Annotated[int, Range(2, 100)] = 5,
-    rows: Annotated[int, Range(10, 1000)] = 60,
-    sizes: NotNegative = 0.4,
-    skew: NotNegative = 0.0,
-    shift: NotNegative = 0.0,
-    noise: NotNegative = 0.0,
-    number: Natural = 0,
-    where: Path,
-    download: bool = False,
-) -> Dataset:
-    """Return a table of several sites with true labels; the field `site` of a training row is its site.
+def read_name(name):
+    """Return (source, parameters) of the name of a table such as ``wine-sites4-rows30-noise1.npz``, or None."""
+    if (match := _NAME.fullmatch(name)) is None:
+        return None
+    return match[1], {key: float(value) for key, value in re.findall(r"-([a-z]+)([0-9.]+)", match[2])}
+
+
+def small_table(source, *, sites=5, rows=60, sizes=0.4, skew=0.0, shift=0.0, noise=0.0, number=0):
+    """Return the arrays of an npz: a table of several sites with true labels.
 
     Features have mean 0 and standard deviation 1 before they are shifted.  Each test row has the offsets and factors of a
     random site.
 
     Parameters
     ----------
-    source : str
-        One of `SOURCES`, the data sets and generators of scikit-learn, or another data set of vectors, such as a CSV file.  The
-        classes of numbers are parts of equal size: halves of ``diabetes``, ``friedman``, ``friedman-2`` and ``sparse``, thirds
-        of ``friedman-3`` and ``plane``, quarters of ``swiss-roll`` and ``s-curve``.  The sites of another data set are not
-        used, all its rows can be drawn, and its labels count as true if it declares no true labels.
+    source : str or Path
+        A data set or generator of scikit-learn, or the path of a table, all of whose rows can be drawn.  The classes of numbers
+        are parts of equal size.
     sites : int
     rows : int
         Mean rows of a site.  A quarter of the rows of each class stays for testing.  If a class has too few rows for the shares
@@ -77,55 +69,33 @@ def small_table(
         Standard deviation of noise that is added to each feature.
     number : int >= 0
         Another number draws another table.
-
-    Raises
-    ------
-    InputError
-        If the data set of `source` has too few rows for the sites and 50 test rows, or has no single class per row.
     """
-    if source in SOURCES:
+    sites, rows = int(sites), int(rows)
+    if isinstance(source, Path):
+        table = datasets.load(str(source))
+        # The checksum instead of the name: the same table in another folder gives the same sites.
+        rng = stream(number, f"small-table {table.checksum}")
+        x, y, names = _rows(table)
+    else:
         rng = stream(number, f"small-table {source}")
         x, y, names = _pool(source, sites * rows + TESTED, int(rng.integers(2**31)))
-    else:
-        table = _table(source, where=where, download=download)
-        # The checksum instead of the name: the same table in another folder gives the same sites.
-        rng, source = stream(number, f"small-table {table.checksum}"), format_value(table.name)
-        x, y, names = _rows(table)
     site = _sites(rng, y, np.round(_scaled(rng.lognormal(0, sizes, sites)) * sites * rows), skew)
     if (site < 0).sum() < LEAST_TESTED or len(y) < sites * rows + LEAST_TESTED:
-        raise InputError(
-            f"small-table: {source} has {len(y):,} rows, too few for {sites} sites of {rows} rows and {LEAST_TESTED} test "
-            "rows; decrease `sites` or `rows`"
-        )
+        raise SystemExit(f"{source} has {len(y):,} rows, too few for {sites} sites of {rows} rows and {LEAST_TESTED} test rows")
     of = np.where(site < 0, rng.integers(0, sites, len(y)), site)
     offset, factor = rng.normal(0, shift, (sites, x.shape[1])), np.exp(rng.normal(0, shift / 4, (sites, x.shape[1])))
     x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9) + rng.normal(0, noise, x.shape)
     x = (x * factor[of] + offset[of]).astype(np.float32)
     train = site >= 0
-    options = {"source": source, "sites": sites, "rows": rows, "sizes": sizes, "skew": skew, "shift": shift, "noise": noise,
-             "number": number}  # fmt: skip
-    return Dataset(
-        name=f"small-table({', '.join(f'{key}={value}' for key, value in options.items())})",
-        kind="vector",
-        y_train=y[train],
-        y_test=y[~train],
-        class_names=names,
-        samples=lambda: (x[train], x[~train]),
-        fields={"site": np.array([f"site-{number:02d}" for number in site[train]])},
-    )
-
-
-def _table(source, *, where, download):
-    """Return another data set than scikit-learn's."""
-    if source.replace("-", "").isalnum() and source not in registry() and not Path(source).exists():
-        raise InputError(
-            f"small-table: no source {source!r}{nearest(source, SOURCES)}; give {', '.join(SOURCES)}, or a data set such as a "
-            "CSV file"
-        )
-    table = load(source, cache=where, download=download)
-    if table.kind != "vector" or table.sample_of is not None:
-        raise InputError(f"small-table: {source} is no table with one class per row; give a table, such as a CSV file")
-    return table
+    return {
+        "x_train": x[train],
+        "y_train": y[train],
+        "y_train_true": y[train],
+        "x_test": x[~train],
+        "y_test": y[~train],
+        "class_names": np.array(names),
+        "site_train": np.array([f"site-{number:02d}" for number in site[train]]),
+    }
 
 
 def _rows(table):
