@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.audits.own_model import softmax
 from fnlkit.audits.samples import Samples, values_of
+from fnlkit.evidence.gaussian import gaussian_head, softmax
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -106,12 +106,7 @@ def _without(moments, sums, counts, fold, ridge):
     """Return the linear discriminant analysis (D + 1, C) of all folds but one, with a ridge in units of the mean variance."""
     others = np.arange(FOLDS) != fold
     moments, sums, counts = moments[others].sum(0), sums[others].sum(0), counts[others].sum((0, 2))
-    number = counts + 1.0  # a class that nobody has is at the origin
-    means = sums / number[:, None]
-    covariance = (moments - (means * number[:, None]).T @ means) / counts.sum()
-    covariance[np.diag_indices(len(covariance))] += ridge * np.trace(covariance) / len(covariance) + 1e-12
-    weights = np.linalg.solve(covariance, means.T)
-    return np.vstack([weights, np.log(number / number.sum()) - 0.5 * (means.T * weights).sum(0)])
+    return gaussian_head(counts, sums, moments, ridge, prior=1.0)  # a class that nobody has is at the origin
 
 
 def count_shared(federation: "Federation") -> tuple[int, int]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fnlkit.audits.samples import Samples
+from fnlkit.evidence.gaussian import discriminant, softmax
 from fnlkit.kernels.streams import stream
 
-FOLDS, SHRINKAGE = 5, 0.1
+FOLDS = 5
 # Neighbors that vote, and prior counts of the class shares; larger sites are not searched for a vote.
 NEIGHBORS, PRIOR, MOST_VOTING = 10, 0.5, 10_000
 # Trees and regressions are trained on at most this many cells of a table (samples x columns x classes) in each fold.
@@ -122,24 +123,6 @@ def standardize(points: np.ndarray) -> np.ndarray:
     return (points - points.mean(0))[:, spread > 1e-12] / spread[spread > 1e-12]
 
 
-def discriminant(counts: np.ndarray, by_class: np.ndarray, moments: np.ndarray, shrinkage: float = SHRINKAGE):
-    """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
-
-    The covariance within the classes is (1 - s) S + s t I, where t is the mean variance.  A class without samples has a large
-    negative offset.
-
-    Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance.
-    """
-    n, total = np.maximum(counts, 1.0), max(1.0, np.sum(counts))
-    means = by_class / n[:, None]
-    covariance = (moments - (means.T * counts) @ means) / total
-    average = max(float(np.trace(covariance)), 0.0) / len(covariance)
-    shrunken = (1 - shrinkage) * covariance + (shrinkage * average + 1e-9) * np.eye(len(covariance))
-    coefficients = np.linalg.solve(shrunken, means.T).T
-    offsets = np.log(n / total) - 0.5 * (coefficients * means).sum(1)
-    return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)
-
-
 def predict_by_sums(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray) -> np.ndarray:
     """Return probabilities (n, C) by discriminant analysis of the other folds, from sums by fold."""
     one_hot = np.eye(classes)[labels]
@@ -192,9 +175,3 @@ def _regression():
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=PENALTY, max_iter=300)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (n, C) of logits (n, C)."""
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
-    return shifted / shifted.sum(1, keepdims=True)

@@ -16,13 +16,13 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from fnlkit.audits import shifts, summaries
-from fnlkit.audits.own_model import softmax
 from fnlkit.audits.results import Names, describe_sites
 from fnlkit.audits.samples import SIDE, Samples, values_of
 from fnlkit.audits.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, Predictions
 from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
+from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account

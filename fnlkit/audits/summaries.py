@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.audits import column_differences, copies, own_model, rounding, shifts, statistics, verdict
-from fnlkit.audits.own_model import discriminant, softmax
 from fnlkit.audits.results import Names, describe_sites
 from fnlkit.audits.samples import LEAST, Samples, large_classes, table_of, values_of
 from fnlkit.audits.shifts import Change, Compared
 from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators import likelihood
+from fnlkit.evidence.gaussian import discriminant, softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream

@@ -27,11 +27,14 @@ def symmetric(upper: np.ndarray) -> np.ndarray:
     return out + np.triu(out, 1).T
 
 
-def within_classes(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return (class means (C, D), covariance within the classes (D, D) + `ridge` times the mean variance).
+def within_classes(
+    counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, keep: float = 1.0, prior: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (numbers (C,), class means (C, D), shrunken covariance within the classes (D, D)).
 
-    A class without samples has the mean 0.  Source: Friedman 1989, Regularized discriminant analysis, equation 18 up to a
-    factor, with a pooled covariance.
+    The covariance is `keep` S + `ridge` t I, where t is the mean variance.  A class without samples has the mean 0.
+
+    Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance and keep = 1 - ridge.
 
     Parameters
     ----------
@@ -40,16 +43,18 @@ def within_classes(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ri
         Sum of features by class.
     moments : (D, D)
         Sum of x x' over the same samples.
-    ridge : float >= 0
+    ridge, keep : float >= 0
+    prior : float >= 0
+        Samples at the origin that are added to each class.
     """
-    means = sums / np.maximum(counts, 1e-9)[:, None]
-    covariance = (moments - (means.T * counts) @ means) / max(float(np.sum(counts)), 1e-9)
+    number, total = counts + prior, max(float(np.sum(counts)), 1e-9)
+    means = sums / np.maximum(number, 1e-9)[:, None]
+    covariance = (moments - (means.T * number) @ means) / total
     average = max(float(np.trace(covariance)), 0.0) / max(len(covariance), 1)
-    covariance[np.diag_indices_from(covariance)] += ridge * average + 1e-9
-    return means, covariance
+    return number, means, keep * covariance + (ridge * average + 1e-9) * np.eye(len(covariance))
 
 
-def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float) -> np.ndarray:
+def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, prior: float = 0.0) -> np.ndarray:
     """Return the weights and, in the last row, the biases (D + 1, C) of the classifier; parameters as for `within_classes`.
 
     Raises
@@ -57,11 +62,24 @@ def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, rid
     InputError
         If the covariance is not positive definite: the sums do not belong to the same samples.
     """
-    means, covariance = within_classes(counts, sums, moments, ridge)
+    number, means, covariance = within_classes(counts, sums, moments, ridge, prior=prior)
     try:
         np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`") from None
     weights = np.linalg.solve(covariance, means.T)
-    shares = np.maximum(counts, 1e-9) / np.sum(counts)
+    shares = np.maximum(number, 1e-9) / np.sum(number)
     return np.concatenate([weights, (np.log(shares) - 0.5 * (means.T * weights).sum(0))[None]])
+
+
+def discriminant(
+    counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, shrinkage: float = 0.1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (coefficients (C, D), offsets (C,)) of the classifier with the covariance (1 - s) S + s t I.
+
+    A class without samples has a large negative offset.  Parameters as for `within_classes`.
+    """
+    _, means, covariance = within_classes(counts, sums, moments, shrinkage, keep=1 - shrinkage)
+    coefficients = np.linalg.solve(covariance, means.T).T
+    offsets = np.log(np.maximum(counts, 1.0) / max(1.0, np.sum(counts))) - 0.5 * (coefficients * means).sum(1)
+    return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)

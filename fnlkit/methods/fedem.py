@@ -15,6 +15,7 @@ import torch
 from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
+from fnlkit.evidence.gaussian import gaussian_head, symmetric
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.label_inference import (
     PRIOR,
@@ -22,10 +23,8 @@ from fnlkit.methods.label_inference import (
     VOTES,
     _infer_labels,
     can_keep_features,
-    gaussian_head,
     keep_given,
     normalize_rows,
-    symmetric,
 )
 from fnlkit.methods.warmup import warmup_sixth
 
@@ -178,8 +177,9 @@ def infer_all(
             right_shares.append(float(counts.trace() / counts.sum()))
             sent["common"] = normalize_rows(counts + PRIOR * torch.eye(classes) + 0.01)
         if not last:
-            sums = replies["products"].sum(0, dtype=torch.float64), replies["class_features"].sum(0)
-            sent["head"] = gaussian_head(symmetric(sums[0]), sums[1], counts.sum(1), ridge)
+            moments = symmetric(replies["products"].sum(0, dtype=torch.float64).numpy())
+            sums = counts.sum(1).numpy(), replies["class_features"].sum(0).numpy(), moments
+            sent["head"] = torch.from_numpy(gaussian_head(*sums, ridge, prior=1.0))  # a class that nobody has is at the origin
         if shared and not last:
             sent["votes"] = replies["votes"].sum(0)
             scatter = {"included": torch.isin(torch.arange(len(clients)), torch.as_tensor(replies.ids))}

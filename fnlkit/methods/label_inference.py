@@ -1,12 +1,11 @@
 """Labels inferred by a Gaussian classifier on features and a transition matrix of each client."""
 
-from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.errors import InputError
+from fnlkit.evidence.gaussian import triangle
 from fnlkit.kernels.annotator import fit_annotator
 
 if TYPE_CHECKING:
@@ -64,7 +63,10 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     q, reply = torch.from_numpy(annotator.inferred), {"counts": torch.from_numpy(annotator.counts)}
     client.rows["inferred"] = q.to(model.weights.dtype)
     if not last:
-        reply |= {"products": triangle(features.T @ features).float(), "class_features": q.T @ features}
+        reply |= {
+            "products": torch.from_numpy(triangle((features.T @ features).numpy())).float(),
+            "class_features": q.T @ features,
+        }
         if "shared" in received:
             likelihood = torch.from_numpy(annotator.transition)[:, client.y.cpu()].T.clamp_min(1e-12).log()
             client.rows["votes"] = likelihood
@@ -131,51 +133,6 @@ def keep_given(client: "Client", model: "LocalModel", received: "dict[str, torch
 def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":
     """Return rows (..., C) scaled to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
-
-
-def triangle(square: "torch.Tensor") -> "torch.Tensor":
-    """Return the upper triangle (d (d + 1) / 2,) of a symmetric matrix (d, d)."""
-    return square[tuple(torch.triu_indices(*square.shape))]
-
-
-def symmetric(upper: "torch.Tensor") -> "torch.Tensor":
-    """Return the symmetric matrix (d, d) of an upper triangle (d (d + 1) / 2,)."""
-    side = (isqrt(8 * len(upper) + 1) - 1) // 2
-    out = upper.new_zeros(side, side)
-    out[tuple(torch.triu_indices(side, side))] = upper
-    return out + out.triu(1).T
-
-
-def gaussian_head(
-    moments: "torch.Tensor", class_features: "torch.Tensor", counts: "torch.Tensor", ridge: float
-) -> "torch.Tensor":
-    """Return the weights and biases (d + 1, C) of a linear discriminant analysis.
-
-    Parameters
-    ----------
-    moments : (d, d)
-        Sum of f f' over all samples.
-    class_features : (C, d)
-        Sum of features by class.
-    counts : (C,)
-        Samples of each class.
-    ridge : float > 0
-        Added to each variance, in units of the mean variance.
-
-    Raises
-    ------
-    InputError
-        If the covariance is not positive definite: the sums do not belong to the same samples.
-    """
-    number = counts + 1.0  # a class that nobody has is at the origin
-    means = class_features / number[:, None]
-    covariance = (moments - (means * number[:, None]).T @ means) / counts.sum()
-    covariance.diagonal().add_(ridge * covariance.trace() / len(covariance) + 1e-12)
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    if failed:
-        raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`")
-    weights = torch.cholesky_solve(means.T, factor)
-    return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
 
 
 def can_keep_features(clients: "Clients", model: "Model") -> bool:
