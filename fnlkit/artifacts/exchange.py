@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Result(NamedTuple):
     value: np.ndarray = np.zeros(0)
 
 
-def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[list[list[Any]], list[list[Any]], torch.Tensor]:
+def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[list[list[Any]], list[list[Any]], np.ndarray]:
     """Pack all arrays into one buffer; return (log index, results index, bytes).
 
     An index contains the dtype, shape and position of each array.
@@ -98,8 +98,6 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
     log : sequence of Exchange
     results : sequence of Result
     """
-    import torch
-
     buffer, index = io.BytesIO(), []
 
     def put(array: ArrayLike) -> list[Any]:
@@ -112,7 +110,7 @@ def pack_log(log: Iterable[Exchange], results: Iterable[Result] = ()) -> tuple[l
         named = {name: [put(v) for v in values] for name, values in entry.values.items()}
         index.append([put(entry.asked), put(entry.kept), named, put(entry.norms)])
     placed = [[kind, put(value)] for kind, value in results]
-    return index, placed, torch.frombuffer(bytearray(buffer.getvalue() or b"\0"), dtype=torch.uint8)
+    return index, placed, np.frombuffer(buffer.getvalue() or b"\0", np.uint8)
 
 
 def unpack_log(

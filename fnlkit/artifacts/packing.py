@@ -5,8 +5,7 @@ Equal content gives equal bytes, so that every changed bit of a file is detected
 
 from __future__ import annotations
 
-import io
-import re
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,30 +155,22 @@ def npy(value: np.ndarray | Rows) -> Npy:
     return Npy(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, value)
 
 
-def tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Convert arrays or tensors to contiguous CPU tensors with separate storages; ValueError for other types.
-
-    Contiguous vectors are not copied, because the labels and positions of a run have an entry for each sample.
-    """
-    import torch
-
-    out, storages = {}, set()
+def tensors(arrays: Mapping[str, Any]) -> dict[str, files_pt.Tensor]:
+    """Convert arrays or torch tensors to the tensors of a .pt; ValueError for other types."""
+    out = {}
     for name, value in arrays.items():
-        if not isinstance(value, torch.Tensor):
-            value = np.asarray(value)
-            if value.dtype.name not in files_pt.DTYPES:
-                raise ValueError(f"array {name!r} is {value.dtype}; a .pt can contain {', '.join(sorted(files_pt.DTYPES))}")
-            value = torch.from_numpy(np.require(value, value.dtype.newbyteorder("="), ["C", "W"]))
-        if value.layout != torch.strided or str(value.dtype).removeprefix("torch.") not in files_pt.DTYPES:
-            raise ValueError(f"tensor {name!r} is {value.dtype}, {value.layout}; a .pt can contain dense numbers and booleans")
-        # Equal bytes require equal object identities in the pickle: therefore, create a new name and a separate storage.
-        value = value.detach().cpu()
-        storage = value.untyped_storage()
-        alone = value.ndim == 1 and value.stride() == (1,) and storage.nbytes() == value.nbytes
-        if not alone or storage.data_ptr() in storages:
-            value = value.clone(memory_format=torch.contiguous_format)
-        storages.add(value.untyped_storage().data_ptr())
-        out[str(name.encode(), "ascii")] = value
+        if hasattr(value, "layout"):  # a torch tensor
+            kind = f"{value.dtype}, {value.layout}"
+            if str(value.layout) != "torch.strided" or str(value.dtype).removeprefix("torch.") not in files_pt.DTYPES:
+                raise ValueError(f"tensor {name!r} is {kind}; a .pt can contain dense numbers and booleans")
+            dtype, data = tensor_bytes(value)
+            value = files_pt.Tensor(dtype, tuple(value.shape), memoryview(data))
+        elif not isinstance(value, files_pt.Tensor):
+            try:
+                value = files_pt.Tensor.of(value)
+            except ValueError as error:
+                raise ValueError(f"array {name!r} is {error}") from None
+        out[name] = value
     return out
 
 
@@ -193,14 +184,35 @@ def tensor_bytes(tensor: torch.Tensor | files_pt.Tensor) -> tuple[str, Piece]:
     return str(tensor.dtype).removeprefix("torch."), (flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
-def pt(kind: str, text: str, digest: str, tensors: dict[str, torch.Tensor]) -> list[tuple[str, list[memoryview]]]:
-    """Return the members that torch.save writes, except records that depend on the version of torch."""
-    import torch
+def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -> list[tuple[str, list[Piece]]]:
+    """Return the members of a .pt that `torch.load` reads, as `torch.save` writes them."""
+    parts = [b"\x80\x02}("]
+    for name, value in (("kind", kind), ("meta", text), ("sha256", digest)):
+        parts += [_text(name), _text(value)]
+    parts += [_text("tensors"), b"}("]
+    for place, (name, tensor) in enumerate(tensors.items()):
+        parts += [_text(name), _pickled(tensor, str(place))]
+    members = [("archive/data.pkl", [b"".join([*parts, b"uu."])]), ("archive/byteorder", [b"little"])]
+    members += [(f"archive/data/{place}", [tensor.data]) for place, tensor in enumerate(tensors.values())]
+    return [*members, ("archive/version", [b"3\n"])]
 
-    fresh = [str(value.encode(), "utf-8") for value in (kind, text, digest)]
-    buffer = io.BytesIO()
-    torch.save(dict(zip(("kind", "meta", "sha256"), fresh, strict=True)) | {"tensors": tensors}, buffer)
-    raw = buffer.getbuffer()
-    members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=LIMIT)
-    keep = re.compile(r"archive/(data\.pkl|byteorder|version|data/\d+)")
-    return [(member.name, [files_zip.content(raw, member)]) for member in members if keep.fullmatch(member.name)]
+
+def _text(value):
+    """Return the instruction of a pickle that loads a text."""
+    data = value.encode()
+    return b"X" + struct.pack("<I", len(data)) + data
+
+
+def _numbers(values):
+    """Return the instructions that load a tuple of integers."""
+    return b"(" + b"".join(b"\x8a\x08" + struct.pack("<q", value) for value in values) + b"t"
+
+
+def _pickled(tensor, key):
+    """Return the instructions that load a tensor with its own storage; see `torch._utils._rebuild_tensor_v2`."""
+    kind = next(name for name, (dtype, _) in files_pt.STORAGES.items() if dtype == tensor.dtype)
+    strides = [math.prod(tensor.shape[i + 1 :]) for i in range(len(tensor.shape))]
+    storage = b"(" + _text("storage") + f"ctorch\n{kind}Storage\n".encode() + _text(key) + _text("cpu")
+    storage += b"\x8a\x08" + struct.pack("<q", math.prod(tensor.shape)) + b"tQ"
+    sizes = b"K\x00" + _numbers(tensor.shape) + _numbers(strides)
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + sizes + b"\x89ccollections\nOrderedDict\n)RtR"

@@ -14,6 +14,7 @@ from fnlkit.artifacts import display, files, paths, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
 from fnlkit.artifacts.provenance import must_be_current
+from fnlkit.artifacts.safe.pt import Tensor
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 
@@ -92,11 +93,25 @@ class Run:
         _load_state(self, vars(self).pop("_stored"))
         return vars(self)[name]
 
-    def weights_bytes(self) -> bytes:
-        """Return the bytes of the weights; they are read without torch if nothing else needed the tensors before."""
+    @classmethod
+    def of_arrays(cls, state: dict[str, np.ndarray], **fields: Any) -> Self:
+        """Return a Run whose state {``weights``, ``memory/...``, ``selection/...``} becomes tensors at its first use."""
+        run = cls(weights=None, memory={}, **fields)  # type: ignore[arg-type]  # removed below
+        for name in _STATE:
+            del vars(run)[name]
+        vars(run)["_stored"] = {name: Tensor.of(values) for name, values in state.items()}
+        vars(run)["_source"] = "a run in memory"
+        return run
+
+    def weights_array(self) -> np.ndarray:
+        """Return the weights; they are read without torch if nothing else needed the tensors before."""
         if "_stored" in vars(self):
-            return vars(self)["_stored"]["weights"].array().tobytes()
-        return self.weights.detach().cpu().contiguous().numpy().tobytes()
+            return vars(self)["_stored"]["weights"].array()
+        return self.weights.detach().cpu().contiguous().numpy()
+
+    def weights_bytes(self) -> bytes:
+        """Return the bytes of the weights."""
+        return self.weights_array().tobytes()
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)
@@ -113,6 +128,8 @@ class Run:
         stopped = (self.meta.get("selection") or {}).get("stopped")
         if not self.finished or stopped or trained == self.settings["rounds"]:
             return ""
+        if "linear" in (self.meta.get("needs") or ()):
+            return f"{self.traffic.bytes_up:,} bytes from all clients"
         visits, budget = self.traffic.client_rounds, self.settings["rounds"]
         if "folds" in (self.meta.get("needs") or ()):
             return f"{visits:,} client-rounds of several trainings of {budget:,} rounds"
@@ -144,20 +161,20 @@ class Run:
 
     def to_artifact(self) -> Artifact:
         """Return the Artifact with the complete run."""
-        tensors = {"weights": self.weights.detach().cpu().contiguous()}
+        stored = vars(self).get("_stored")
+        tensors = {"weights": _array(self.weights)} if stored is None else dict(stored)
         for group in ("labels", "truth", "predicted"):
             for name, values in getattr(self, group).items():
-                tensors[f"{group}/{name}"] = _tensor(values)
+                tensors[f"{group}/{name}"] = _array(values)
         tensors["client_offsets"], tensors["client_indices"] = (
-            _tensor(self.client_offsets),
-            _tensor(self.client_indices),
+            _array(self.client_offsets),
+            _array(self.client_indices),
         )
         for name, (rounds, values) in self.records.items():
-            tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _tensor(rounds), _tensor(values)
-        for name, value in self.memory.items():
-            tensors[f"memory/{name}"] = _tensor(value)
-        for name, value in self.selection.items():
-            tensors[f"selection/{name}"] = _tensor(value)
+            tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _array(rounds), _array(values)
+        for group in ("memory", "selection") if stored is None else ():
+            for name, value in getattr(self, group).items():
+                tensors[f"{group}/{name}"] = _array(value)
         index, results, tensors["log"] = pack_log(self.log, self.results)
         body = {
             "settings": self.settings,
@@ -169,7 +186,7 @@ class Run:
             "finished": self.finished,
         }
         # One text is cheaper for the safe reader than thousands of nodes.
-        tensors["body"] = _tensor(np.frombuffer(json.dumps(body).encode(), np.uint8))
+        tensors["body"] = _array(np.frombuffer(json.dumps(body).encode(), np.uint8))
         return files.Artifact(KIND, tensors, self.meta)
 
     def write(self, target: str | os.PathLike[str]) -> None:
@@ -274,7 +291,5 @@ def _named_errors(source):
         raise InputError(f"{source}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
 
 
-def _tensor(values):
-    import torch
-
-    return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
+def _array(values):
+    return values.detach().cpu().contiguous() if hasattr(values, "detach") else np.array(values)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from fnlkit.client.scaling import FEWEST
 from fnlkit.components.declarations import Sent
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
 
 
@@ -18,12 +18,22 @@ SENDS = {
     "prediction_changes": Sent.counts("training samples with another predicted class than in the evaluated round before, and "
                                       "all training samples (label-wave)", "each evaluated round", (2,)),
 }  # fmt: skip
+# Replies of any training, with every method.
+TRAINING = {
+    "weights": Sent("the local models", "every round", ("P",), "float32"),
+    "moments": Sent("number, sum and sum of squares of the samples by feature or channel, for one scale", "once", (3, "d")),
+    "held_out": Sent("number of correct predictions and sum of losses on held-out samples", "at each measurement", (2,)),
+    **SENDS,
+    "refused": Sent("replies that were not requested; the server ignores them", "when a client sends one"),
+}
 
 
 def reply_held_out_agreement(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
 ) -> "dict[str, torch.Tensor]":
     """Reply the counts of held-out samples (`SENDS`)."""
+    import torch
+
     part, given = client.held_out
     if len(given) < FEWEST:
         return {"held_out_agreement": torch.zeros(2, dtype=torch.int64)}
@@ -35,6 +45,8 @@ def reply_prediction_changes(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
 ) -> "dict[str, torch.Tensor]":
     """Reply the counts of changed predictions (`SENDS`) between the model received["before"] (P + Q,) and this model."""
+    import torch
+
     before = replace(model, weights=received["before"])
     changed = before(client.x).argmax(-1) != model(client.x).argmax(-1)
     return {"prediction_changes": torch.tensor([int(changed.sum()), len(client)])}

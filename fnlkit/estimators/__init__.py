@@ -11,6 +11,7 @@ energy     energy of local against global predictions          FedLN (Tsouvalas 
 anchor     the most typical sample of each class               Patrini 2017
 em         out-of-sample probabilities, one T per client       Bekker and Goldberger 2016
 aum        margins during a local training on embeddings       Pleiss 2020
+fedsums    a Gaussian classifier and matrices from sums         this project
 =========  ==================================================  ===========================================
 """
 
@@ -42,6 +43,7 @@ ESTIMATORS = {
     "anchor": "fnlkit.estimators.anchor:anchor",
     "em": "fnlkit.estimators.em:em",
     "aum": "fnlkit.estimators.aum:aum",
+    "fedsums": "fnlkit.estimators.fedsums:fedsums",
 }
 # Estimators that flag samples in an audit next to `em`.
 DETECTORS = ("confident", "knn", "aum")

@@ -15,9 +15,9 @@ from fnlkit import engines
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs
+from fnlkit.client.measuring import TRAINING
 from fnlkit.client.network import Model, nothing, predict
 from fnlkit.components.declarations import Sent
-from fnlkit.server.replies import TRAINING
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic
@@ -151,7 +151,7 @@ def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, 
     ----------
     traffic : fnlkit.artifacts.exchange.Traffic
     sends : mapping of str to fnlkit.components.declarations.Sent
-        Declared replies in addition to `fnlkit.server.replies.TRAINING`.
+        Declared replies in addition to `fnlkit.client.measuring.TRAINING`.
     """
     known = {**TRAINING, **sends}
     undeclared = sorted(set(traffic.sent) - set(known))

@@ -13,7 +13,6 @@ from fnlkit.datasets.groups import effective_size, of_federation
 from fnlkit.errors import InputError
 from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.warmup import fold_of
 from fnlkit.experiment.scale import scale_of, statistics_bytes
 
 if TYPE_CHECKING:
@@ -223,6 +222,8 @@ class EstimatorInputs:
         """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
         if self.has_probabilities:
             return None
+        from fnlkit.estimators.warmup import fold_of
+
         fold = fold_of(self.offsets, folds, by, self.seed, self.groups)
         if fold.max(initial=0) < 1:
             raise InputError("cross-validation needs at least 2 samples or groups; give `probabilities`")

@@ -26,6 +26,7 @@ from fnlkit.datasets.folds import assign_folds
 from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
+from fnlkit.experiment.identity import digest_of_federation
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.references import arrange
@@ -163,19 +164,6 @@ def digest_of_rows(rows: np.ndarray | Rows) -> str:
     total = hashlib.sha256()
     for a, b in blocks(rows):
         total.update(np.ascontiguousarray(rows[a:b]).data)
-    return total.hexdigest()
-
-
-def digest_of_federation(federation: Federation) -> str:
-    """Return a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
-    total = hashlib.sha256(str(federation.classes).encode())
-    arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
-    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label", "group")}
-    for name, values in arrays.items():
-        if values is not None:
-            values = np.ascontiguousarray(values).astype(np.int64)
-            total.update(f"{name}{values.shape}".encode())
-            total.update(values.tobytes())
     return total.hexdigest()
 
 

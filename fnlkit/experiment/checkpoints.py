@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit.artifacts.federation import OF_RUNS
 from fnlkit.artifacts.packing import LIMIT
 from fnlkit.artifacts.run import Run
 from fnlkit.client.network import Model
 from fnlkit.engines.engine import Engine
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
-from fnlkit.experiment.assembly import digest_of_federation
 from fnlkit.experiment.conditions import machine, peak_bytes
+from fnlkit.experiment.identity import describe_data, digest_of_federation, labels_of, truth_of
 from fnlkit.experiment.settings import Settings
 from fnlkit.server.clients import Clients
 
@@ -33,7 +32,7 @@ def snapshot(experiment: Any) -> Run:
     return Run(
         settings=asdict(experiment.settings),
         weights=experiment.model.weights if chosen.weights is None else chosen.weights,
-        labels=_labels(experiment),
+        labels=labels_of(federation, experiment.labels()),
         client_offsets=np.asarray(federation.client_offsets),
         client_indices=np.asarray(federation.client_indices),
         history=list(experiment.history),
@@ -41,7 +40,7 @@ def snapshot(experiment: Any) -> Run:
             name: (np.array([round for round, _ in pairs]), np.stack([values for _, values in pairs]))
             for name, pairs in experiment.records.items()
         },
-        truth=_truth(federation),
+        truth=truth_of(federation),
         memory=memory.pack(clients.members.with_memory(), clients.memory),
         log=list(clients.log),
         results=list(clients.results),
@@ -54,45 +53,14 @@ def snapshot(experiment: Any) -> Run:
     )
 
 
-def _labels(experiment):
-    federation = experiment.federation
-    labels = {"given": np.asarray(federation.given), "corrected": experiment.labels()}
-    if federation.true is not None:
-        labels["true"] = np.asarray(federation.true)
-    return labels | {name: np.asarray(federation.extra[name]) for name in OF_RUNS if name in federation.extra}
-
-
-def _truth(federation):
-    """Return the known noise and the estimates of a federation."""
-    truth = {name: getattr(federation, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
-    truth |= {name: values for name, values in federation.extra.items() if name.startswith("estimate_")}
-    return {name: np.asarray(values) for name, values in truth.items() if values is not None}
-
-
 def _metadata(experiment):
     federation, dataset, inputs = experiment.federation, experiment.dataset, experiment.inputs
-    columns = getattr(dataset, "table", None)  # conversion of table columns to vectors
-    samples = {
-        "kind": dataset.kind,
-        "shape": [int(side) for side in dataset.x_train.shape[1:]],
-        "mean": list(inputs.mean),
-        "std": list(inputs.std),
-        "sample_rate": dataset.sample_rate,
-        "class_names": list(dataset.class_names),
-        **({"columns": columns} if columns else {}),
-    }
     cost = {"seconds": experiment.seconds, "peak_bytes": peak_bytes()}
     cost["row_seconds"] = experiment.times[: len(experiment.history)]
     return {
-        "dataset": federation.dataset,
-        "dataset_checksum": dataset.checksum,
-        "federation": digest_of_federation(federation),
-        "classes": int(federation.classes),
-        "client_names": federation.meta.get("client_names"),
+        **describe_data(federation, dataset, inputs.mean, inputs.std),
         "input_shape": list(experiment.input_shape),
         "embedding": experiment.embedding,
-        "features": dataset.features,
-        "samples": samples,
         "head": experiment.head,
         "frozen": experiment.network.frozen,
         "pair": "pair" in experiment.plan.needs,

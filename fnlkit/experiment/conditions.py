@@ -8,24 +8,30 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.engines.engine import Engine
 
 
 def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
     """Return engine, threads, CPU and versions, which must be equal for equal results."""
+    import torch
+
     return {
         "engine": engine.name or type(engine).__name__.lower(),
         "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "python": platform.python_version(),
         "torch": torch.__version__,
-        "numpy": np.__version__,
-        "sklearn": version("scikit-learn"),
+        **versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of libraries on which every result depends."""
+    return {"python": platform.python_version(), "numpy": np.__version__, "sklearn": version("scikit-learn")}
 
 
 def peak_bytes() -> int:

@@ -1,6 +1,6 @@
 """The plan of a run: the components of its settings, read from the registry and bound once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,70 +14,12 @@ from fnlkit.components import registry
 from fnlkit.components.declarations import Sent, declaration
 from fnlkit.components.spec import Spec, must_exist, parse
 from fnlkit.errors import InputError, list_names
+from fnlkit.experiment.bound_method import BoundMethod as BoundMethod
 from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
 from fnlkit.models import NETWORKS
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.protection import Protection, Secret
-
-
-@dataclass(frozen=True)
-class BoundMethod:
-    """A method with bound parameters, and the declarations of its stages.
-
-    Attributes
-    ----------
-    spec : str or Spec
-    run : callable
-        (clients, model, opt, select, *, rounds) -> generator of Round.
-    stages : sequence of callable
-        The method, then the methods that it runs as a stage (parameter `usual`).
-    needs : frozenset of str
-        Inputs that a run must provide, names in `fnlkit.components.declarations.NEEDS`.
-    sends : dict of str to Sent
-        Replies that the method, its stages and the components in its parameters declare.
-    """
-
-    spec: str | Spec
-    run: Callable[..., Any]
-    stages: Sequence[Callable[..., Any]]
-    needs: frozenset[str]
-    sends: dict[str, Sent]
-
-    @classmethod
-    def of(cls, spec: str | Spec) -> "BoundMethod":
-        """Return the BoundMethod of a spec such as ``fedcorr(beta=5, usual=flr(strength=3))``.
-
-        Raises
-        ------
-        InputError
-            For an unknown method or parameter.
-        """
-        run = registry.method(spec)
-        return cls(spec, run, tuple(registry.walk_stages(run)), frozenset(registry.needs(run)), registry.sends(run))
-
-    @property
-    def has_own_loss(self) -> bool:
-        """Whether the method defines the loss of all local training."""
-        return registry.brings_loss(self.run)
-
-    def list_replies(self) -> Iterator[tuple[str, Mapping[str, Sent] | None]]:
-        """Yield (name, {reply: Sent}) of each stage; None instead of a dict if the stage has no declaration."""
-        for stage in self.stages:
-            yield getattr(stage, "func", stage).__name__.replace("_", "-"), declaration(stage).sends
-
-    @property
-    def revealing_reply(self) -> str | None:
-        """Description of the first reply that reveals samples unless only the sum over clients is known, or None."""
-        all_sent = (sent for _, sends in self.list_replies() for sent in (sends or {}).values())
-        return next((sent.what for sent in all_sent if sent.sum_only), None)
-
-    def budget(self, rounds: int) -> list[Any]:
-        """Return the part of the schedule that depends on `rounds`, one entry per stage.
-
-        A run can be resumed with a different `rounds` only if this part is unchanged.
-        """
-        return registry.of_budget(self.run, rounds)
 
 
 @dataclass(frozen=True)

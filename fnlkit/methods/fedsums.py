@@ -68,7 +68,12 @@ WHOLE_FIT = Fit(WHOLE, False)
 def _reply_products(client, model, received):
     """Reply the sum of products of the inputs and 1."""
     x = _inputs(client)
-    return {"wide_products": triangle((x.T @ x).astype(np.float64))}
+    shift = x.sum(0) / np.float32(max(1, len(x)))
+    x = x - shift  # sums of squares in float32 would hide a small variance beside a large mean
+    rest, shift = x.sum(0, dtype=np.float64), shift.astype(np.float64)
+    cross = np.outer(rest, shift)
+    products = (x.T @ x).astype(np.float64) + cross + cross.T + len(x) * np.outer(shift, shift)
+    return {"wide_products": triangle(products)}
 
 
 def _project(client, model, received):

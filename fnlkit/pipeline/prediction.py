@@ -7,7 +7,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 from fnlkit.pipeline.types import FilePath, Model
-from fnlkit.results.export import describe_samples, probabilities
+from fnlkit.results.predicted import describe_samples, probabilities
 
 
 def predict(
@@ -87,4 +87,4 @@ def export(run: Model, target: FilePath, *, trust: bool = False) -> float | None
 
 
 def _open_run(run, trust):
-    return Run.read(os.fspath(run), trust=trust) if isinstance(run, (str, os.PathLike)) else run
+    return Run.read(os.fspath(run), trust=trust, state=False) if isinstance(run, (str, os.PathLike)) else run

@@ -354,8 +354,8 @@ def _picture(dataset, position):
 
 def describe_replies(run: Run) -> list[dict[str, object]]:
     """Return name, description, total bytes and mean bytes per client of each reply."""
-    from fnlkit.experiment.plan import BoundMethod
-    from fnlkit.server.replies import TRAINING
+    from fnlkit.client.measuring import TRAINING
+    from fnlkit.experiment.bound_method import BoundMethod
 
     declarations = dict(TRAINING)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components import presets
@@ -15,20 +15,20 @@ from fnlkit.components.options import keywords_of, pick
 from fnlkit.components.spec import bind, parse
 from fnlkit.datasets.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.datasets.pretrained import find_frozen_part, pretrained
 from fnlkit.engines import EngineOptions
 from fnlkit.errors import InputError
-from fnlkit.experiment.augmentation import augmentation
-from fnlkit.experiment.crossfit import make_experiment
-from fnlkit.experiment.experiment import Experiment
+from fnlkit.experiment import solved
+from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
-from fnlkit.experiment.plan import BoundMethod, Plan, check_components
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import count_features, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say
 from fnlkit.results.trained_run import TrainedRun
+
+if TYPE_CHECKING:
+    from fnlkit.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +97,25 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     settings, run = _of_head(_settings_of(run, keywords), run)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
-    arrange(federation, BoundMethod.of(settings.method).needs & {"truth"}, settings.method)  # before samples are encoded
-    data, vectors, settings = _samples(federation, run, settings, previous)
-    if "linear" in BoundMethod.of(settings.method).needs:
+    needs = BoundMethod.of(settings.method).needs
+    arrange(federation, needs & {"truth"}, settings.method)  # before samples are encoded
+    if "linear" in needs:
         settings = replace(settings, model=_linear_network(settings.model, settings.method))
-    if "head" not in BoundMethod.of(settings.method).needs:  # such a method trains hidden layers
+    data, vectors, settings = _samples(federation, run, settings, previous)
+    if "head" not in needs:  # such a method trains hidden layers
         settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
     # Without a key nothing is released: the draws of a simulation follow from the seed.
     written = ledger_path("none" if run.privacy_key is None and run.ledger is None else run.ledger, federation.dataset)
     must_differ({"`output`": target, "`metrics`": rows, "`ledger`": written, "`privacy_key`": run.privacy_key})
+    if "linear" in needs and solved.can_solve(settings, data, run.engine):
+        with lock_output(target), lock_output(rows, "`metrics`"):
+            if not run.overwrite:
+                _keep_unfinished(target, run.resume)
+            return _solve(federation, data, settings, run, previous, target, rows)
+    from fnlkit.experiment.crossfit import make_experiment
+
     with lock_output(target), lock_output(rows, "`metrics`"), torch_threads():
         if not run.overwrite:
             _keep_unfinished(target, run.resume)
@@ -136,6 +144,20 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     return TrainedRun.of(finished)
 
 
+def _solve(federation, data, settings, run, previous, target, rows):
+    """Compute the linear head of a method without torch; write the run and its metrics."""
+    entry = provenance("train", **asdict(settings), engine=run.engine, device=run.device)
+    finished = TrainedRun.of(solved.solve(federation, data, settings, resume=previous, provenance=[entry], say=run.say))
+    with metrics_file(rows, []) as write:
+        for row in finished.history:
+            write(row)
+            if run.on_round:
+                run.on_round(row)
+    if target != "-":
+        finished.write(target)
+    return finished
+
+
 def check_arguments(options: Mapping[str, Any]) -> None:
     """Raise InputError if options of `train` cannot be used, before any data is read.
 
@@ -153,7 +175,10 @@ def _settings_of(run, given):
     """Return the Settings of the preset and of keywords, with all components found."""
     check_settings(given, "train", [entry.name for entry in fields(Training)])
     settings = Settings(**(_preset(run.preset, given, run.say) | given))
-    check_components(settings)
+    if "linear" not in BoundMethod.of(settings.method).needs:
+        from fnlkit.experiment.plan import check_components
+
+        check_components(settings)
     return settings
 
 
@@ -194,6 +219,8 @@ def _of_head(settings, run):
     spec = parse(settings.model, "model")
     if spec.name != "pretrained" or str(spec.parameters.get("train", "head")) != "head":
         return settings, run
+    from fnlkit.datasets.pretrained import pretrained
+
     bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
     backbone = str(spec.parameters.get("backbone", "auto"))
     return replace(settings, model="mlp(hidden=[])"), replace(run, backbone=backbone)
@@ -202,7 +229,7 @@ def _of_head(settings, run):
 def _linear_network(model, method):
     """Return the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
     if parse(model).name not in ("auto", "mlp"):
-        raise InputError(f"`model` {model}: {method} computes a linear head; omit `model`, and encode images by a `backbone`")
+        raise InputError(f"{model}: {method} computes a linear head; omit the network, and encode images", parameter="model")
     return "mlp(hidden=[])"
 
 
@@ -227,7 +254,7 @@ def _resume(resume, say):
     if resume is None or not isinstance(resume, (str, os.PathLike)):
         return resume
     if os.path.exists(resume):
-        return TrainedRun.read(os.fspath(resume))
+        return TrainedRun.read(os.fspath(resume), state=False)
     if say:
         say(f"`resume` {resume}: the file does not exist yet; training starts from the first round")
     return None
@@ -265,12 +292,19 @@ def _samples(federation, run, settings, previous):
     # A network for images reads the images themselves.
     own = choice == "auto" and data.kind == "image" and parse(settings.model).name not in ("auto", "mlp")
     spec = None if own and not needs else choose_backbone(data, choice, say=None if own else run.say)
-    if spec is not None and not own and settings.standardize != "none":
+    if spec is not None and not own and settings.standardize != "none" and settings.protect != "none":
+        from fnlkit.experiment.plan import Plan
+
         Plan.of(settings).must_not_send_features()
     encoded = data if own else with_backbone(data, spec, **how)
     if needs and vectors is None and spec is not None:
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train
-    if own and not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
+    if not own:
+        return encoded, vectors, settings
+    from fnlkit.datasets.pretrained import find_frozen_part
+    from fnlkit.experiment.augmentation import augmentation
+
+    if not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
         frozen, model = find_frozen_part(settings.model, data, run.say)
         if frozen:
             return with_backbone(data, frozen, **how), vectors, replace(settings, model=model)

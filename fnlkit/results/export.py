@@ -3,95 +3,24 @@
 import contextlib
 import io
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from fnlkit import datasets
 from fnlkit.artifacts import saving
-from fnlkit.client.client_list import in_blocks
-from fnlkit.client.inputs import Inputs, intake
-from fnlkit.client.network import predict
-from fnlkit.datasets.encoding import Encoding, check_weights, open_encoder
+from fnlkit.datasets.encoding import check_weights, open_encoder
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
+from fnlkit.results.predicted import describe_samples, encoding_of
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
 FORMATS = (".onnx", ".pt2", ".pt")
-
-
-def probabilities(
-    run: "Run", path: str | None = None, *, unlabeled: bool = False, say: Callable[[str], object] | None = None
-) -> tuple[list[str], np.ndarray]:
-    """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
-
-    Parameters
-    ----------
-    run : fnlkit.artifacts.run.Run
-    path : str
-        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images or sounds; a table with a row per
-        sample.  Samples as in training: the backbone of the run encodes them.
-    unlabeled : bool
-        `path` is a data set (default: the run's data set), and its samples without a label are predicted.
-    say : callable(str), optional
-        Receives notes, such as the number of rows with a category that no training row has.
-
-    Returns
-    -------
-    names : list of str
-        Ids or rows of a table, files of a folder, or positions.
-
-    Raises
-    ------
-    InputError
-        If the samples do not match the samples that the run was trained on.
-    """
-    about, encoding = describe_samples(run), encoding_of(run)
-    shape, kind, rate = about["shape"], about["kind"], about["sample_rate"]
-    if encoding is not None:
-        shape, kind, rate = encoding.shape, encoding.kind, encoding.sample_rate
-    like = SimpleNamespace(
-        x_train=np.empty((1, *shape), np.uint8),
-        kind=kind,
-        sample_rate=rate,
-        name=f"{run.meta['dataset']}",
-        table=about.get("columns"),
-        mean=() if encoding is not None else about["mean"],
-        std=about["std"],
-    )
-    names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
-    if encoding is not None:
-        x = encoding.encode(x)
-    network = network_of(run)
-    part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])
-    x = intake(part)[1]
-    inputs = Inputs(about["kind"] == "image", tuple(about["mean"]), tuple(about["std"]), network.dtype)
-    logits = in_blocks(lambda part: predict(network, None, part, inputs), x)
-    return names, torch.softmax(logits.double(), -1).numpy()
-
-
-def encoding_of(run: "Run") -> Encoding | None:
-    """Return the Encoding of a run whose images or sounds are encoded by a backbone, or None.
-
-    Columns of text are encoded with the other columns of their table.
-    """
-    about = run.meta.get("features")
-    return None if not about or "columns" in run.meta.get("samples", {}) else Encoding.of(about)
-
-
-def describe_samples(run: "Run") -> dict[str, Any]:
-    """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
-    if "samples" not in run.meta:
-        raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")
-    return run.meta["samples"]
 
 
 class Deployed(nn.Module):

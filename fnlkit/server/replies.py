@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.client import measuring
 from fnlkit.components.declarations import Sent, number
 
 if TYPE_CHECKING:
@@ -14,16 +13,6 @@ if TYPE_CHECKING:
 
 # Largest number of characters of a name and of a reason that is quoted or stored.
 MAX_NAME, MAX_REASON = 40, 300
-
-
-# Replies of any training, with every method.
-TRAINING = {
-    "weights": Sent("the local models", "every round", ("P",), "float32"),
-    "moments": Sent("number, sum and sum of squares of the samples by feature or channel, for one scale", "once", (3, "d")),
-    "held_out": Sent("number of correct predictions and sum of losses on held-out samples", "at each measurement", (2,)),
-    **measuring.SENDS,
-    "refused": Sent("replies that were not requested; the server ignores them", "when a client sends one"),
-}
 
 
 class Malformed(Exception):

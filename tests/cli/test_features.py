@@ -24,7 +24,8 @@ from fnlkit.experiment.assembly import digest_of_rows
 from fnlkit.experiment.network import network_of
 from fnlkit.models.vision import torchvision
 from fnlkit.results.evaluation import test_predictions
-from fnlkit.results.export import export, probabilities
+from fnlkit.results.export import export
+from fnlkit.results.predicted import probabilities
 from tests.tables import parse_csv
 
 

@@ -1,6 +1,8 @@
 """fedsums, ridge and lda equal naive solutions, and a client that misses a step changes little."""
 
 import importlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 from scipy.optimize import brentq, minimize
 
 import fnlkit
+from fnlkit.artifacts.run import Run
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
@@ -251,4 +254,53 @@ def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
     run = fnlkit.train(fnlkit.partition("digits", clients=4), "ridge", model="mlp(hidden=[8])", say=None, engine="sequential")
     assert run.settings["model"] == "mlp(hidden=[])" and run.history[-1]["accuracy"] > 0.85
     command("fnlkit partition --dataset digits --clients 4 -o f.npz", tmp_path)
-    refuse("fnlkit train f.npz --method fedsums --model lenet5 -o r.pt", tmp_path, "computes a linear head; omit --model")
+    refuse(
+        "fnlkit train f.npz --method fedsums --model lenet5 -o r.pt", tmp_path, "--model lenet5: fedsums computes a linear head"
+    )
+
+
+def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
+    federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=6), "clients(rho=0.5, tau=0.5)")
+    plain, together = (fnlkit.train(federation, "fedsums(passes=1, steps=5)", engine=engine, say=None)
+                       for engine in ("sequential", "auto"))  # fmt: skip
+    np.testing.assert_allclose(together.weights.numpy(), plain.weights.numpy(), atol=2e-3)
+    assert together.traffic == plain.traffic and together.history[0] == plain.history[0]
+    assert (together.labels["corrected"] == plain.labels["corrected"]).mean() > 0.999
+    assert (together.predicted["test"] == plain.predicted["test"]).mean() > 0.995
+    assert together.meta.keys() == plain.meta.keys()
+
+
+WITHOUT_TORCH = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch is blocked")
+sys.meta_path.insert(0, Blocked())
+import fnlkit
+from fnlkit.cli import main
+def command(*words):
+    try:
+        main(list(words))
+    except SystemExit as done:
+        assert not done.code, words
+command("partition", "--dataset", "rows.csv", "--clients", "4", "-o", "f.npz")
+command("train", "f.npz", "--method", "fedsums", "-o", "run.pt")
+command("train", "f.npz", "--method", "fedsums", "--resume", "run.pt", "-o", "again.pt")
+command("evaluate", "run.pt")
+command("predict", "run.pt", "rows.csv", "-o", "p.csv")
+command("report", "run.pt", "-o", "r.html")
+command("estimate-noise", "f.npz", "--estimator", "fedsums", "-o", "j.npz")
+command("review", "export", "j.npz", "--client", "0", "-o", "review")
+"""
+
+
+def test_commands_need_no_torch(tmp_path):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(200, 2)) + 2 * (np.arange(200) % 2)[:, None]
+    rows = "".join(f"{a:.3f},{b:.3f},{'xy'[i % 2]}\n" for i, (a, b) in enumerate(points))
+    (tmp_path / "rows.csv").write_text("a,b,label\n" + rows)
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_TORCH], check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    run, again = (Run.read(tmp_path / name) for name in ("run.pt", "again.pt"))
+    assert torch.equal(run.weights, again.weights)
+    assert {*torch.load(tmp_path / "run.pt", weights_only=True)} == {"kind", "meta", "sha256", "tensors"}

@@ -30,12 +30,12 @@ _RECORD = re.compile(
     r"[A-Za-z0-9_.-]+/(data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id|data/\d{1,6})"
 )
 # torch.NAMEStorage -> (torch dtype, NumPy dtype with the same bytes).
-_STORAGES = {
+STORAGES = {
     "Double": ("float64", "<f8"), "Float": ("float32", "<f4"), "Half": ("float16", "<f2"), "BFloat16": ("bfloat16", "<u2"),
     "Long": ("int64", "<i8"), "Int": ("int32", "<i4"), "Short": ("int16", "<i2"), "Char": ("int8", "|i1"),
     "Byte": ("uint8", "|u1"), "Bool": ("bool", "|b1"),
 }  # fmt: skip
-DTYPES = dict(_STORAGES.values())
+DTYPES = dict(STORAGES.values())
 _INSTRUCTIONS = frozenset(
     "PROTO STOP MARK NONE NEWTRUE NEWFALSE BINFLOAT BININT BININT1 BININT2 LONG1 BINUNICODE BINBYTES SHORT_BINBYTES EMPTY_DICT "
     "EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 BINPUT LONG_BINPUT BINGET LONG_BINGET SETITEM SETITEMS APPEND APPENDS "
@@ -49,6 +49,15 @@ class Tensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     data: memoryview
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Tensor:
+        """Return the Tensor of an array of numbers or booleans."""
+        values = np.asarray(values)
+        if values.dtype.name not in DTYPES:
+            raise ValueError(f"{values.dtype}; a .pt can contain {', '.join(sorted(DTYPES))}")
+        plain = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+        return cls(values.dtype.name, values.shape, plain.reshape(-1).view(np.uint8).data if plain.size else memoryview(b""))
 
     def array(self) -> np.ndarray:
         """Return the numbers as a new NumPy array; bfloat16 becomes float32."""
@@ -143,12 +152,12 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, description):
         mark, kind, key, _, count = description
         name = kind.name.removeprefix("torch ").removesuffix("Storage")
-        if mark != "storage" or name not in _STORAGES:
+        if mark != "storage" or name not in STORAGES:
             raise InputError(f"a storage of kind {ascii(name[:60])}; expected numbers or booleans")
         data = self.records.pop(f"data/{key}", None)
         if data is None:
             raise InputError(f"storage {ascii(str(key)[:20])} is missing, or two tensors share it: save clones")
-        dtype, numpy = _STORAGES[name]
+        dtype, numpy = STORAGES[name]
         if type(count) is not int or len(data) != count * np.dtype(numpy).itemsize:
             raise InputError(f"storage {key} has {len(data):,} bytes, not the {count} numbers it declares")
         return Tensor(dtype, (count,), data)
