@@ -177,6 +177,7 @@ WITHOUT_TORCH = [
     "info run.pt --json",
     "evaluate run.pt",
     "audit fed.npz -o audited.npz",
+    "reproduce",
     "methods",
     "methods --template loss",
     "methods noise",

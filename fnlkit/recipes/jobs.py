@@ -17,10 +17,9 @@ from typing import Any
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components import own
+from fnlkit.components import own, registry
 from fnlkit.components.spec import data_files, own_names, parse, rename_components
 from fnlkit.errors import InputError, list_names
-from fnlkit.experiment.plan import BoundMethod
 from fnlkit.recipes.recipe import entries, step
 
 # A recipe trains on the samples themselves unless it names a backbone.
@@ -160,7 +159,7 @@ def expand(
             for place, (label, method, more) in enumerate(entries(regime)):
                 options = SAMPLES | recipe["train"] | regime.get("train", {}) | more | replacing
                 words = ("train", f"--method={method}", f"--seed={seed}", *_options(options))
-                if vectors and "embedding" in BoundMethod.of(method).needs:
+                if vectors and "embedding" in registry.needs(method):
                     words += (f"--embeddings={vectors}",)
                 published = regime.get("published", {})  # by a label, a method's name, or its whole spec
                 score = next((published[key] for key in (label, method, parse(method).name) if key in published), None)

@@ -19,7 +19,6 @@ from fnlkit.components.spec import bind, find, own_names, parse, rename_componen
 from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.experiment import Settings
 from fnlkit.experiment.criteria import criterion
-from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import TrainOptions
 
 MAX_BYTES = 2**20
@@ -167,7 +166,7 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
                     checked.add(run)
                     settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
                     criterion(Settings(**settings, method=method).select)
-                    BoundMethod.of(method)
+                    registry.method(method)
                     must_be_components(options if every else {})
             for words in [step(text)[1:] for text in regime["steps"]] if every else ():
                 must_be_components({name.removeprefix("--"): value for name, _, value in (w.partition("=") for w in words)})
