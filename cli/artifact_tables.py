@@ -82,11 +82,12 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
         if text := _conventions(artifact):
             say.print(f"conventions: {printable(text)}", soft_wrap=True)
     for key in ("reviews", "corrections"):
-        if meta.get(key):
+        if meta.get(key) and isinstance(meta[key], list):
             say.print(f"{len(meta[key]):,} {key}")
     steps = [step if isinstance(step, dict) else {"command": str(step)} for step in _steps(artifact)]
     made = [
-        step.get("command", "") + ("" if step.get("seed") is None else f" (seed {step['seed']})") for step in steps[-_STEPS:]
+        str(step.get("command", "")) + ("" if step.get("seed") is None else f" (seed {step['seed']})")
+        for step in steps[-_STEPS:]
     ]
     if made:
         say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(map(str, made))}"), soft_wrap=True)
@@ -168,7 +169,7 @@ def _conventions(artifact):
         )
         wrong = float((given != true)[true >= 0].mean()) if known else None
         return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested="predicted/test" in artifact.arrays)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return ""  # `info` also describes damaged files
 
 

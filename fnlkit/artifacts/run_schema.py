@@ -90,7 +90,7 @@ _META = _record(
 _COUNTED = dict.fromkeys(("bytes_down", "bytes_up", "client_rounds"), Whole)
 _TRAFFIC = _record(**_COUNTED)
 _ROW = _record(_COUNTED | {"clients": list[Whole], "rejected": list[dict[str, Any]]}, round=Whole, stage=Text)
-_REJECTED = _record(round=Whole, client=Whole, reason=Text)
+_REJECTED = list[_record(round=Whole, client=Whole, reason=Text)]  # type: ignore[misc]
 _SETTINGS = _record(**dict.fromkeys(_TEXTS, Text), **dict.fromkeys(_COUNTS, Whole), **dict.fromkeys(_NUMBERS, float))
 
 
@@ -119,7 +119,7 @@ def check(run: Any) -> None:
         raise InputError(f"machine: row_seconds has {len(timed)} entries for {len(run.history)} rows of history")
     from_json(_TRAFFIC, vars(run.traffic), "traffic")
     from_json(dict[str, Whole], run.traffic.sent, "traffic: sent")
-    from_json(list[_REJECTED], run.rejected, "rejected")
+    from_json(_REJECTED, run.rejected, "rejected")
     if any(row["client"] >= len(run.client_offsets) - 1 for row in run.rejected):
         raise InputError(f"rejected: a client is not one of the {len(run.client_offsets) - 1} clients")
     if type(run.finished) is not bool:
