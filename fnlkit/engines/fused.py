@@ -49,10 +49,10 @@ class Fused(Stacked):
         if self.net is None or self.network.device.type != "cpu":
             frozen = " with frozen parameters" if self.network.frozen else ""
             network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
-            raise InputError(f"`engine` fused knows lenet5 and mlp on the CPU, not {network}; write `engine='auto'`")
+            raise InputError(f"fused knows lenet5 and mlp on the CPU, not {network}; write `engine='auto'`", parameter="engine")
         if self.network.precision == "bf16":
             raise InputError(
-                "`engine` fused computes in fp32 or fp64, not in bf16; write `engine='auto'` or another `precision`"
+                "fused computes in fp32 or fp64, not in bf16; write `engine='auto'` or another `precision`", parameter="engine"
             )
         self.count = workers or core_count()
         # Weights of a head follow those of the network.

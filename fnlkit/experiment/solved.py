@@ -239,7 +239,8 @@ def _must_equal(run, federation, dataset, settings):
     for name, now in asdict(settings).items():
         if name not in ("rounds", "min_replies") and run.settings.get(name, now) != now:
             raise InputError(
-                f"`resume`: the run was made with `{name}` {run.settings[name]}, not {now}; use the settings of the run"
+                f": the run was made with `{name}` {run.settings[name]}, not {now}; use the settings of the run",
+                parameter="resume",
             )
     if run.meta.get("dataset_checksum") != dataset.checksum or run.meta.get("federation") != digest_of_federation(federation):
         raise InputError("the run was made from another data set or federation; use those of the run", parameter="resume")

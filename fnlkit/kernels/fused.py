@@ -267,7 +267,7 @@ class FusedCohort:
         """Return the kernel's Descent."""
         real, adam, k, count = start.dtype, steps.optimizer == "adam", len(start), self.order.shape[1]
         if steps.optimizer not in ("sgd", "adam"):
-            raise InputError(f"`optimizer` must be sgd or adam, found {steps.optimizer!r}")
+            raise InputError(f"must be sgd or adam, found {steps.optimizer!r}", parameter="optimizer")
 
         def each(value: ArrayLike, dtype: Any) -> np.ndarray:
             return np.repeat(np.broadcast_to(np.asarray(value, dtype), k), self.networks)
@@ -457,7 +457,7 @@ def _augment(augment, order, picture):
     shift, center = np.zeros((k, 0, 0, 2), np.int64), np.zeros((k, 0, 0, 2), np.int64)
     flip, partner, share = np.zeros((k, 0, 0), bool), np.zeros((k, 0, 0), np.int64), np.zeros((k, 0))
     if not picture and any(choice is not None for choice in (augment.shift, augment.flip, augment.center)):
-        raise InputError("`augment` needs `x` with images (n, H, W, C); remove it for other samples")
+        raise InputError("needs `x` with images (n, H, W, C); remove it for other samples", parameter="augment")
     if augment.shift is not None:
         shift = _array("shift", augment.shift, np.int64, (*order.shape, 2))
         if shift.size and not (0 <= shift.min() and shift.max() <= 2 * augment.pad):

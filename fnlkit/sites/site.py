@@ -150,8 +150,9 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
         client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64)[places])
     elif name == "train" and plan.reads_held_out:
         raise InputError(
-            f"`select` {task.settings.select} requires held-out samples, and {place.data} has none; give it test samples, or "
-            "agree on `select='label-wave'`"
+            f"{task.settings.select} requires held-out samples, and {place.data} has none; give it test samples, or "
+            "agree on `select='label-wave'`",
+            parameter="select",
         )
     if name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
         client.secret = read_or_draw(os.path.join(place.memory, "privacy.key"))
