@@ -223,7 +223,7 @@ def searched(folder):
         statuses["evaluate"] = task("evaluate", run=str(folder / "run.pt"))
         heard = b"".join(map(bytes, federation.wire.heard))
         results = [folder / name for name in ("audit.out", "run.pt", "run.pt.steps/id", "run.metrics.jsonl", "evaluate.out")]
-        results += [*folder.glob("*.status.json"), folder / "superlink.log", *folder.glob("link.db*")]
+        results += [folder / "superlink.log", *folder.glob("link.db*")]
         kept = b"".join(path.read_bytes() for path in results)
         # The control is the same deployment with a client that leaks.
         shutil.copytree(folder / "project", folder / "control")

@@ -81,7 +81,7 @@ SPECS = {
     "consensus --method": ["dawid-skene", "majority", "crowdlab"],
     "evaluate --by": ["method", "method,noise", "seed"],
     "flower-app --method": ["fedcorr(beta=5)", "feddpcont(epsilon=1.0)", "nnc"],
-    "flower-app --protect": ["secagg(clip=2)", "dp(clip=1, noise=1.0)"],
+    "flower-app --protect": ["secagg(clip=2)"],
 }  # fmt: skip
 
 

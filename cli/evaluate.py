@@ -394,15 +394,6 @@ def _show_many(found, baseline):
     for row in rows:
         if "choice" in row:
             say.print(f"{printable(row['run'])}: {row['choice']}", soft_wrap=True)
-        if "update_epsilon" in row:
-            spent = f"({row['update_epsilon']:.4g}, {row['update_delta']:g})-DP of a client"
-            say.print(f"{printable(row['run'])}: protected updates of {row['update_rounds']} rounds, {spent}", soft_wrap=True)
-    spent = {tuple(r[f"update_together_{name}"] for name in ("runs", "epsilon", "delta", "neighbors"))
-             for r in rows if "update_together_runs" in r}  # fmt: skip
-    for runs, epsilon, delta, change in sorted(spent):
-        say.print(f"All {runs} recorded runs with protected updates of these clients: ({epsilon:.4g}, {delta:g})-DP ({change})")
-    for sentence in dict.fromkeys(r["update_apart_statement"] for r in rows if "update_apart_statement" in r):
-        say.print(sentence)
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
         console().print(f"not finished: {', '.join(map(printable, unfinished))}; continue with train --resume", style="yellow")

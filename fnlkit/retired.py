@@ -44,6 +44,9 @@ RETIRED: dict[str, dict[str, str]] = {
         "reproduce --export": "write --tidy FILE.csv",
         "reproduce --no-search": "recipes have no search; write each configuration as a method of the recipe",
     },
+    "protection": {
+        "dp": "write a Flower app with its mods or strategies for differential privacy (docs/privacy.md)",
+    },
     "method": {
         "crowd-layer": _OF_ANNOTATORS,
         "trace-regularization": _OF_ANNOTATORS,

@@ -14,7 +14,5 @@ NAMES = [p.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").remove
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "fnlkit._kernels._compile"])
 def test_docstrings(name):
-    if name == "fnlkit.privacy.updates":
-        pytest.importorskip("dp_accounting")
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted and not found.failed

@@ -26,7 +26,7 @@ from fnlkit.artifacts import paths, saving
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
-    from fnlkit.artifacts.exchange import Exchange
+    pass
 
 
 Line = TypeVar("Line")
@@ -53,7 +53,7 @@ class Release(NamedTuple):
     seed, round : int
         Seed and round of the run, for information.
     updates : dict or None
-        The fields of fnlkit.privacy.Sums for protected updates; None for labels.
+        Protected updates of a run of version 0.3; None for labels.
     key : str
         Fingerprint of the privacy key for the draws; "" if the draws depend on the seed, as in old runs.
     clients : str
@@ -132,64 +132,6 @@ def release(
     return Release(name, epsilon, int(classes), data, held, int(seed), int(round), None, key, partition(offsets, indices))
 
 
-def training(
-    sums: dict[str, Any],
-    *,
-    name: str,
-    lost: list[list[Any]],
-    seed: int,
-    classes: int,
-    data: str,
-    given: np.ndarray,
-    offsets: np.ndarray,
-    indices: np.ndarray,
-    key: str,
-) -> Release:
-    """Return the Release of a run's protected updates.
-
-    Parameters
-    ----------
-    sums : dict
-        The fields of fnlkit.privacy.Sums, for all planned rounds.
-    name : str
-        See `training_name`.
-    lost : list
-        See `find_missing_replies`.  Runs that lose different clients are different releases, because sums and noise differ.
-    seed, classes, data, given, offsets, indices, key
-        As in `release`.
-    """
-    held = np.zeros(len(given), bool)
-    held[np.asarray(indices)] = True
-    clients = partition(offsets, indices)
-    name = training_name([name, lost], given=given, offsets=offsets, indices=indices) if lost else name
-    return Release(name, None, int(classes), data, held, int(seed), 0, dict(sums), key, clients)
-
-
-def find_missing_replies(log: list[Exchange]) -> list[list[Any]]:
-    """Return [[round, clients]] of the replies that are missing in a log.
-
-    Parameters
-    ----------
-    log : list of fnlkit.artifacts.exchange.Exchange
-    """
-    missing = ((r, sorted(set(entry.asked.tolist()) - set(entry.kept.tolist()))) for r, entry in enumerate(log))
-    return [[r, clients] for r, clients in missing if clients]
-
-
-def training_name(facts: object, *, given: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> str:
-    """Return the name of a run's protected updates as 32 hexadecimal digits.
-
-    Parameters
-    ----------
-    facts : JSON value
-        All facts that determine the updates and their noise in addition to labels and clients, except the number of rounds:
-        a resumed run is the same release.
-    given, offsets, indices
-        As in `identity`.
-    """
-    return _hash_facts(["updates", facts], given, offsets, indices)
-
-
 def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
     """Return the Releases in a ledger in chronological order; [] if there is no file.
 
@@ -243,7 +185,7 @@ def _must_be_a_file(path):
         raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with `ledger`")
 
 
-def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None = None) -> list[Release]:
+def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
     """Add a Release to a ledger unless present, and return all releases in the file.
 
     When this function returns, the release is on the disk; call it before any data is sent.  Protected updates with more rounds
@@ -254,8 +196,6 @@ def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None
     path : str or os.PathLike
         Missing folders are created.
     made : Release
-    replacing : str or None
-        The `id` of an entry to remove.
 
     Raises
     ------
@@ -269,12 +209,9 @@ def commit(path: str | os.PathLike[str], made: Release, *, replacing: str | None
         open(lock, "ab").close()  # raises if FileLock would retry forever
         with FileLock(lock, timeout=PATIENCE):
             known = read_ledger(path)
-            before = next((other for other in known if other.id == made.id), None)
-            if before is None or (made.updates and made.updates["rounds"] > (before.updates or {})["rounds"]):
-                known = [other for other in known if other is not before] + [made]
-            elif replacing is None:
+            if any(other.id == made.id for other in known):
                 return known
-            known = [other for other in known if other.id != replacing]
+            known.append(made)
             saving.write_bytes([_text(known)], path)
             return known
     except OSError as error:

@@ -25,7 +25,6 @@ from fnlkit.errors import InputError
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
-from fnlkit.privacy.updates import must_account
 
 if TYPE_CHECKING:
     from fnlkit.audits.records import SiteAudit
@@ -67,6 +66,17 @@ SENDS = {
 }
 
 
+def _accountant():
+    """Return the module dp_accounting."""
+    try:
+        import dp_accounting
+    except ImportError:
+        raise InputError(
+            "`epsilon` needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'"
+        ) from None
+    return dp_accounting
+
+
 def sigma_of(epsilon: float, delta: float) -> float:
     """Return the standard deviation of the noise of one release with sensitivity 1.
 
@@ -79,10 +89,7 @@ def sigma_of(epsilon: float, delta: float) -> float:
         raise InputError(f"`epsilon` {epsilon:g}: expected 0.01 to 100")
     if not 0 < delta <= 0.01:
         raise InputError(f"`delta` {delta:g}: expected a number above 0 and at most 0.01")
-    must_account("`epsilon`")
-    import dp_accounting
-
-    return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
+    return float(_accountant().get_sigma_gaussian(epsilon, delta))
 
 
 def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> float:
@@ -90,9 +97,7 @@ def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> floa
 
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
     """
-    must_account("`epsilon`")
-    import dp_accounting
-
+    dp_accounting = _accountant()
     precision = sum(1 / sigma_of(*one) ** 2 for one in releases)
     return float(dp_accounting.get_epsilon_gaussian(1 / math.sqrt(precision), delta)) if precision else 0.0
 

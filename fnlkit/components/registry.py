@@ -105,7 +105,6 @@ SELECTORS = {
     "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
 }
 PROTECTIONS = {
-    "dp": "fnlkit.server.protection:dp",
     "secagg": "fnlkit.server.protection:secagg",
 }
 # Arguments that a round passes to an aggregator with these parameters.
@@ -291,16 +290,14 @@ def aggregator(spec: str | Spec) -> Callable[..., Any]:
     return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
-def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
+def protection(spec: str | Spec) -> Any:
     """Return the protection of updates for a spec.
 
-    The result is a Protection for ``dp(clip=1, noise=1.1)``, a Secret for ``secagg``, and None for ``none``.
+    The result is a Secret for ``secagg``, and None for ``none``.
 
     Parameters
     ----------
     spec : str or Spec
-    cohort : float
-        Mean number of clients in a round.
 
     Raises
     ------
@@ -313,10 +310,8 @@ def protection(spec: str | Spec, cohort: float = 1.0) -> Any:
     if spec.name not in PROTECTIONS:
         refuse_retired("protection", spec.name)
         known = ["none", *PROTECTIONS]
-        raise InputError(
-            f"{spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg", parameter="protect"
-        )
-    return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
+        raise InputError(f"{spec.name}{nearest(spec.name, known)}; write none or secagg", parameter="protect")
+    return bind(spec, find(spec, PROTECTIONS, "protection"), "protection")()
 
 
 def bind_selector(spec: str | Spec) -> Callable[..., Any]:

@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fnlkit import engines, privacy
+from fnlkit import engines
 from fnlkit.artifacts import key as keys
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import Changed, Rows, blocks
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from fnlkit.experiment.evaluation_set import EvaluationSet
     from fnlkit.experiment.settings import Settings
     from fnlkit.methods.fedavg import Round
-    from fnlkit.privacy.updates import Sums
     from fnlkit.server.optimizers.optimizer import FedOpt
-    from fnlkit.server.protection import Protection, Secret
 
 
 # ---- samples
@@ -273,7 +271,7 @@ def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> 
     given : str, os.PathLike, bytes or None
         A file, or 32 bytes. None: a simulation, whose draws follow from the seed.
     """
-    if "secret" not in plan.needs and not plan.hides:
+    if "secret" not in plan.needs:
         return PrivacyKey()
     if isinstance(given, bytes):
         if len(given) != 32:
@@ -323,7 +321,7 @@ def clients_of(
     if key.secret is not None:
         arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
         members.secret = derive_key(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
-    # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
+    # Masked updates cannot be compared.
     ratio = 0.0 if plan.protection is not None else settings.max_update_ratio
     limits = {"seed": settings.seed, "min_replies": settings.min_replies, "max_update_ratio": ratio}
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
@@ -365,9 +363,7 @@ def _public_set(data, method):
 
 
 # ---- rules, protection, optimizer and method
-def facts_of(
-    clients: Clients, plan: Plan, dataset: Dataset, evaluated: EvaluationSet, held_out: EvaluationSet, sent_statistics: bool
-) -> RunFacts:
+def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: EvaluationSet, held_out: EvaluationSet) -> RunFacts:
     """Return the RunFacts of a run.
 
     Parameters
@@ -377,8 +373,6 @@ def facts_of(
     dataset : fnlkit.datasets.Dataset
     evaluated, held_out : fnlkit.experiment.evaluation_set.EvaluationSet
         Samples on which models are tested during training, and held-out samples of the clients.
-    sent_statistics : bool
-        As returned by `inputs_of`.
     """
     return RunFacts(
         cohort=cohort_size(clients, plan.settings.fraction),
@@ -387,30 +381,10 @@ def facts_of(
         real_sites=dataset.name == REAL_SITES,
         evaluated=len(evaluated),
         held_out=len(held_out),
-        sent_features=sent_statistics and dataset.kind == "vector",
     )
 
 
-def protection_of(plan: Plan, clients: Clients, select: Any) -> tuple[Protection | Secret | None, Sums | None]:
-    """Return (Protection of a run's updates, Sums before the first round).
-
-    Both are None if updates are sent without protection. For secure aggregation, the result is a Secret and None.
-
-    Parameters
-    ----------
-    plan : fnlkit.experiment.plan.Plan
-        After `plan.check`.
-    clients : fnlkit.server.clients.Clients
-    select : selector
-    """
-    if not plan.hides:
-        return plan.protection, None
-    cohort = select.expected(clients)
-    protection = cast("Protection", plan.protect_cohort(cohort))  # `hides` is true for it alone
-    return protection, privacy.Sums(select.sampling, len(clients), cohort, protection.clip, protection.noise, 0)
-
-
-def optimizer_of(plan: Plan, dataset: Dataset, select: Any, protection: Protection | None = None) -> FedOpt:
+def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
     """Return the federated optimizer of a run.
 
     Parameters
@@ -418,7 +392,6 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any, protection: Protecti
     plan : fnlkit.experiment.plan.Plan
     dataset : fnlkit.datasets.Dataset
     select : selector
-    protection : Protection or None
     """
     settings = plan.settings
     fit = Fit(
@@ -433,7 +406,7 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any, protection: Protecti
         augment=augmentation(settings.augment, dataset.kind, dataset.x_train.shape[1:]),
         mixup=settings.mixup,
     )
-    protected = {"protect": protection} if protection else {}
+    protected = {"protect": plan.protection} if plan.protection else {}
     opt = plan.make_optimizer(fit, aggregate=plan.aggregator, decay=settings.decay, **protected)
     average_for(select, opt)
     return opt

@@ -58,12 +58,12 @@ def card(kind: str, name: str) -> Card:
 
 
 def protection_of_replies(name: str) -> str:
-    """Return how a method's replies can be protected: ``sum, dp``, ``sum`` or a dash.
+    """Return how a method's replies can be protected: ``secagg``, ``sum`` or a dash.
 
-    ``sum``: the server only needs sums.  ``dp``: updates can also be protected by noise.
+    ``sum``: the server only needs sums.  ``secagg``: clients send only weights, and sites can mask them.
     """
     plan = Plan.of(Settings(method=name))
-    return "–" if plan.single_replies_reason else "sum" if plan.unprotected_reason else "sum, dp"
+    return "–" if plan.single_replies_reason else "sum" if plan.unprotected_reason else "secagg"
 
 
 def markdown() -> str:

@@ -68,7 +68,6 @@ def _metadata(experiment):
         "needs": sorted(experiment.plan.needs),
         "own": experiment.user_files,
         "provenance": experiment.provenance,
-        "protection": experiment.accounting.cost(),
         "selection": experiment.selection.facts(experiment.history),
         "unsaved": _find_unsaved(experiment),
         "privacy_key": experiment.accounting.key.fingerprint,
@@ -114,7 +113,6 @@ def rehearse(experiment: Any, first: Model) -> None:
     original, plan, settings = experiment.clients, experiment.plan, experiment.settings
     clients = Clients(Engine((), experiment.network, experiment.inputs, seed=settings.seed))  # the log replies
     clients.sizes, clients.classes, clients.public = original.sizes, original.classes, original.public
-    clients.hidden = original.hidden
     clients.replay(original.log, original.results)
     opt = replace(experiment.opt, rounds=0)
     start = Model(experiment.network, first.weights)

@@ -55,7 +55,7 @@ class Experiment:
     release_ledger : str, os.PathLike or None
         File in which releases of labels are recorded before they are made (fnlkit.artifacts.ledger). Default: no file.
     privacy_key : str, os.PathLike, bytes or None
-        File of the key for protected noise, protected cohorts and flipped labels, or 32 bytes. The file is read, or created
+        File of the key for flipped labels, or 32 bytes. The file is read, or created
         if missing, only if the run draws for privacy. None: a simulation, whose draws follow from the seed.
     scale : fnlkit.experiment.scale.Scale or None
         Scale of the samples. Default: statistics published with the data set, or statistics that the clients send.
@@ -84,14 +84,11 @@ class Experiment:
             self.clients.commit()
         self.accounting = Accounting(release_ledger, self, key)
         held_out = held_out_set(self.federation, data.train)
-        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out, sent_statistics))
+        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out))
         self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
 
         select = plan.make_selector()
-        protection, sums = assembly.protection_of(plan, self.clients, select)
-        if sums:
-            protection = self.accounting.protect(protection, sums, resume)
-        self.opt = assembly.optimizer_of(plan, dataset, select, protection)
+        self.opt = assembly.optimizer_of(plan, dataset, select)
         self.initial_server_state = memory.server_state(self.opt)
         self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
         self.user_files = digests(vars(settings).values())
@@ -163,7 +160,6 @@ class Experiment:
             Called every `checkpoint_every` rounds, at the end, and before an interruption or failure is raised.
         checkpoint_every : int
         """
-        self.accounting.record_updates()
         self._start = time.monotonic()
         try:
             with torch.inference_mode(False):
@@ -236,7 +232,6 @@ class Experiment:
     # ---- rows of the history
     def _measure(self, step):
         """Return the row, the arrays {name: array} and `latest` of the selection; the caller stores these with the round."""
-        self.accounting.record_updates()  # a repetition of this run can lose other clients
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds
         row["bytes_up"], row["bytes_down"] = clients.traffic.bytes_up, clients.traffic.bytes_down

@@ -1,11 +1,10 @@
 """The plan of a run: the components of its settings, read from the registry and bound once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fnlkit import privacy
 from fnlkit.client import measuring
 from fnlkit.client.losses import suits
 from fnlkit.client.network import Network
@@ -19,7 +18,7 @@ from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
 from fnlkit.models import NETWORKS
 from fnlkit.server.aggregation import too_few
-from fnlkit.server.protection import Protection, Secret
+from fnlkit.server.protection import Secret
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class RunFacts:
         Whether the clients are real sites; their samples are unknown here.
     evaluated, held_out : int
         Number of samples on which models are tested during training, and of held-out samples of the clients.
-    sent_features : bool
-        Whether clients sent statistics of their features before training.
     """
 
     cohort: int
@@ -45,7 +42,6 @@ class RunFacts:
     real_sites: bool
     evaluated: int
     held_out: int
-    sent_features: bool
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class Plan:
         (K, P), (K,) -> (P,).
     selector : callable
         (*, fraction) -> selector; call it with `make_selector`.
-    protection : Protection, Secret or None
-        Protection of updates for one client per round; see `protect_cohort`.
+    protection : Secret or None
+        Protection of updates.
     criterion : callable or None
         Criterion of `--select`; None selects the model of the last round.
     """
@@ -76,7 +72,7 @@ class Plan:
     optimizer: Callable[..., Any]
     aggregator: Callable[..., Any]
     selector: Callable[..., Any]
-    protection: Protection | Secret | None
+    protection: Secret | None
     criterion: Criterion | None
 
     @classmethod
@@ -129,11 +125,6 @@ class Plan:
         """Whether `--select` needs held-out samples of every client."""
         return self.criterion is not None and self.criterion.func.column == AGREEMENT
 
-    @property
-    def hides(self) -> bool:
-        """Whether the protection draws noise (``dp``)."""
-        return isinstance(self.protection, Protection)
-
     def make_optimizer(self, fit: Fit | None = None, **server: Any) -> Any:
         """Return a new FedOpt.
 
@@ -150,10 +141,6 @@ class Plan:
         """Return a new selector with the fraction of the settings."""
         return registry.check_selector(self.selector(fraction=self.settings.fraction), self.settings.selector)
 
-    def protect_cohort(self, cohort: float) -> Protection | Secret | None:
-        """Return the protection of updates for rounds with a mean of `cohort` clients."""
-        return replace(self.protection, cohort=cohort) if isinstance(self.protection, Protection) else self.protection
-
     # ---- rules
     def check(self, facts: RunFacts) -> None:
         """Raise InputError if the components fit neither together nor the clients and samples of a run.
@@ -162,7 +149,7 @@ class Plan:
         """
         self._check_selection(facts)
         self._check_components(facts)
-        self._check_protection(facts)
+        self.check_protection(facts.cohort)
 
     def check_protection(self, cohort: int) -> None:
         """Raise InputError if updates should be protected and the server needs more than the sum of weights.
@@ -176,7 +163,7 @@ class Plan:
             return
         if reason := self.unprotected_reason:
             raise InputError(f"{self.settings.protect}: {reason}; omit `protect`", parameter="protect")
-        if isinstance(self.protection, Secret) and cohort < 3:
+        if cohort < 3:
             raise InputError(
                 f"{self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
                 "other's update from the sum; raise `fraction` so that a round has at least three",
@@ -215,7 +202,7 @@ class Plan:
         for name, sends in self.method.list_replies():
             for sent in (sends or {}).values():
                 return (
-                    f"`method` {name} sends more than weights: {sent.what} ({sent.when}), which the noise on updates does not "
+                    f"`method` {name} sends more than weights: {sent.what} ({sent.when}), which the masks of updates do not "
                     "cover"
                 )
         return None
@@ -272,31 +259,6 @@ class Plan:
         if refusal := too_few(self.aggregator, facts.cohort):
             raise InputError(refusal)
 
-    def _check_protection(self, facts: RunFacts) -> None:
-        """Raise InputError if the protection does not cover all that clients send in the run."""
-        self.check_protection(facts.cohort)
-        if not isinstance(self.protection, Protection):
-            return
-        protect = self.settings.protect
-        if facts.network.size > facts.network.parameters_count:
-            raise InputError(
-                f"{protect}: the network has statistics of samples in addition to its weights (batch norm), "
-                "which noise would make useless; choose a `model` without batch norm",
-                parameter="protect",
-            )
-        if facts.sent_features:
-            self.must_not_send_features()
-        privacy.must_account()
-
-    def must_not_send_features(self) -> None:
-        """Raise InputError if updates are noisy, because statistics of features are not."""
-        if self.hides:
-            raise InputError(
-                f"{self.settings.protect}: clients would send sums of their features, which the noise on updates "
-                "does not cover; write `standardize='none'`",
-                parameter="protect",
-            )
-
 
 def check_components(settings: Settings) -> None:
     """Raise InputError if a setting names an unknown component, a wrong parameter or a missing package; no data is read.
@@ -305,8 +267,7 @@ def check_components(settings: Settings) -> None:
     ----------
     settings : Settings
     """
-    if Plan.of(settings).hides:
-        privacy.must_account()
+    Plan.of(settings)
     model = parse(settings.model)
     if model != Spec("auto"):
         must_exist(model, NETWORKS, "model")

@@ -127,7 +127,7 @@ class Settings:
     )
     protect: SpecText = option(
         "none",
-        "Protection of updates: none, dp(clip=1, noise=1.1), or secagg for real sites; see docs/privacy.md.",
+        "Protection of updates: none, or secagg for real sites; see docs/privacy.md.",
         section="Protection",
         rare=True,
     )

@@ -210,9 +210,8 @@ def evaluate(
     labeled = _once_each([pair for run in runs for pair in open_runs(run, trust=trust, say=say)], say)
     loaded_runs = [run for _, run in labeled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
-    for known in (comparison.cost_of_releases, comparison.cost_of_updates):
-        for row, spent in zip(rows, known(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
-            row |= spent
+    for row, spent in zip(rows, comparison.cost_of_releases(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
+        row |= spent
     if personal:
         _personal(rows, loaded_runs, dataset)
     if len(rows) > 1:

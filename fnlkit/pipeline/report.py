@@ -76,7 +76,7 @@ def _of_run(run, row, datasets, count):
         "clients": clients(run),
         "suspects": suspects(run, dataset, max(6, SAMPLES // count)),
         "sent": describe_replies(run),
-        "privacy": [row[name] for name in ("label_statement", "update_statement", "update_apart_statement") if name in row],
+        "privacy": [row[name] for name in ("label_statement",) if name in row],
         "settings": {name: plain(value) for name, value in run.settings.items()},
         "commands": commands(run),
         "machine": {name: plain(v) for name, v in run.meta.get("machine", {}).items() if name != "row_seconds"},

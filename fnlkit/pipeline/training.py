@@ -292,10 +292,6 @@ def _samples(federation, run, settings, previous):
     # A network for images reads the images themselves.
     own = choice == "auto" and data.kind == "image" and parse(settings.model).name not in ("auto", "mlp")
     spec = None if own and not needs else choose_backbone(data, choice, say=None if own else run.say)
-    if spec is not None and not own and settings.standardize != "none" and settings.protect != "none":
-        from fnlkit.experiment.plan import Plan
-
-        Plan.of(settings).must_not_send_features()
     encoded = data if own else with_backbone(data, spec, **how)
     if needs and vectors is None and spec is not None:
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train

@@ -24,7 +24,7 @@ def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     target : float or None
         As in `fnlkit.results.evaluation.summary`.
     """
-    out = evaluation.summary(run, target=target) | privacy.statement(run) | privacy.cost_of_run(run) | estimates(run)
+    out = evaluation.summary(run, target=target) | privacy.statement(run) | estimates(run)
     return out | {"weights_sha256": evaluation.weights_digest(run)}
 
 
@@ -60,56 +60,6 @@ def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list
             if statement["label_releases"] > privacy.statement(runs[i])["label_releases"]:
                 out[i] = {name.replace("label_", "label_together_", 1): value for name, value in statement.items()}
     return out
-
-
-def cost_of_updates(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Return for each run the total cost of all known protected updates of its clients.
-
-    The entry is {} if no other protected run is known.
-
-    Parameters
-    ----------
-    runs : list of Run
-    ledger_of : callable (data set's name) -> path or None
-    """
-    groups: dict[str, list[int]] = {}
-    out: list[dict[str, Any]] = [{} for _ in runs]
-    for i, run in enumerate(runs):
-        if run.meta.get("protection"):
-            groups.setdefault(run.meta["dataset_checksum"], []).append(i)
-    for data, members in groups.items():
-        path, made = ledger_of(runs[members[0]].meta["dataset"]), {}
-        for run in (runs[i] for i in members):
-            entry = _training(run, data)
-            made[entry.id] = entry
-        made |= {
-            entry.id: entry for entry in (ledger.read_ledger(path) if path else ())
-        }  # the ledger records the planned rounds
-        sums_of = privacy.find_sums(made.values(), data)
-        for i in members:
-            ours = made[_training(runs[i], data).id].clients
-            out[i] = _cost_of(sums_of[ours])
-            if others := privacy.other_partitions([sums for clients, sums in sums_of.items() if clients != ours]):
-                out[i]["update_apart_statement"] = others
-    return out
-
-
-def _training(run, data):
-    """Return the Release of a run's protected updates for the rounds trained so far."""
-    about, arrays = run.meta["protection"], {"given": run.labels["given"]}
-    arrays |= {"offsets": run.client_offsets, "indices": run.client_indices}
-    facts = {"seed": run.settings["seed"], "classes": run.meta["classes"], "key": run.meta.get("privacy_key", "")}
-    missing = ledger.find_missing_replies(run.log)
-    return ledger.training(about["sums"], name=about["release"], lost=missing, data=data, **facts, **arrays)
-
-
-def _cost_of(found):
-    """Return the total cost of several runs over the same clients; {} for one run."""
-    if len(found) < 2:
-        return {}
-    epsilon, delta = privacy.together(found)
-    cost = {"epsilon": epsilon, "delta": delta, "neighbors": privacy.neighbors(found)}
-    return {"update_together_runs": len(found), **{f"update_together_{name}": value for name, value in cost.items()}}
 
 
 def score_name(row: dict[str, Any]) -> str:

@@ -90,7 +90,7 @@ def forbidden(name: str, allowed: frozenset[str], *, sends: "dict[str, Sent] | N
     if sends is not None and "weights" in allowed and not protect:
         return f"the method's clients send {quote(name)}, which is not declared; add it to @method(sends=...)"
     where = "in addition to the weights of a round" if "weights" in allowed else "outside of a protected round (opt.round)"
-    return f"`protect` {protect or 'dp'}: clients would send {quote(name)} {where}; remove `protect`"
+    return f"`protect` {protect or 'secagg'}: clients would send {quote(name)} {where}; remove `protect`"
 
 
 def examine(

@@ -131,8 +131,6 @@ class Clients(Transactional):
         Public samples that a method can send to clients.
     shared : int
         Number of distinct samples if the method needs their numbers, rows["input/sample"]; otherwise 0.
-    hidden : fnlkit.kernels.streams.HiddenStream or None
-        Source of cohorts if privacy depends on them (--protect dp). None: the seed.
     sends : dict of str to fnlkit.components.declarations.Sent, or None
         Declaration of the replies in addition to ``weights``; replies with any other name are rejected.  None allows all
         names.
@@ -149,7 +147,7 @@ class Clients(Transactional):
         self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
         self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
         self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
-        self.public, self.hidden, self.sends, self.protect = None, None, None, ""
+        self.public, self.sends, self.protect = None, None, ""
         self.shared = 0
 
     def __len__(self):

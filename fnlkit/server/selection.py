@@ -33,10 +33,8 @@ def _pool(clients, among):
 
 
 def _draws(clients):
-    """Return the Generator of this round's cohort: from the seed, or from a secret if privacy depends on the cohort."""
-    if clients.hidden is None:
-        return stream(clients.seed, "selection", clients.rounds)
-    return clients.hidden.with_facts("selection", clients.rounds).generator()
+    """Return the Generator of this round's cohort."""
+    return stream(clients.seed, "selection", clients.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +48,7 @@ class Uniform:
     """
 
     fraction: float = 0.1
-    sampling = "fixed"  # the draw depends on no reply, as in fnlkit.privacy.Sums
-
-    def expected(self, clients: "Clients") -> int:
-        """Return the cohort size."""
-        return cohort_size(clients, self.fraction)
+    sampling = "fixed"  # the draw depends on no reply
 
     def __call__(self, clients, model, among=None):
         """Return ids (K,) from the boolean mask `among` (N,), or from all clients."""
@@ -66,7 +60,7 @@ class Uniform:
 @declare(cite="Abadi 2016")
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
-    """Draw each client independently: cohort sizes vary, and --protect has the lowest privacy cost.
+    """Draw each client independently, so that cohort sizes vary.
 
     Poisson sampling (Abadi 2016): a round can be empty.
 
@@ -78,10 +72,6 @@ class Poisson:
 
     fraction: float = 0.1
     sampling = "poisson"
-
-    def expected(self, clients: "Clients") -> float:
-        """Return the expected cohort size."""
-        return self.fraction * len(clients)
 
     def __call__(self, clients, model, among=None):
         """Return ids (K,) from the boolean mask `among` (N,), or from all clients; K is random."""

@@ -103,9 +103,6 @@ class Project:
     backbone_checksum: str = ""
     backbone_version: str = ""
     tasks: list[str]
-    estimator: str = "em"
-    warm_up_rounds: int = 25
-    per_sample: bool = False
     open_tasks: bool = False
     audits: int = 1
     sums_epsilon: float | None = None
@@ -126,7 +123,6 @@ class Project:
             "std": len(self.std) == len(self.mean) and min(self.std, default=1) > 0,
             "max_samples": self.max_samples > 0,
             "tasks": self.tasks and set(self.tasks) <= {*TASKS, scale.TASK},
-            "warm_up_rounds": self.warm_up_rounds > 0,
             "audits": self.audits > 0,
             "keys": all(re.fullmatch("SHA256:[A-Za-z0-9+/]{43}|", key) for key in self.keys),
             "columns": self.columns is None

@@ -153,14 +153,12 @@ def test_a_wrong_backbone_ends_in_one_line(made, option, words, capfd):
     [
         (["--backbone", "timm"], "`backbone` timm needs timm, which is not installed; run: pip install timm"),
         (["--backbone", "wordllama"], "run: pip install 'fnlkit[text]'"),
-        (["--backbone", BACKBONE, "--protect", "dp"], "--standardize none"),
         (["--backbone", BACKBONE, "--method", "oracle"], "trains on true labels"),
     ],
 )
 def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, tmp_path, capfd):
     missing = {"timm", "wordllama"}
     monkeypatch.setattr("fnlkit.datasets.features.find_spec", lambda name: None if name in missing else True)
-    monkeypatch.setattr("fnlkit.privacy.must_account", lambda: None)
     monkeypatch.setattr("fnlkit.pipeline.training.with_backbone", pytest.fail)
     unknown = replace(Federation.read(str(made / "fed.npz")), true=None)
     unknown.write(str(tmp_path / "unknown.npz"))

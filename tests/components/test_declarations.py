@@ -100,8 +100,7 @@ def test_a_users_method_without_a_declaration_sends_weights_only(tmp_path):
     assert fnlkit(f"{train} --method own.py:plain -o run.pt", tmp_path).returncode == 0
     refuse(f"{train} --method own.py:talks -o other.pt", tmp_path, "'fit'")
     assert not (tmp_path / "other.pt").exists()
-    pytest.importorskip("dp_accounting", reason="needs dp-accounting (extra `privacy`)")
-    refuse(f"{train} --method own.py:plain --protect 'dp(clip=1, noise=1)' -o other.pt", tmp_path, "plain", "--protect")
+    refuse(f"{train} --method own.py:plain --protect secagg -o other.pt", tmp_path, "plain", "--protect")
 
 
 # ---- capabilities

@@ -12,7 +12,6 @@ from fnlkit.components import Sent, registry
 from fnlkit.components.declarations import parse_replies
 from fnlkit.errors import InputError
 from fnlkit.server.clients import TooManyLost
-from fnlkit.server.protection import Protection
 from tests.commands import fnlkit, succeed
 from tests.engines.test_engines import mlp
 from tests.toy import toy
@@ -70,19 +69,14 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
 
 def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(federation):
     fed, model = federation
-    fed.sends, fed.protect = parse_replies(["mean"]), "dp"
-    opt = registry.optimizer("fedavg", FIT, protect=Protection(1.0, 1.0, 4.0))
+    fed.sends, fed.protect = parse_replies(["mean"]), "secagg"
     for steps in ((tell_mean,), (FIT,), (FIT, tell_mean)):
-        with pytest.raises(InputError, match="`protect` dp"):
+        with pytest.raises(InputError, match="`protect` secagg"):
             fed.round(IDS, model, *steps)
         fed.rollback()
-    with pytest.raises(InputError, match="`protect` dp"):  # an optimizer of the method's own
+    with pytest.raises(InputError, match="`protect` secagg"):  # an optimizer of the method's own
         registry.optimizer("fedavg", FIT).round(fed, IDS, model)
-    with pytest.raises(InputError, match="`protect` dp"):
-        opt.round(fed, IDS, model, after=(tell_mean,))
     fed.rollback()
-    after, replies = opt.round(fed, IDS, model)
-    assert set(replies) == set() and replies.ids.tolist() == IDS and not torch.equal(after.weights, model.weights)
 
 
 OWN = """
@@ -113,9 +107,8 @@ def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
     run = Run.read(str(tmp_path / "run.pt"))
     assert run.traffic.sent["mean"] == 8 * 20 and math.isfinite(run.history[0]["mean"])
     assert fnlkit("fnlkit report run.pt --trust -o run.html", tmp_path).returncode == 0
-    pytest.importorskip("dp_accounting", reason="needs dp-accounting (extra `privacy`)")
-    done = fnlkit(f"{line} --protect dp", tmp_path)
-    assert done.returncode == 2 and "--protect dp" in done.stderr.splitlines()[-1]
+    done = fnlkit(f"{line} --protect secagg", tmp_path)
+    assert done.returncode == 2 and "--protect secagg" in done.stderr.splitlines()[-1]
 
 
 def test_a_single_reply_is_checked_against_the_declaration():

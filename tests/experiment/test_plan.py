@@ -11,7 +11,7 @@ from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.settings import Settings
 
 NETWORK = Network(nn.Linear(4, 3))
-FACTS = RunFacts(cohort=5, classes=3, network=NETWORK, real_sites=False, evaluated=10, held_out=10, sent_features=False)
+FACTS = RunFacts(cohort=5, classes=3, network=NETWORK, real_sites=False, evaluated=10, held_out=10)
 
 
 def test_selectors_and_optimizers_of_a_plan_are_new_objects():
@@ -19,26 +19,16 @@ def test_selectors_and_optimizers_of_a_plan_are_new_objects():
     assert plan.make_selector() is not plan.make_selector() and plan.make_optimizer() is not plan.make_optimizer()
 
 
-def test_protection_gets_the_cohort():
-    plan = Plan.of(Settings(protect="dp(clip=2, noise=3)"))
-    protection = plan.protect_cohort(4.5)
-    assert plan.hides and (protection.clip, protection.noise, protection.cohort) == (2, 3, 4.5)
-    masked = Plan.of(Settings(protect="secagg"))
-    assert not masked.hides and masked.protect_cohort(4.5) is masked.protection
-
-
 RULES = {
     "`patience` 3 requires a criterion": ({"patience": 3}, {}),
     "`select` nes: local has no global model": ({"method": "local", "select": "nes"}, {}),
     "covers all rounds": ({"method": "elr", "select": "nes", "patience": 2}, {}),
-    "`protect` does not cover": ({"protect": "dp", "select": "nes"}, {}),
+    "`protect` does not cover": ({"protect": "secagg", "select": "nes"}, {}),
     "requires test or held-out samples": ({"select": "label-wave"}, {"evaluated": 0}),
     "requires held-out samples at the clients": ({"select": "nes"}, {"held_out": 0}),
     "local averages no models; omit `optimizer`": ({"method": "local", "optimizer": "feddyn"}, {}),
     "krum needs rounds of": ({"aggregator": "krum"}, {"cohort": 2}),
     "a round has 2 clients": ({"protect": "secagg"}, {"cohort": 2}),
-    "statistics of samples in addition": ({"protect": "dp"}, {"network": Network(nn.Sequential(nn.BatchNorm1d(4)))}),
-    "clients would send sums of their features": ({"protect": "dp"}, {"sent_features": True}),
 }
 
 

@@ -157,7 +157,7 @@ def test_a_stage_begins_the_first_peak_anew():
         ({"patience": 3}, "`patience`"),
         ({"select": "best-holdout", "method": "local"}, "`select`"),
         ({"select": "best-holdout", "patience": 3, "method": "fedcorr"}, "`patience`"),
-        ({"select": "best-holdout", "protect": "dp(clip=1, noise=1.0)"}, "`select`"),
+        ({"select": "best-holdout", "protect": "secagg"}, "`select`"),
     ],
 )
 def test_combinations_that_cannot_work_are_refused(values, option):

@@ -15,7 +15,7 @@ from fnlkit.components import own
 from fnlkit.components.parameters import select_accepted
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody
-from fnlkit.server.protection import NotSummed, Secret, Summed
+from fnlkit.server.protection import NotSummed, Summed
 
 if TYPE_CHECKING:
     from fnlkit.server.clients import Clients, Replies
@@ -168,9 +168,8 @@ class FedOpt:
         Factor on the learning rate after each round.
     uniform_weights : bool
         Weight clients equally, as in FedDyn, instead of by their number of samples.
-    protect : fnlkit.server.protection.Protection, Secret or None
-        A Protection replaces `aggregate` and hides the models of single clients from `server`.  With a Secret, each client
-        replies the weighted mean of all models.
+    protect : fnlkit.server.protection.Secret or None
+        With a Secret, each client replies the weighted mean of all models.
     """
 
     fit: Fit = Fit()
@@ -238,7 +237,6 @@ class FedOpt:
         more = self.prepare(Request(ids, model, local, clients.sizes, clients.memory))
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
-        hidden = isinstance(self.protect, Secret)
         if self.protect is not None and weights is not None:
             raise InputError(
                 ": the method sets client weights, which no protection covers; remove `protect`", parameter="protect"
@@ -253,26 +251,14 @@ class FedOpt:
             protected=self.protect is not None,
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
-            secret=(self.protect.clip, None if self.uniform_weights else clients.sizes) if hidden else None,
+            secret=None if self.protect is None else (self.protect.clip, None if self.uniform_weights else clients.sizes),
         )
-        if "weights" not in replies and (hidden or self.protect is None):  # no client replied
+        if "weights" not in replies:  # no client replied
             return model, replies
-        if self.protect is not None and not hidden:
-            merged = self._step_protected(clients, model, replies, local)
-            replies.pop("weights", None)  # single models, which noise does not cover
-            return model.with_weights(merged), replies
         accepted, chosen = self._counted(clients, replies, weights)
         if not accepted:
             return model, replies
         return model.with_weights(self._next(clients, model, replies, accepted, chosen, local)), replies
-
-    def _step_protected(self, clients, model, replies, local):
-        """Return the next global weights (P + Q,) from a protected sum of updates."""
-        stacked = replies["weights"] if "weights" in replies else model.weights[None, :][:0]
-        merged = self.protect(model.weights, stacked, round=clients.rounds - 1, ids=replies.ids)
-        p, share = model.network.parameters_count, self.protect.cohort / len(clients)
-        merged[:p] = self.server(Summed(model.weights[:p], local, clients.sizes, clients.memory, share), merged[:p])
-        return merged
 
     def reads_each(self) -> bool:
         """Return True if the server step reads models of single clients; found by a trial call with a sum."""
