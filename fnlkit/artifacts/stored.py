@@ -22,6 +22,7 @@ class Rows:
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    here = True  # whether rows can be read
     slow = False  # whether a row costs more than reading its bytes; if so, engines prefetch
 
     def __len__(self):

@@ -12,6 +12,7 @@ import numpy as np
 
 from fnlkit.artifacts.stored import Chosen, Joined, Rows, blocks
 from fnlkit.datasets.layout import LAYOUTS, channels_last
+from fnlkit.datasets.scales import scale_of
 from fnlkit.errors import InputError
 
 
@@ -205,6 +206,11 @@ class Dataset:
     def std(self) -> tuple[float, ...]:
         """Standard deviation per channel, uint8 scaled to [0, 1]; () otherwise."""
         return self._moments[1]
+
+    @cached_property
+    def scale(self) -> dict[str, Any]:
+        """Type and range of training images (fnlkit.datasets.scales.scale_of); {} for other samples."""
+        return scale_of(self.x_train) if self.kind == "image" else {}
 
     @cached_property
     def checksum(self) -> str:

@@ -185,6 +185,7 @@ def with_backbone(
         encoded = cached_parts(parts, how, checksum=checksum, device=device, progress=progress)
         samples = (encoded["train"], encoded.get("test", encoded["train"][:0]))
         about |= {"kind": kind, "shape": list(how.shape), "sample_rate": dataset.sample_rate}
+        about |= dataset.scale
         more = {"kind": "vector", "sample_rate": 0, "statistics": None, "in_files": False}
     return replace(
         dataset,

@@ -16,6 +16,7 @@ from fnlkit.datasets.decoding import decode_files, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
+from fnlkit.datasets.scales import as_bytes, match_scale
 from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def new_samples(
     Parameters
     ----------
     like : object
-        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as in a Dataset, and the ``mean`` (d,) and
-        ``std`` of vectors, if they are known.
+        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as in a Dataset; if they are known, the
+        ``mean`` (d,) and ``std`` of vectors, and ``dtype`` and ``range`` of images (fnlkit.datasets.scales.scale_of).
     source : str
         An npy file; an npz with one array, or with ``x``, ``x_new`` or ``x_test``; a folder of images, read in the order of
         their names; or a table with one row per sample (fnlkit.datasets.manifest), from which labels are ignored.
@@ -76,12 +77,16 @@ def new_samples(
     elif os.path.isdir(source):
         names, x, kind = _of_folder(like, source, wanted, say)
     else:
-        x, kind = _of_arrays(source, like.sample_rate, where, wanted)
+        x, kind = _of_arrays(source, like, where, wanted)
         names = list(map(str, range(len(x))))
     if kind != like.kind or tuple(x.shape[1:]) != wanted:
         raise InputError(
             f"{paths.display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}"
         )
+    if kind == "image" and len(x) and (known := getattr(like, "range", None)):
+        x, converted = match_scale(x, like.dtype, known, paths.display_path(source))
+        if converted and say is not None:
+            say(converted)
     for note in note_scale(like, x) if say is not None else ():
         say(note)
     return names, x
@@ -140,13 +145,15 @@ def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
     return [f"{list_names(far)}: most new values are far from those of the training samples; compare the units and the scale"]
 
 
-def _of_arrays(source, rate, where, wanted):
+def _of_arrays(source, like, where, wanted):
     arrays = large.open_arrays(source, decoded=where / "decoded")
     key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
     raw = files.pick(arrays, key, source)
+    if like.kind == "image" and (known_range := getattr(like, "range", None)):
+        raw = as_bytes(raw, known_range)
     try:
         known = raw.ndim == 4 and {wanted: LAYOUTS[0], (wanted[-1], *wanted[:-1]): LAYOUTS[1]}.get(tuple(raw.shape[1:]), "")
-        return lay_out(raw, key or "array", rate, known or "")[:2]
+        return lay_out(raw, key or "array", like.sample_rate, known or "")[:2]
     except InputError as error:
         raise InputError(f"{paths.display_path(source)}: {error}") from error
 

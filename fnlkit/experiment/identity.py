@@ -54,6 +54,7 @@ def describe_data(federation: Federation, dataset: Dataset, mean: Sequence[float
         "sample_rate": dataset.sample_rate,
         "class_names": list(dataset.class_names),
         **({"columns": columns} if columns else {}),
+        **getattr(dataset, "scale", {}),
     }
     return {
         "dataset": federation.dataset,

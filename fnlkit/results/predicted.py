@@ -54,6 +54,7 @@ def probabilities(
         table=about.get("columns"),
         mean=() if encoding is not None else about["mean"],
         std=about["std"],
+        **_scale_of(run, about),
     )
     names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
     if encoding is not None:
@@ -74,6 +75,16 @@ def probabilities(
     inputs = Inputs(about["kind"] == "image", tuple(about["mean"]), tuple(about["std"]), network.dtype)
     logits = in_blocks(lambda part: predict(network, None, part, inputs), x)
     return names, torch.softmax(logits.double(), -1).numpy()
+
+
+def _scale_of(run, about):
+    """Return ``dtype`` and ``range`` of the images that a run was trained on; earlier versions stored only their mean."""
+    stored = run.meta["features"] if encoding_of(run) is not None else about
+    if "range" in stored:
+        return {name: stored[name] for name in ("dtype", "range")}
+    mean, std = stored.get("mean"), stored.get("std")
+    of_bytes = about["kind"] == "image" and mean and 0.02 < min(mean) and max(mean) <= 1 and max(std) <= 0.5
+    return {"dtype": "uint8", "range": [0.0, 1.0] if of_bytes else None}
 
 
 def encoding_of(run: "Run") -> Encoding | None:

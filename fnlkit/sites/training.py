@@ -32,6 +32,8 @@ _PRINTED = ("round", "stage", "accuracy", AGREEMENT, CHANGES, "rejected")
 class Elsewhere(Rows):
     """Placeholder for samples that are at the sites: it has a shape but no values."""
 
+    here = False
+
     def __init__(self, count, shape):
         self.shape, self.dtype = (count, *shape), np.dtype(np.float32)
 
