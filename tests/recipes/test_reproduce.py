@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.components import registry
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.pipeline import training
 from fnlkit.recipes import recipe, running
 from fnlkit.recipes.jobs import expand
@@ -145,6 +146,22 @@ def test_an_unfinished_run_is_resumed(tmp_path, here, monkeypatch):
     assert job.state() == "unfinished" and len(Run.read(str(path)).history) < len(whole.history)
     plan.run(print)
     assert job.state() == "finished" and (Run.read(str(path)).weights == whole.weights).all()
+
+
+def test_a_killed_worker_fails_its_runs(tmp_path, here, monkeypatch):
+    def killed(self, call, /, *arguments):
+        future = Future()
+        future.set_exception(BrokenProcessPool())
+        return future
+
+    plan = write(tmp_path, QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(InTurn, "submit", killed)
+        result = plan.run(print)
+        assert not result.rows and len(result.failed) == 4
+        with pytest.raises(WorkStopped, match="4 of 4 runs failed, the first, .*: a worker process was ended"):
+            result.must_be_complete()
+    assert {job.state() for job in plan.jobs} == {"missing"}
 
 
 def test_copied_folders_have_the_table_of_one_folder(tmp_path, here):
