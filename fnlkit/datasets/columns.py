@@ -184,8 +184,8 @@ def _learn_notation(table, name, rows, sites):
 
 def _number_of(values, sites):
     """Return {"fill", "missing"} of a column of numbers, and {"offset"} if float32 cannot tell the values apart without it."""
-    known = values[np.isfinite(values)]
-    if len(known) and float(np.spacing(np.float32(np.abs(known).max()))) * _FINE > (known - known[0]).std() > 0:
+    if loses_differences(values):
+        known = values[np.isfinite(values)]
         offset = float(np.round(known[0] + (known - known[0]).mean()))
         return {"offset": offset, **_absent(values - offset, sites)}
     return _absent(values, sites)
@@ -209,6 +209,36 @@ def _refuse_far(table, name, values, declared=False):
             f"column {name!r} holds {float(values[rows[0]])!r}, beyond all other values by a factor of a million; write "
             f'missing=[{codes}] if it means a missing value, or numbers=["{name}"] to use it',
         )
+
+
+def loses_differences(values: np.ndarray) -> bool:
+    """Return whether float32 cannot hold the differences of numbers (n,), such as counters near 8e9."""
+    known = values[np.isfinite(values)]
+    largest = np.abs(known).max(initial=0)
+    return bool(0 < largest < _BEYOND and np.spacing(np.float32(largest)) * _FINE > (known - known[0]).std() > 0)
+
+
+def note_values(x: Any, name: str) -> list[str]:
+    """Return notes on columns of an array without names: codes of missing values, and differences that float32 loses.
+
+    Parameters
+    ----------
+    x : numbers (n, d)
+        At most the first 10,000 rows are read, and arrays of more than 200 columns are not.
+    name : str
+        Name of the array in the notes.
+    """
+    if x.shape[1] > 200:
+        return []
+    rows, out = np.asarray(x[:10_000], np.float64), []
+    for j in range(rows.shape[1]):
+        out += [
+            f"column {j} of `{name}`: {count:,} values are {value:g}, far from the others; replace codes of missing values"
+            for value, count in find_codes(rows[:, j])
+        ]
+        if loses_differences(rows[:, j]):
+            out.append(f"column {j} of `{name}` has large numbers whose differences float32 cannot hold; subtract their mean")
+    return out
 
 
 def find_codes(values: np.ndarray) -> list[tuple[float, int]]:

@@ -16,7 +16,7 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.components.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.class_names import class_finder
-from fnlkit.datasets.columns import order_texts
+from fnlkit.datasets.columns import note_values, order_texts
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import (
     IMAGES,
@@ -231,6 +231,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         notes=[
             *([note] if note else []),
             *(note_columns(arrays["x_train"], "x_train") if kind == "vector" else []),
+            *(note_values(arrays["x_train"], "x_train") if kind == "vector" else []),
             *merged,
             *groups[2],
             *_note_empty_classes(names, labels, true, named),

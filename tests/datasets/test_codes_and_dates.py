@@ -126,3 +126,10 @@ def test_arrays_beyond_float32_are_refused(tmp_path):
     np.savez(tmp_path / "t.npz", x_train=x, y_train=np.arange(SIZE) % 2)
     with pytest.raises(fnlkit.InputError, match="beyond float32"):
         datasets.load(tmp_path / "t.npz")
+
+
+def test_columns_of_an_npz_are_noted(tmp_path):
+    x = np.stack([np.arange(SIZE) % 7 / 3, with_code(-999).astype(float), 8e9 + np.arange(SIZE) % 41], 1)
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=np.arange(SIZE) % 2)
+    notes = [note for note in datasets.load(tmp_path / "t.npz").notes if note.startswith("column ")]
+    assert len(notes) == 2 and "column 1 of `x_train`: 3 values are -999" in notes[0] and "column 2" in notes[1]
