@@ -51,7 +51,7 @@ def examine(*, test: bool = True) -> dict[str, Any]:
 
 def packages(broken: list[str]) -> dict[str, str | None]:
     """Return {name: version} of each required library; one that is missing, too old or too new is reported as broken."""
-    out = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
+    out: dict[str, str | None] = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
     for need in _needs(""):
         out[need.name] = found = _version(need.name)
         if found is None or not need.specifier.contains(found, prereleases=True):
