@@ -35,11 +35,15 @@ MOST = 4  # sites, and annotators, that the tables show without -v
                    "crowdlab, which also uses --probs.")  # fmt: skip
 @click.option("--probs", "probabilities", metavar="FILE", default=None,
               help="For crowdlab: out-of-sample class probabilities (samples, classes) as npz or npy.")  # fmt: skip
+@click.option("--csv", "table_file", metavar="FILE.csv", default=None,
+              help="Write the consensus labels as csv: sample, class, name, probability.")  # fmt: skip
 @control_option
 @sample_column_option
 @json_option
 @output_option("FED.npz")
-def command(file: str, votes: str | None, method: str, as_json: bool, output: str, **options: Any) -> None:
+def command(
+    file: str, votes: str | None, method: str, table_file: str | None, as_json: bool, output: str, **options: Any
+) -> None:
     """Give each sample the consensus label of its annotators, site by site, and print their agreement.
 
     VOTES is a table with a column that names the samples and a column per annotator, or with a row per vote (columns of the
@@ -55,6 +59,8 @@ def command(file: str, votes: str | None, method: str, as_json: bool, output: st
 
     found = pipeline.consensus(file, votes, cast(Any, method), say=caution, **options)
     facts = found.sites
+    if table_file is not None:
+        found.labels().write(table_file)
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
     else:

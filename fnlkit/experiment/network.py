@@ -101,6 +101,15 @@ class Trained(NamedTuple):
         return in_blocks(lambda part: predict(self.network, None, part, self.inputs), x)
 
 
+def encode_as_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Dataset:
+    """Return the data set as the network of a run gets it: encoded by the backbone of the run, if there is one."""
+    about = run.meta.get("features")
+    if not about:
+        return dataset
+    Encoding.of(about)
+    return with_backbone(dataset, about["backbone"], expected=about["weights"], device=device)
+
+
 def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
     """Return the Trained network of a run for a data set's samples.
 
@@ -115,9 +124,7 @@ def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
     InputError
         If the samples' shape or the network differ from the run's.
     """
-    if about := run.meta.get("features"):
-        Encoding.of(about)
-        dataset = with_backbone(dataset, about["backbone"], expected=about["weights"], device=device)
+    dataset = encode_as_trained(run, dataset, device=device)
     x_train, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, but the run was trained on {run.meta['input_shape']}")

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from fnlkit.artifacts import display
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
+from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
@@ -42,6 +45,26 @@ class Agreed:
     def to_pandas(self) -> pandas.DataFrame:
         """Return a row per site."""
         return display.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
+
+    def labels(self) -> Sheet:
+        """Return a table with the columns sample, class, name and probability: the consensus label of each voted sample.
+
+        The probability is the posterior of the label.  A sample whose rows are votes has one row.
+        """
+        out, given = self.federation, np.asarray(self.federation.given)
+        probability = out.extra["consensus_confidence"]
+        ids, samples = out.extra.get("sample_id", np.arange(len(given))), out.extra.get("sample_of", np.arange(len(given)))
+        voter, first = out.extra.get("annotator", ids), np.unique(samples, return_index=True)[1]
+        rows = [
+            [
+                str(ids[i]).removesuffix(f" by {voter[i]}"),
+                int(given[i]),
+                str(out.meta["class_names"][given[i]]),
+                float(probability[i]),
+            ]
+            for i in first[probability[first] > 0].tolist()
+        ]
+        return Sheet(["sample", "class", "name", "probability"], rows)
 
     def quality(self) -> list[dict[str, object]]:
         """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""

@@ -10,7 +10,7 @@ from fnlkit.artifacts.stored import Chosen
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.experiment.network import needs_of
+from fnlkit.experiment.network import encode_as_trained, needs_of
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -79,7 +79,7 @@ def _own_models(run, federation, dataset):
     loss = settings.loss if _alone(run) else "ce"
     settings = replace(settings, method="local", rounds=visits, loss=loss, eval_every=10**9, **same)
     bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
-    experiment = Experiment(bare, dataset, settings)
+    experiment = Experiment(bare, encode_as_trained(run, dataset), settings)
     models = run.memory.get("state/own")
     if _alone(run) and models is not None and len(models) == len(federation):
         return experiment, models[torch.argsort(run.memory["state/own/clients"])]
