@@ -12,7 +12,6 @@ give the same bytes, independent of other compiled code.
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -246,22 +245,20 @@ class FusedCohort:
         self._advance(BACKWARD, who, at, at + 1, self.augment, logits, hidden, extra)
 
     def _advance(self, mode, who, begin, end, augment, logits, hidden, extra, theta=None):
-        def advance(part: slice) -> None:
-            rows = slice(part.start * self.networks, part.stop * self.networks)
+        def advance(first: int, last: int) -> None:
+            part, rows = slice(first, last), slice(first * per_client, last * per_client)
             self.kernel.advance(
                 mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self.net, self.samples,
                 self.offset, self.targets, self.order, who[part], begin[part], end[part], self.descent, augment, logits[rows],
                 hidden[rows], extra[rows],
             )  # fmt: skip
 
+        per_client = len(logits) // max(len(who), 1)
         if self.threads is None or len(who) < 2:
-            self.kernel.advance(
-                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self.net, self.samples,
-                self.offset, self.targets, self.order, who, begin, end, self.descent, augment, logits, hidden, extra,
-            )  # fmt: skip
-            return
-        ends = np.linspace(0, len(who), self.workers + 1).astype(int)
-        list(self.threads.map(advance, (slice(a, b) for a, b in pairwise(ends) if a < b)))
+            advance(0, len(who))
+        else:
+            ends = np.linspace(0, len(who), min(self.workers, len(who)) + 1).astype(int)
+            list(self.threads.map(advance, ends[:-1], ends[1:]))
 
     def _descent(self, steps, start):
         """Return the kernel's Descent."""

@@ -114,9 +114,18 @@ def in_turn(methods, *others, quick):
     return rows
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+# Quick on the fused engine too: compiled client steps, gradient terms, soft labels, pairs, and losses that read features.
+COMPILED = ("t-revision", "rhfl", "fedcorr", "fedem", "dividemix", "akd", "rofl")
+
+
 @pytest.mark.parametrize(
-    ("method", "optimizer", "selector"), in_turn((*toy.IN_SESSION, *VARIANTS), DRIFTING, SELECTORS, quick=1)
+    ("method", "engine", "optimizer", "selector"),
+    in_turn((*toy.IN_SESSION, *VARIANTS), ("stacked", "fused"), DRIFTING, SELECTORS, quick=1)
+    + [
+        pytest.param(*case, "fused-double", "feddyn", "uniform", marks=pytest.mark.slow)
+        for case in zip(toy.IN_SESSION, strict=True)
+    ]
+    + [(method, "fused", "fedprox", "uniform") for method in COMPILED],
 )
 def test_product(method, optimizer, selector, engine):
     rounds = 6 if method == "fedsir" else 4  # FedSIR begins with three rounds of others
