@@ -41,11 +41,9 @@ class ClientSession:
     members : ClientList
     model : Model, optional
         Without a model, clients receive only the broadcast of a step.
-    trained : fnlkit.experiment.Experiment, optional
-        The training whose state the clients hold.  Sites of a deployment find the state by the training.
     """
 
-    def __init__(self, evidence, members, model=None, trained=None):
+    def __init__(self, evidence, members, model=None):
         self.model = model or nothing()
         # All clients must reply: a missing reply would leave a client without a level.
         settings, self._evidence = {"seed": evidence.seed, "min_replies": 1.0}, evidence
@@ -54,7 +52,7 @@ class ClientSession:
             engine = evidence.engine if evidence.engine == "flower" else "sequential"
             self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
         else:
-            self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
+            self.clients = evidence.sites.session(members, self.model.network, **settings)
         self.clients.sends = evidence.sends
 
     def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
@@ -69,17 +67,13 @@ class ClientSession:
         return replies
 
     def kept(self, name: str) -> np.ndarray:
-        """Return a row (m,) of the clients' samples, client by client; zeros in a deployment, where rows stay at the sites."""
-        if self._evidence.sites is not None:
-            return np.zeros(len(self._evidence.labels), np.int64)
+        """Return a row (m,) of the clients' samples, client by client."""
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
 def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
     """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     count = len(evidence.labels)
-    if evidence.sites is not None:
-        rows = {}  # each site computes the rows of its samples
     held = {f"input/{name}": values for name, values in rows.items()}
     return ClientSession(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
 
@@ -87,7 +81,7 @@ def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
 def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
     """Return the ClientSession to clients that trained a model, with their state from this training."""
     model = Model(experiment.network, experiment.model.weights)
-    return ClientSession(evidence, experiment.clients.members, model, trained=experiment)
+    return ClientSession(evidence, experiment.clients.members, model)
 
 
 def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession:

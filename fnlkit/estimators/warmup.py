@@ -94,11 +94,8 @@ def train_warmup(
     settings = replace(settings_of(evidence), method=method)
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
-    federation, checkpoint = federation or evidence.federation, None
+    federation = federation or evidence.federation
     where = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
-    if evidence.sites is not None:
-        more, checkpoint = evidence.sites.training(federation, title)
-        where |= more
     experiment = Experiment(federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
@@ -106,7 +103,7 @@ def train_warmup(
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
     with torch_threads():
-        experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=1)
+        experiment.run(on_round=done)
     evidence.add_traffic(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower `lr`")

@@ -26,9 +26,8 @@ from fnlkit.datasets.folds import assign_folds
 from fnlkit.datasets.groups import of_federation
 from fnlkit.errors import InputError
 from fnlkit.experiment.augmentation import augmentation
-from fnlkit.experiment.identity import digest_of_federation
 from fnlkit.experiment.network import build_network
-from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
+from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.scale import Scale, scale_of
 from fnlkit.kernels.streams import derive_key
@@ -163,36 +162,6 @@ def digest_of_rows(rows: np.ndarray | Rows) -> str:
     for a, b in blocks(rows):
         total.update(np.ascontiguousarray(rows[a:b]).data)
     return total.hexdigest()
-
-
-def sources_of(
-    federation: Federation, method: str, embeddings: np.ndarray | Rows | None = None, dataset: Dataset | None = None
-) -> dict[str, Any]:
-    """Return the metadata entries of a run that identify its inputs.
-
-    Parameters
-    ----------
-    federation : fnlkit.artifacts.federation.Federation
-    method : str
-        Spec of the method.
-    embeddings : float (n, D), optional
-    dataset : fnlkit.datasets.Dataset, optional
-        Source of the embeddings if none are given.
-
-    Returns
-    -------
-    dict
-        ``federation`` and ``embedding``, SHA-256 over their content, and ``dataset_checksum``.  Without embeddings and data
-        set, ``embedding`` is None.
-    """
-    needs = BoundMethod.of(method).needs
-    known = embeddings is not None or (dataset is not None and "embedding" in needs)
-    rows = embedding_rows(embeddings, federation, dataset, method)[0] if known else None
-    return {
-        "dataset_checksum": federation.meta.get("dataset_checksum"),
-        "federation": digest_of_federation(arrange(federation, needs, method)[0]),
-        "embedding": None if rows is None else digest_of_rows(rows),
-    }
 
 
 def labels_of_clients(federation: Federation) -> dict[str, np.ndarray]:

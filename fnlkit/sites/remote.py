@@ -1,4 +1,4 @@
-"""Real sites as the clients of an audit, an estimate or an evaluation.
+"""Real sites as the clients of an audit or an evaluation.
 
 Every session has a name at the sites, so that each model has a separate memory.  The same task asks the same requests again: a
 journal of messages (`fnlkit.sites.folder.Journal`) answers those that a stopped task had finished.
@@ -24,7 +24,6 @@ from fnlkit.server.clients import Clients, CohortRequest, Replies, nbytes
 from fnlkit.sites.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
     from fnlkit.sites.roster import Roster
 
 
@@ -61,7 +60,7 @@ class View:
 
 
 class Remote:
-    """Sites that take part in a task; `fnlkit.estimators` runs trainings and steps with it.
+    """Sites that take part in a task; `fnlkit.estimators.federated` runs steps with it.
 
     Parameters
     ----------
@@ -105,43 +104,16 @@ class Remote:
         self.view = View(self.sites, list(ids), run)
 
     # ---- called by fnlkit.estimators
-    def training(self, federation: "Federation", title: str) -> tuple[dict[str, Any], Any]:
-        """Return the keywords of an Experiment over a part of the sites, and the function that receives the run.
-
-        Parameters
-        ----------
-        federation : fnlkit.artifacts.federation.Federation
-            Whole sites only.
-        title : str
-        """
-        offsets = np.concatenate([[0], np.cumsum([self.sites.sizes[k] for k in self.present])])
-        places = np.searchsorted(offsets, [part[0] for part in federation.clients], "right") - 1
-        self._begin([self.present[j] for j in places])
-        began = time.monotonic()
-
-        def done(run: Any) -> None:
-            if run.finished:
-                self._step(title, time.monotonic() - began, run.traffic.bytes_up, run.traffic.bytes_down)
-
-        return {"engine": "flower", "runtime": self.view, "client_timeout": self.timeout, "device": "cpu"}, done
-
-    def session(self, members: "ClientList", network: Any, trained: Any, *, seed: int, min_replies: float) -> Clients:
-        """Return a session with all sites, or with the sites that keep the state of a training.
+    def session(self, members: "ClientList", network: Any, *, seed: int, min_replies: float) -> Clients:
+        """Return a session with all sites.
 
         Parameters
         ----------
         members : fnlkit.client.client_list.ClientList
         network : fnlkit.client.network.Network
-        trained : fnlkit.experiment.Experiment or None
-            The last training.
         seed : int
         min_replies : float
         """
-        if trained is not None:
-            clients = trained.clients
-            clients.engine.runtime = self.view
-            clients.min_replies = min_replies
-            return clients
         self._begin(self.present)
         options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
         return engines.make("flower", members, network, members.inputs, **options)
