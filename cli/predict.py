@@ -13,10 +13,11 @@ from fnlkit.cli.plumbing import caution, console, emit_table, printable, suggest
 @click.argument("data", required=False, metavar="[DATA]")
 @click.option("--unlabeled", is_flag=True, help="Predict samples without a label of DATA, or of the run's data set.")
 @click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out images and sounds that cannot be read, and print their names.")
 @trust_option
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: bool, output: str) -> None:
+def command(run: str, data: str | None, unlabeled: bool, every: bool, skip_damaged: bool, trust: bool, output: str) -> None:
     """Predict the classes of new samples as csv: sample, class, name, probability.
 
     DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images or sounds, or a table with a row per
@@ -27,7 +28,13 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, trust: boo
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
     sheet = pipeline.predict(
-        run, data, unlabeled=unlabeled, every=every, trust=trust, say=lambda note: caution(printable(note))
+        run,
+        data,
+        unlabeled=unlabeled,
+        every=every,
+        skip_damaged=skip_damaged,
+        trust=trust,
+        say=lambda note: caution(printable(note)),
     )
     emit_table(sheet, output)
     if output != "-":

@@ -313,6 +313,32 @@ def _remedy(one, shape=None):
     return "write seconds=1.0 in the data set's spec to cut or pad all to one length" if function is sound else "convert all"
 
 
+def find_damaged(every: Sequence[pathlib.Path], **reading: Any) -> dict[str, str]:
+    """Return the reason of each file that cannot be read, by path; `reading` as for `reader`."""
+    if not every:
+        return {}
+    _, read = reader(every, **reading)
+
+    def reason(path: pathlib.Path) -> str:
+        try:
+            read(path)
+        except InputError as error:
+            return str(error).removeprefix(f"{paths.display_path(path)}: ")
+        return ""
+
+    with ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode") as threads:
+        found = zip(every, threads.map(reason, every), strict=True)
+        return {str(path): text for path, text in found if text}
+
+
+def note_damaged(damaged: dict[str, str]) -> list[str]:
+    """Return a note with the names of the files that are left out, as returned by `find_damaged`."""
+    if not damaged:
+        return []
+    names = list_names(f"{paths.display_path(path)} ({reason[:60]})" for path, reason in damaged.items())
+    return [f"{len(damaged):,} damaged files are left out: {names}"]
+
+
 def progress(items: Collection[Item]) -> Iterable[Item]:
     """Yield the items, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty() or len(items) < 1000:

@@ -236,12 +236,18 @@ def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os
 
 
 def new_samples(
-    like: Any, source: str, *, unlabeled: bool = False, say: Callable[[str], object] | None = None
+    like: Any,
+    source: str,
+    *,
+    unlabeled: bool = False,
+    skip_damaged: bool = False,
+    say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
-    return new_data.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled, say=say)
+    how = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
+    return new_data.new_samples(like, source, where=cache_folder(), load=load, **how)
 
 
 def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:

@@ -23,9 +23,11 @@ from fnlkit.datasets.decoding import (
     Decoded,
     decode_files,
     digest_of,
+    find_damaged,
     form_of,
     kind_of,
     load_small,
+    note_damaged,
     note_pages,
     pixel_range,
     reader,
@@ -349,6 +351,7 @@ def folder(
     window: str = "",
     pixels: str = "",
     seconds: float = 0.0,
+    skip_damaged: bool = False,
     where: Path,
     download: bool = False,
     of_site: bool = False,
@@ -379,6 +382,8 @@ def folder(
         Of TIFF images with 32 bits per pixel, ``low/high``: the values that become 0 and 1.  Default: 0/1.
     seconds : float
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
+    skip_damaged : bool
+        Leave out files that cannot be read; a note names them.
     of_site : bool
         Whether the folder is that of a single site of a deployment, which can have one class and no test sample.
 
@@ -417,6 +422,12 @@ def folder(
         for number, name in enumerate(names):
             per_class.append([(f, number) for f in _samples_of(part, name, label, skipped)])
     spare = [file for part in parts for name in UNLABELED for file in _samples_of(part, name, label, skipped)]
+    damaged: dict[str, str] = {}
+    if skip_damaged:
+        every = [*(file for part in per_class for file, _ in part), *spare]
+        damaged = cache_json("damaged", lambda: find_damaged(every, pixels=pixels), files=every, where=where, reading=pixels)
+        per_class = [[pair for pair in part if str(pair[0]) not in damaged] for part in per_class]
+        spare = [file for file in spare if str(file) not in damaged]
     if len(parts) == 2:
         train, test = sum(per_class[: len(names)], []), sum(per_class[len(names) :], [])
     else:
@@ -432,7 +443,7 @@ def folder(
     # Positions and the split follow the names as texts, as in earlier versions; the numbers of classes follow their values.
     classes = order_texts(names)
     train, test = ([(file, classes.index(names[number])) for file, number in part] for part in (train, test))
-    left = _note_skipped(path, skipped)
+    left = [*_note_skipped(path, skipped), *note_damaged(damaged)]
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
         raise InputError(
@@ -454,16 +465,9 @@ def folder(
             yield f"{file.relative_to(path).as_posix()} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
             yield digest_of(file)
 
-    options = (
-        ("size", size),
-        ("crop", crop),
-        ("label", label),
-        ("group", group),
-        ("window", window),
-        ("pixels", pixels),
-        ("seconds", seconds),
-    )
-    parameters = {name: value for name, value in options if value}
+    options = {"size": size, "crop": crop, "label": label, "group": group, "window": window, "pixels": pixels,
+               "seconds": seconds, "skip_damaged": skip_damaged}  # fmt: skip
+    parameters = {name: value for name, value in options.items() if value}
     out, read = _of_files(path, parameters, train, test, classes, where, content)
     out.notes += left
     out.notes += out.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if out.kind == "image" else []
@@ -497,18 +501,18 @@ def _group_names(files, parts, label, group):
     return out
 
 
-def with_level(source: str, group: int) -> str:
-    """Return the spec of a folder of images or wav files with a level of groups.
+def with_options(source: str, parameter: str, **options: Any) -> str:
+    """Return the spec of a folder of images or wav files with further options of `folder`.
 
     Raises
     ------
     InputError
-        If the source is not such a folder.
+        If the source is not such a folder; `parameter` is the option in the message.
     """
     spec = Spec("folder", {"path": source}) if os.path.isdir(paths.from_home(source)) else parse(source, "`dataset`")
     if spec.name != "folder":
-        raise InputError(f"{group} is a level of folders, and {source} is no folder; name a column or field", parameter="group")
-    return str(Spec("folder", {**spec.parameters, "group": group}))
+        raise InputError(f"describes a folder of files, and {source} is none", parameter=parameter)
+    return str(Spec("folder", {**spec.parameters, **options}))
 
 
 def _samples_of(part, name, label, skipped):
@@ -674,7 +678,7 @@ def _of_files(path, parameters, train, test, names, where, content):
             f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
         raise InputError(f"{paths.display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
-    how = {name: value for name, value in parameters.items() if name not in ("label", "group")}
+    how = {name: value for name, value in parameters.items() if name not in ("label", "group", "skip_damaged")}
     kind, read = reader(files, **how)
     whole = reader(files, **how | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
     remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum

@@ -23,9 +23,11 @@ from fnlkit.datasets.decoding import (
     IMAGES,
     decode_files,
     digest_of,
+    find_damaged,
     first_of,
     form_of,
     image,
+    note_damaged,
     note_pages,
     pixel_range,
     reader,
@@ -71,7 +73,8 @@ _NO_SAMPLES = ("patient", "subject", "participant", "speaker", "site", "group", 
 # Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
 _DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
-_READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": ""}
+_READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": "",
+            "skip_damaged": False}  # fmt: skip
 _LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
@@ -95,6 +98,7 @@ def manifest(
     pixels: str = "",
     seconds: float = 0.0,
     layout: str = "",
+    skip_damaged: bool = False,
     categorical: Sequence[str] | None = None,
     ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     text: Sequence[str] | None = None,
@@ -150,7 +154,7 @@ def manifest(
              "group": group}  # fmt: skip
     missing = "" if missing is None else missing
     reading = {"missing": missing, "task": task, "size": size, "crop": crop, "window": window, "pixels": pixels,
-               "seconds": seconds, "layout": layout}  # fmt: skip
+               "seconds": seconds, "layout": layout, "skip_damaged": skip_damaged}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
              "drop": drop}  # fmt: skip
     return Manifest(file, roles, reading, lists).dataset(where)
@@ -161,7 +165,7 @@ def is_manifest(text: str) -> bool:
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
 
 
-def with_labels(source: str, *, label: str = "", group: str = "") -> str:
+def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: bool = False) -> str:
     """Return the spec of a table with another label column or another column of groups.
 
     Parameters
@@ -170,6 +174,7 @@ def with_labels(source: str, *, label: str = "", group: str = "") -> str:
         The path of a table or a manifest spec.
     label : str
     group : str
+    skip_damaged : bool
         As for `manifest`.
 
     Raises
@@ -180,7 +185,7 @@ def with_labels(source: str, *, label: str = "", group: str = "") -> str:
     if not is_manifest(source):
         raise InputError(f"describes a table, and {source} is none; name a CSV or Parquet file", parameter="label")
     spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
-    more = {"label": label, "group": group}
+    more = {"label": label, "group": group, "skip_damaged": skip_damaged}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
@@ -416,9 +421,11 @@ class Manifest:
             left = f"; {_note_left_out(self.left_out)[0]}" if self.left_out else ""
             raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features{left}")
         self._refuse_files_as_features()
+        damaged = self.drop_damaged(where)
         sites = self._sites()
         self._refuse_twins(sites)
-        in_test, ranges = self._in_test(), self._choose_window(where, of_site)
+        in_test = self._in_test()
+        damaged += self._choose_window(where, of_site)
         try:
             targets = read_targets(self.table, self.roles["label"], task=self.reading["task"],
                                  true=self.roles.get("true"),
@@ -455,7 +462,14 @@ class Manifest:
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
-            notes=[*self._notes(learned), *ranges, *moved, *targets.notes, *notes, *self._note_unseen(learned, test, spare)],
+            notes=[
+                *self._notes(learned),
+                *damaged,
+                *moved,
+                *targets.notes,
+                *notes,
+                *self._note_unseen(learned, test, spare),
+            ],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
@@ -481,7 +495,8 @@ class Manifest:
         if out.kind == "wave":
             out.sample_rate = sample_rate([paths[row] for row in train])
 
-        reading = self.reading | {"window": self.stored_window}
+        reading = {name: value for name, value in self.reading.items() if name != "skip_damaged"}
+        reading["window"] = self.stored_window
         how = {
             name: value
             for name, value in reading.items()
@@ -504,6 +519,17 @@ class Manifest:
             out.whole = lambda position: whole(paths[train[position]])
         if out.kind == "image":
             out.notes += out.remember("pages", lambda: note_pages([paths[row] for row in (*train, *test)]))
+
+    def drop_damaged(self, where: Path) -> list[str]:
+        """Leave out the rows whose file cannot be read, if the spec says so; return notes."""
+        if not self.reading["skip_damaged"] or "path" not in self.roles:
+            return []
+        scale, files = self.reading["pixels"], self.paths
+        damaged = cache_json("damaged", lambda: find_damaged(files, pixels=scale), files=files, where=where, reading=scale)
+        kept = [row for row, file in enumerate(files) if str(file) not in damaged]
+        self.table, self.cast = self.table.chosen(kept), [self.cast[row] for row in kept] if self.cast else self.cast
+        self.__dict__.pop("paths")
+        return note_damaged(damaged)
 
     def _choose_window(self, where, of_site):
         """Set the window of DICOM images to the range of all files if none is given; return notes."""

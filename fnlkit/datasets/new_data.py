@@ -12,7 +12,7 @@ import numpy as np
 from fnlkit.artifacts import files, large, paths
 from fnlkit.components.spec import parse
 from fnlkit.datasets import columns
-from fnlkit.datasets.decoding import decode_files, note_pages, reader
+from fnlkit.datasets.decoding import decode_files, find_damaged, note_damaged, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
@@ -34,6 +34,7 @@ def new_samples(
     where: pathlib.Path,
     load: Callable[..., Dataset],
     unlabeled: bool = False,
+    skip_damaged: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray | Rows]:
     """Return (names, samples (n, ...)) of new data in the layout of a data set.
@@ -52,6 +53,8 @@ def new_samples(
         fnlkit.datasets.load.
     unlabeled : bool
         Treat `source` as a data set and return only its samples without a label.
+    skip_damaged : bool
+        Leave out files that cannot be read.
     say : callable(str), optional
         Receives notes on categories of a table that the data set does not have, and on pages that are not read.
 
@@ -68,14 +71,14 @@ def new_samples(
     """
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
-        names, x = _of_table(like, open_manifest(source), wanted, unlabeled, say)
+        names, x = _of_table(like, _open_table(source, skip_damaged, where, say), wanted, unlabeled, say)
     elif unlabeled:
         spare = load(source).unlabeled
         if spare is None:
             raise InputError(f": every training sample of {source} has a label", parameter="unlabeled")
         names, x = list(spare.ids), spare.samples()
     elif os.path.isdir(source):
-        names, x, kind = _of_folder(like, source, wanted, say)
+        names, x, kind = _of_folder(like, source, wanted, skip_damaged, say)
     else:
         x, kind = _of_arrays(source, like, where, wanted)
         names = list(map(str, range(len(x))))
@@ -92,9 +95,23 @@ def new_samples(
     return names, x
 
 
-def _of_folder(like, source, wanted, say):
+def _open_table(source, skip_damaged, where, say):
+    found = open_manifest(source)
+    found.reading["skip_damaged"] |= skip_damaged
+    for note in found.drop_damaged(where):
+        if say is not None:
+            say(note)
+    return found
+
+
+def _of_folder(like, source, wanted, skip_damaged, say):
     root = pathlib.Path(source)
     samples, others = samples_in(root)
+    if skip_damaged:
+        damaged = find_damaged(samples, pixels=_scales_of(like).get("pixels", ""))
+        samples = [file for file in samples if str(file) not in damaged]
+        for note in note_damaged(damaged) if say is not None else ():
+            say(note)
     if not samples:
         raise InputError(f"{paths.display_path(source)}: no image or wav file among {len(others):,} files")
     if like.kind not in ("image", "wave"):

@@ -22,7 +22,7 @@ from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.features import choose_backbone, choose_head, with_backbone
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.datasets.local import with_level
+from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.datasets.partition_report import report_partition
 from fnlkit.errors import InputError, list_names, nearest
@@ -139,6 +139,7 @@ class Partitioning:
         "drop: only the first is used; allow: only counted. Default: together; allow for data sets of fnlkit.",
         metavar="WORD",
     )
+    skip_damaged: bool = option(False, "Leave out images and sounds that cannot be read, and print their names.")
     sample_column: str | None = option(
         None,
         "Column of a table that names the samples. Default: the only column that names a sample in every row.",
@@ -197,10 +198,12 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
         source = with_labels(os.fspath(source), label=label)
     if group and not isinstance(source, Federation):
         source = _with_groups(source, group)
+    if chosen.skip_damaged:
+        source = _without_damaged(source)
     data = data_of(source, chosen.dataset, say) if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    names = {entry.name for entry in fields(Partitioning) if about(entry).help} - {"label", "group"}
+    names = {entry.name for entry in fields(Partitioning) if about(entry).help} - {"label", "group", "skip_damaged"}
     split = {name: value for name, value in vars(chosen).items() if name in names}
     split["gold"] = None if chosen.gold is None else os.fspath(chosen.gold)
     out = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
@@ -228,8 +231,18 @@ def _with_groups(source, group):
     if is_manifest(text):
         return with_labels(text, group=group)
     if group.isdigit():
-        return with_level(text, int(group))
+        return with_options(text, "group", group=int(group))
     return with_groups(to_dataset(source), group)
+
+
+def _without_damaged(source):
+    """Return the spec of a folder or table that leaves out damaged files."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError("describes a folder or table of files; name its path", parameter="skip_damaged")
+    text = os.fspath(source)
+    if is_manifest(text):
+        return with_labels(text, skip_damaged=True)
+    return with_options(text, "skip_damaged", skip_damaged=True)
 
 
 def _note_groups(data, federation):

@@ -16,6 +16,7 @@ def predict(
     *,
     unlabeled: bool = False,
     every: bool = False,
+    skip_damaged: bool = False,
     trust: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> Sheet:
@@ -32,6 +33,8 @@ def predict(
         Predict the samples without a label of `data`, or of the run's own data set.
     every : bool
         Add a column with the probability for each class.
+    skip_damaged : bool
+        Leave out images and sounds that cannot be read; `say` receives their names.
     trust : bool
         Run code of a user that the run's file names.
     say : callable(str), optional
@@ -49,7 +52,8 @@ def predict(
     run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or `unlabeled` for samples of the run's own data set that have no label")
-    samples, predicted = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled, say=say)
+    source = None if data is None else os.fspath(data)
+    samples, predicted = probabilities(run, source, unlabeled=unlabeled, skip_damaged=skip_damaged, say=say)
     words, labels = describe_samples(run)["class_names"], predicted.argmax(1).tolist()
     rows = [
         [sample, label, words[label], float(row[label]), *(row.tolist() if every else [])]

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def probabilities(
-    run: "Run", path: str | None = None, *, unlabeled: bool = False, say: Callable[[str], object] | None = None
+    run: "Run",
+    path: str | None = None,
+    *,
+    unlabeled: bool = False,
+    skip_damaged: bool = False,
+    say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray]:
     """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
 
@@ -29,6 +34,8 @@ def probabilities(
         sample.  Samples as in training: the backbone of the run encodes them.
     unlabeled : bool
         `path` is a data set (default: the run's data set), and its samples without a label are predicted.
+    skip_damaged : bool
+        Leave out files that cannot be read.
     say : callable(str), optional
         Receives notes, such as the number of rows with a category that no training row has.
 
@@ -56,7 +63,8 @@ def probabilities(
         std=about["std"],
         **_scale_of(run, about),
     )
-    names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabeled=unlabeled, say=say)
+    source = path or run.meta["dataset"]
+    names, x = datasets.new_samples(like, source, unlabeled=unlabeled, skip_damaged=skip_damaged, say=say)
     if encoding is not None:
         x = encoding.encode(x)
     if "linear" in (run.meta.get("needs") or ()):
