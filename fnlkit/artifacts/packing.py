@@ -192,7 +192,10 @@ def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -
     parts += [_text("tensors"), b"}("]
     for place, (name, tensor) in enumerate(tensors.items()):
         parts += [_text(name), _pickled(tensor, str(place))]
-    members = [("archive/data.pkl", [b"".join([*parts, b"uu."])]), ("archive/byteorder", [b"little"])]
+    members: list[tuple[str, list[Piece]]] = [
+        ("archive/data.pkl", [b"".join([*parts, b"uu."])]),
+        ("archive/byteorder", [b"little"]),
+    ]
     members += [(f"archive/data/{place}", [tensor.data]) for place, tensor in enumerate(tensors.values())]
     return [*members, ("archive/version", [b"3\n"])]
 

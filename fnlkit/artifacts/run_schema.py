@@ -90,7 +90,7 @@ _META = _record(
 _COUNTED = dict.fromkeys(("bytes_down", "bytes_up", "client_rounds"), Whole)
 _TRAFFIC = _record(**_COUNTED)
 _ROW = _record(_COUNTED | {"clients": list[Whole], "rejected": list[dict[str, Any]]}, round=Whole, stage=Text)
-_REJECTED = list[_record(round=Whole, client=Whole, reason=Text)]  # type: ignore[misc]
+_REJECTED: Any = list[_record(round=Whole, client=Whole, reason=Text)]  # type: ignore[misc]
 _SETTINGS = _record(**dict.fromkeys(_TEXTS, Text), **dict.fromkeys(_COUNTS, Whole), **dict.fromkeys(_NUMBERS, float))
 
 

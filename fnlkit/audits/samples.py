@@ -1,7 +1,7 @@
 """Samples of a site as an audit reads them: numpy arrays, so that an audit needs no torch."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Samples:
     def take(self, mask: np.ndarray) -> "Samples":
         """Return the samples in a mask (n,), without results."""
         optional = {name: getattr(self, name) for name in ("embedding", "probabilities", "groups", "reviewed")}
-        rows = {name: None if values is None else values[mask] for name, values in optional.items()}
+        rows: dict[str, Any] = {name: None if values is None else values[mask] for name, values in optional.items()}
         return replace(self, x=self.x[mask], y=self.y[mask], **rows, kept={})
 
 

@@ -124,4 +124,4 @@ def rows_of_sites(sites: ArrayLike | None, n: int) -> list[np.ndarray | slice]:
         _, site, sizes = np.unique(names, return_inverse=True, return_counts=True)
     except TypeError as error:
         raise InputError("must hold names or numbers of one type; convert them with astype(str)", parameter="sites") from error
-    return np.split(np.argsort(site, kind="stable"), np.cumsum(sizes)[:-1])
+    return list[np.ndarray | slice](np.split(np.argsort(site, kind="stable"), np.cumsum(sizes)[:-1]))

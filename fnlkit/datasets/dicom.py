@@ -167,7 +167,8 @@ def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
     InputError
         If files have different units.
     """
-    ranges, units, stored, byte = set(), {}, True, True
+    ranges, stored, byte = set(), True, True
+    units: dict[str, Any] = {}
     for file in files:
         if file.suffix.lower() in _OTHERS or not is_dicom(file):
             continue

@@ -90,8 +90,9 @@ def new_samples(
         x, converted = match_scale(x, like.dtype, known, paths.display_path(source))
         if converted and say is not None:
             say(converted)
-    for note in note_scale(like, x) if say is not None else ():
-        say(note)
+    if say is not None:
+        for note in note_scale(like, x):
+            say(note)
     return names, x
 
 

@@ -77,7 +77,7 @@ class Workers(Sequential):
         # Longest task first, so that all workers end at about the same time.
         todo = deque(sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j)))
         tries, replies = [0] * len(ids), list[Any]([None] * len(ids))
-        running: dict[Future, tuple[int, float]] = {}
+        running: dict[Future[Any], tuple[int, float]] = {}
         try:
             while todo or running:
                 # Tasks of workers that died run alone, so that a task that ends its worker is known.

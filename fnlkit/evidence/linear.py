@@ -23,7 +23,7 @@ class Scaling:
         """Return network input (n, C, H, W) or (n, d) float32 of raw samples (n, H, W, C) or (n, d)."""
         x = x.astype(np.float32) / np.float32(255 if x.dtype == np.uint8 else 1)
         if self.mean:
-            x = (x - np.float32(self.mean)) / np.float32(self.std)
+            x = (x - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
         return np.moveaxis(x, -1, 1) if self.image else x
 
 

@@ -99,7 +99,8 @@ class Session:
 
     def round(self, ids, model, step, *, expect=(), broadcast=None, **options) -> Any:
         """Return the sums of the replies of all clients."""
-        received, totals = broadcast or {}, {}
+        received = broadcast or {}
+        totals: dict[str, Any] = {}
         for block in self.blocks:
             for name, value in step(block, model, received).items():
                 totals[name] = totals[name] + value if name in totals else np.asarray(value, np.float64)
