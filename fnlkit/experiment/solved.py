@@ -225,7 +225,6 @@ def solve(
             "needs": ["linear"],
             "own": {},
             "provenance": [*federation.meta.get("provenance", []), *provenance],
-            "protection": None,
             "selection": None,
             "unsaved": [],
             "privacy_key": "",
