@@ -1,6 +1,6 @@
 """Client with private samples, labels and memory; inputs of client steps and losses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,9 +228,9 @@ class Batch:
     """
 
     y: "torch.Tensor"
-    rows: dict[str, Any] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
-    received: dict[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    received: Mapping[str, Any] = field(default_factory=dict)
     teacher: Any = None
     unmixed: Any = None
     unmixed_features: Any = None

@@ -246,7 +246,7 @@ def new_samples(
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
-    how = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
+    how: dict[str, Any] = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
     return new_data.new_samples(like, source, where=cache_folder(), load=load, **how)
 
 

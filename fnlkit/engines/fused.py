@@ -166,18 +166,20 @@ class Fused(Stacked):
 
 def find_targets(fit: Fit) -> Callable[[Visit], dict[str, Any]] | None:
     """Return the function of a visit that returns the keywords of `FusedCohort.train`; None if the loss is not compiled."""
-    if fit.clip or fit.penalty is not None or getattr(fit.loss, "args", ()):
+    loss: Any = fit.loss
+    if fit.clip or fit.penalty is not None or bool(getattr(loss, "args", None)):
         return None
-    targets = LOSSES.get(declaration(fit.loss).fused_kernel)
-    return targets and partial(targets, **getattr(fit.loss, "keywords", {}))
+    targets = LOSSES.get(declaration(loss).fused_kernel)
+    return targets and partial(targets, **getattr(loss, "keywords", {}))
 
 
 def drift_terms(fit: Fit) -> list[Callable[[Visit], dict[str, Any]]] | None:
     """Return the compiled forms of the corrections; None if there is none for one of them, or the gradient is clipped."""
-    terms = []
+    terms: list[Callable[[Visit], dict[str, Any]]] = []
+    correction: Any
     for correction in fit.corrections:
         compiled = CORRECTIONS.get(declaration(correction).fused_kernel)
-        if compiled is None or getattr(correction, "args", ()):
+        if compiled is None or bool(getattr(correction, "args", None)):
             return None
         terms.append(partial(compiled, **getattr(correction, "keywords", {})))
     return None if fit.clip else terms
@@ -185,7 +187,8 @@ def drift_terms(fit: Fit) -> list[Callable[[Visit], dict[str, Any]]] | None:
 
 def stack_drift(fit: Fit, visits: Sequence[Visit]) -> dict[str, Any] | None:
     """Return the drift terms of all visits as keywords of FusedSteps, or None."""
-    terms, drift = drift_terms(fit), {}
+    terms = drift_terms(fit)
+    drift: dict[str, Any] = {}
     if terms is None:
         return None
     for compiled in terms:
@@ -238,7 +241,7 @@ def _adaptive_norm(visit):
     return {"proximal_norm": float(visit.received["proximal"])}
 
 
-CORRECTIONS = {
+CORRECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "proximal": _proximal,
     "dynamic": _dynamic,
     "control_variate": _control,
