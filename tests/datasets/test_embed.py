@@ -34,33 +34,32 @@ def test_pca_is_the_singular_value_decomposition(n, side):
     np.testing.assert_array_equal(out, embed(data, "pca(dim=4)"))
 
 
-def test_components_in_blocks_are_those_of_the_decomposition_at_once(monkeypatch):
-    """Of data that does not fit into memory: the subspace, the variances and the signs are scikit-learn's."""
+@pytest.mark.parametrize("whiten", [False, True])
+def test_components_of_large_data_are_fitted_on_evenly_spaced_samples(whiten, monkeypatch):
+    """All samples are projected, and the fit has at least `dim` samples."""
     from sklearn.decomposition import PCA
 
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(700, 8)) * 2.0 ** -np.arange(8) @ rng.normal(size=(8, 90)) + 3).astype(np.float32)
     data = SimpleNamespace(x_train=x, kind="vector")
-    right = PCA(5, svd_solver="full").fit(x)
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
-    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", x[:64].nbytes)
-    out = embed(data, "pca(dim=5)")
-    np.testing.assert_allclose(out, right.transform(x), atol=2e-3 * np.abs(out).max())
-    np.testing.assert_allclose(out.var(0, ddof=1), right.explained_variance_, rtol=1e-3)
-    np.testing.assert_allclose(embed(data, "pca(dim=5, whiten=true)").std(0, ddof=1), 1, rtol=1e-3)
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", x.nbytes // 2)  # fitted on every second sample
-    half = PCA(5, svd_solver="full").fit(x[::2])
-    np.testing.assert_allclose(embed(data, "pca(dim=5)"), half.transform(x), atol=2e-3 * np.abs(out).max())
+    for bytes_fitted, every in ((x.nbytes, 1), (x.nbytes // 2, 2), (0, 140)):
+        monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", max(1, bytes_fitted))
+        right = PCA(5, whiten=whiten, svd_solver="full").fit(x[::every]).transform(x)
+        np.testing.assert_allclose(
+            embed(data, f"pca(dim=5, whiten={str(whiten).lower()})"), right, atol=2e-3 * np.abs(right).max()
+        )
 
 
 def test_waves_are_embedded_by_their_spectrogram(monkeypatch):
     waves = np.random.default_rng(0).integers(-99, 99, (9, 2000), dtype=np.int16)
     data = SimpleNamespace(x_train=waves, kind="wave", sample_rate=8000)
-    assert embed(data, "pixels").shape == (9, 64 * 23)
-    at_once = embed(data, "pca(dim=3)")
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
-    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", waves[:4].nbytes)
-    np.testing.assert_allclose(embed(data, "pca(dim=3)"), at_once, atol=1e-3 * np.abs(at_once).max())
+    flat = embed(data, "pixels")
+    assert flat.shape == (9, 64 * 23)
+    as_vectors = SimpleNamespace(x_train=flat, kind="vector")
+    for bytes_fitted in (flat.nbytes, flat.nbytes // 3):
+        monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", bytes_fitted)
+        wanted = embed(as_vectors, "pca(dim=3)")
+        np.testing.assert_allclose(embed(data, "pca(dim=3)"), wanted, atol=1e-3 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("channels", [1, 3])

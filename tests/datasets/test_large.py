@@ -175,7 +175,7 @@ def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
         np.save(tmp_path / f"y_{part}.npy", rng.integers(0, 3, size))
         np.save(tmp_path / f"x_{part}.npy", rng.integers(0, 256, (size, side, side, 3), dtype=np.uint8))
     whole = n * side * side * 3
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", 2**18)
     monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", 2**17)
     monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
     monkeypatch.setattr("fnlkit.artifacts.packing.BLOCK", 2**17)
