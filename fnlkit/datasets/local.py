@@ -46,22 +46,8 @@ from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
 
 UNLABELED = ("_unlabeled", "_unlabelled")  # folders next to the class folders, for samples without a label
-_CLOTHING = [
-    "T-Shirt",
-    "Shirt",
-    "Knitwear",
-    "Chiffon",
-    "Sweater",
-    "Hoodie",
-    "Windbreaker",
-    "Jacket",
-    "Down Coat",
-    "Suit",
-    "Shawl",
-    "Dress",
-    "Vest",
-    "Underwear",
-]
+_CLOTHING = ["T-Shirt", "Shirt", "Knitwear", "Chiffon", "Sweater", "Hoodie", "Windbreaker", "Jacket", "Down Coat", "Suit",
+             "Shawl", "Dress", "Vest", "Underwear"]  # fmt: skip
 
 
 def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fnlkit.artifacts.paths import display_path, from_home
+from fnlkit.artifacts.paths import display_path
+from fnlkit.datasets import places
 from fnlkit.datasets.local import npz
-from fnlkit.datasets.public_sets import fetching, missing_files
+from fnlkit.datasets.public_sets import find_or_fetch
 from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,12 +31,9 @@ def pathmnist(*, where: Path, download: bool = False) -> "Dataset":
     ----------
     Yang et al. (2023), MedMNIST v2, Scientific Data 10, 41.
     """
-    places = [where / "pathmnist.npz", from_home("~/.medmnist/pathmnist.npz")]
-    place = next((path for path in places if path.exists()), None)
-    if place is None and download:
-        place = _fetch(places[0])
-    if place is None:
-        raise missing_files("pathmnist", f"put pathmnist.npz at {display_path(places[0])}")
+    target = places.first("pathmnist", where)
+    remedy = f"put pathmnist.npz at {display_path(target)}"
+    place = find_or_fetch("pathmnist", where, download, lambda: _fetch(target), remedy)
     data = npz(place, where=where)
     if data.kind != "image" or data.x_train.shape[1:3] != (28, 28) or data.classes > len(CLASSES) or not len(data.y_test):
         raise InputError(f"{display_path(place)}: is not MedMNIST's pathmnist.npz; download it again")
@@ -43,13 +41,11 @@ def pathmnist(*, where: Path, download: bool = False) -> "Dataset":
     return data
 
 
-def _fetch(place):
-    """Download the file with the package medmnist and return its path."""
+def _fetch(target):
+    """Download the file with the package medmnist."""
     try:
         from medmnist import PathMNIST
     except ImportError:
         raise InputError("pathmnist: package medmnist is not installed; pip install 'fnlkit[medmnist]'") from None
-    with fetching("pathmnist", place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        PathMNIST(split="train", root=str(place.parent), size=28, download=True)
-    return place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    PathMNIST(split="train", root=str(target.parent), size=28, download=True)

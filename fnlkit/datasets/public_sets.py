@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import shlex
 import shutil
 import sys
 import tarfile
-import wave
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ import numpy as np
 from fnlkit.artifacts import files
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.datasets.decoding import progress
+from fnlkit.datasets.decoding import progress, sound
 from fnlkit.datasets.local import folder
 from fnlkit.errors import InputError
 from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
 from fnlkit.models.vision import torchvision
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
-_CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 RATE = 16_000  # sample rate of Speech Commands in Hz
 SPEECH_SHA256 = "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58"
 # The ten commands of the task with 12 classes (Warden 2018, Section 6).
@@ -37,16 +36,7 @@ _MAX_IDX = 64 * 2**20
 
 def digits(*, where: Path, download: bool = False) -> Dataset:
     """Return scikit-learn's 8x8 digits, which are included in this package."""
-    raw = resources.files("fnlkit.data").joinpath("digits.npz").read_bytes()
-    arrays = files.read_arrays(raw)
-    return Dataset(
-        name="digits",
-        kind="image",
-        y_train=arrays["y_train"],
-        y_test=arrays["y_test"],
-        class_names=[str(digit) for digit in range(10)],
-        samples=lambda: (arrays["x_train"], arrays["x_test"]),
-    )
+    return _included("digits", [str(digit) for digit in range(10)])[0]
 
 
 def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
@@ -54,16 +44,21 @@ def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
 
     The speaker of each training recording is the field `site`.
     """
-    arrays = files.read_arrays(resources.files("fnlkit.data").joinpath("spoken-digits.npz").read_bytes())
-    return Dataset(
-        name="spoken-digits",
-        kind="image",
-        y_train=arrays["y_train"],
-        y_test=arrays["y_test"],
-        class_names=["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
-        samples=lambda: (arrays["x_train"], arrays["x_test"]),
-        fields={"site": arrays["site_train"].astype(np.str_)},
-    )
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    data, arrays = _included("spoken-digits", names)
+    data.fields = {"site": arrays["site_train"].astype(np.str_)}
+    return data
+
+
+def _included(name, class_names):
+    """Return (Dataset, arrays) of a file of this package."""
+    arrays = files.read_arrays(resources.files("fnlkit.data").joinpath(f"{name}.npz").read_bytes())
+    return _images(name, class_names, *(arrays[part] for part in ("x_train", "y_train", "x_test", "y_test"))), arrays
+
+
+def _images(name, class_names, x_train, y_train, x_test, y_test, **more):
+    y_train, y_test = (np.asarray(labels, np.int64) for labels in (y_train, y_test))
+    return Dataset(name, "image", y_train, y_test, class_names, lambda: (x_train, x_test), **more)
 
 
 def mnist(*, where: Path, download: bool = False) -> Dataset:
@@ -92,12 +87,9 @@ def eurosat(*, where: Path, download: bool = False) -> Dataset:
 
     EuroSAT has no published split.  The split is drawn with a fixed seed.
     """
-    place = places.first("eurosat", where)
-    if download and not places.find_path("eurosat", where):
-        with fetching("eurosat", place):
-            _torchvision().datasets.EuroSAT(str(where), download=True)
-    if not places.find_path("eurosat", where):
-        raise missing_files("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop contains images")
+    target = places.first("eurosat", where)
+    remedy = f"unpack EuroSAT.zip so that {target}/AnnualCrop contains images"
+    place = find_or_fetch("eurosat", where, download, lambda: torchvision().datasets.EuroSAT(str(where), download=True), remedy)
     data = folder(path=str(place), where=where)
     data.name, data.observed = "eurosat", False
     return data
@@ -108,9 +100,7 @@ def speechcommands(*, where: Path, download: bool = False) -> Dataset:
 
     The speaker of each training clip is a field.
     """
-    place, lists = _speech("speechcommands", where, download)
-    words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
-    clips = sorted((f"{word}/{file.name}", 0) for word in words for file in (place / word).glob("*.wav"))
+    place, lists, words, clips = _speech("speechcommands", where, download)
     return _waves("speechcommands", place, lists, clips, words, {word: i for i, word in enumerate(words)})
 
 
@@ -122,17 +112,15 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
     `unknown` and `silence` each have the average number of clips per command, chosen with a fixed seed. The last fifth of each
     noise file belongs to the test set.
     """
-    place, lists = _speech("speechcommands12", where, download)
+    place, lists, words, clips = _speech("speechcommands12", where, download)
     label = {word: i for i, word in enumerate(COMMANDS)}
-    words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
-    clips = sorted((f"{word}/{file.name}", 0) for word in words for file in (place / word).glob("*.wav"))
     commands = sum(clip in lists["testing"] and clip.partition("/")[0] in label for clip, _ in clips)
     rng = np.random.default_rng(np.random.SeedSequence([12, 2018]))
     unknown = [clip for clip, _ in clips if clip in lists["testing"] and clip.partition("/")[0] not in label]
     dropped = set(rng.permutation(unknown)[round(commands / 10) :].tolist())
     silence, tested = [], []
     for file in sorted((place / "_background_noise_").glob("*.wav")):
-        name, length = f"_background_noise_/{file.name}", _frames(file)
+        name, length = f"_background_noise_/{file.name}", len(_samples(file))
         border = int(0.8 * length)
         silence += [(name, start) for start in range(0, border - RATE + 1, RATE // 2)]
         tested += [(name, start) for start in range(border, length - RATE + 1, RATE // 2)]
@@ -143,15 +131,14 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
 
 
 def _speech(name, where, download):
-    """Return the folder of Speech Commands v0.02 and its published lists of clips."""
-    place = places.first(name, where)
-    if download and not places.find_path(name, where):
-        with fetching(name, place):
-            _fetch_speech(place)
-    if not places.find_path(name, where):
-        raise missing_files(name, f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
-    parts = ("testing", "validation")
-    return place, {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in parts}
+    """Return the folder of Speech Commands v0.02, {part: clips in its published list}, the words, and [(clip, 0)]."""
+    target = places.first(name, where)
+    remedy = f"unpack speech_commands_v0.02.tar.gz so that {target}/testing_list.txt exists"
+    place = find_or_fetch(name, where, download, lambda: _fetch_speech(target), remedy)
+    lists = {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in ("testing", "validation")}
+    words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
+    clips = sorted((f"{word}/{file.name}", 0) for word in words for file in (place / word).glob("*.wav"))
+    return place, lists, words, clips
 
 
 def _fetch_speech(place):
@@ -162,8 +149,8 @@ def _fetch_speech(place):
     archive = place.parent / "speech_commands_v0.02.tar.gz"
     address = "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"
     torch.hub.download_url_to_file(address, str(archive), hash_prefix=SPEECH_SHA256)
-    with tarfile.open(archive) as files:
-        files.extractall(place, filter="data")
+    with tarfile.open(archive) as members:
+        members.extractall(place, filter="data")
 
 
 def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
@@ -180,7 +167,7 @@ def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
         return np.array([label[clip.partition("/")[0]] for clip, _ in part], np.int64)
 
     def samples() -> tuple[np.ndarray, ...]:
-        return tuple(np.stack([_clip(place / clip, RATE, start) for clip, start in progress(part)]) for part in (train, test))
+        return tuple(np.stack([_clip(place / clip, start) for clip, start in progress(part)]) for part in (train, test))
 
     return Dataset(
         name=name,
@@ -195,47 +182,25 @@ def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
     )
 
 
-def _frames(path):
-    try:
-        with wave.open(str(path), "rb") as clip:
-            return clip.getnframes()
-    except (wave.Error, EOFError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as wav: {error}") from error
+@functools.lru_cache(1)  # a file with noise has many clips
+def _samples(path):
+    """Return the samples (T,) int16 of a wav file."""
+    return (sound(path, rate=RATE, samples=0) * 2**15).astype(np.int16)
 
 
-def _clip(path, length, start=0):
-    try:
-        with wave.open(str(path), "rb") as clip:
-            if (clip.getnchannels(), clip.getsampwidth(), clip.getframerate()) != (1, 2, RATE):
-                raise InputError(f"{path}: expected 16-bit mono at 16 kHz")
-            clip.setpos(start)
-            frames = np.frombuffer(clip.readframes(length), "<i2")
-    except (wave.Error, EOFError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as wav: {error}") from error
-    out = np.zeros(length, np.int16)
-    out[: len(frames)] = frames
-    return out
+def _clip(path, start):
+    samples = _samples(path)[start : start + RATE]
+    return np.pad(samples, (0, RATE - len(samples)))
 
 
 def _idx(name, torch_name, class_names, statistics, where, download):
     """Return a data set from four idx files."""
     target = places.first(name, where)
-    if download and not places.find_path(name, where):
-        with fetching(name, target):
-            getattr(_torchvision().datasets, torch_name)(str(where), download=True)
-    place = places.find_path(name, where)
-    if place is None:
-        raise missing_files(name, f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}")
-    x_train, y_train, x_test, y_test = (_read_idx(file) for file in places.idx_files(place))
-    return Dataset(
-        name=name,
-        kind="image",
-        y_train=y_train.astype(np.int64),
-        y_test=y_test.astype(np.int64),
-        class_names=class_names,
-        samples=lambda: (x_train[..., None], x_test[..., None]),
-        statistics=statistics,
-    )
+    remedy = f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}"
+    fetch = lambda: getattr(torchvision().datasets, torch_name)(str(where), download=True)  # noqa: E731
+    place = find_or_fetch(name, where, download, fetch, remedy)
+    x_train, y_train, x_test, y_test = map(_read_idx, places.idx_files(place))
+    return _images(name, class_names, x_train[..., None], y_train, x_test[..., None], y_test, statistics=statistics)
 
 
 def _read_idx(path):
@@ -267,7 +232,7 @@ def _cifar(name, torch_name, statistics, where, download):
 
     def part(train: bool, fetch: bool = False) -> Any:
         # torchvision checks the MD5 of every file before it reads the file.
-        return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
+        return getattr(torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
 
     if download:
         with fetching(name, target):
@@ -276,24 +241,22 @@ def _cifar(name, torch_name, statistics, where, download):
         train, test = part(True), part(False)
     except RuntimeError as error:
         raise missing from error
-    names = list(train.classes)
-    superclass = None
-    if name == "cifar100":
-        superclass = np.array(CIFAR100_SUPERCLASS)
-    return Dataset(
-        name=name,
-        kind="image",
-        y_train=np.array(train.targets, np.int64),
-        y_test=np.array(test.targets, np.int64),
-        class_names=names if name == "cifar100" else _CIFAR10,
-        samples=lambda: (train.data, test.data),
-        statistics=statistics,
-        superclass=superclass,
+    superclass = np.array(CIFAR100_SUPERCLASS) if name == "cifar100" else None
+    return _images(
+        name, train.classes, train.data, train.targets, test.data, test.targets, statistics=statistics, superclass=superclass
     )
 
 
-def _torchvision():
-    return torchvision()
+def find_or_fetch(name: str, where: Path, download: bool, fetch: Callable[[], object], remedy: str) -> Path:
+    """Return the path of a data set's files; if they are missing, call `fetch` if `download`, else raise an InputError."""
+    place = places.find_path(name, where)
+    if place is None and download:
+        with fetching(name, places.first(name, where)):
+            fetch()
+        place = places.find_path(name, where)
+    if place is None:
+        raise missing_files(name, remedy)
+    return place
 
 
 def missing_files(name: str, what: str) -> InputError:

@@ -46,7 +46,7 @@ def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error
         raise error
 
     monkeypatch.setattr(
-        "fnlkit.datasets.public_sets._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(**{torch_name: download}))
+        "fnlkit.datasets.public_sets.torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(**{torch_name: download}))
     )
     done = fnlkit(f"fnlkit data get {name}", tmp_path)
     assert done.returncode == (130 if isinstance(error, KeyboardInterrupt) else 2)
@@ -68,7 +68,7 @@ def test_a_failed_download_keeps_the_old_file_and_names_an_alternative(tmp_path,
         raise OSError("no\nnetwork")
 
     monkeypatch.setattr(
-        "fnlkit.datasets.public_sets._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
+        "fnlkit.datasets.public_sets.torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
     )
     with pytest.raises(InputError, match=r"the download failed \(OSError: no network\).*MNIST/raw yourself"):
         datasets.load("mnist", cache=tmp_path, download=True)
