@@ -79,7 +79,7 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
         for line in _describe(found):
             console().print(line)
     rows = preview.list_replies(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
-    requests = preview.list_rows(site["agreed"])
+    requests = [row for task in preview.agreed_tasks(site["agreed"]) for row in steps.table(task)]
     if as_json:
         answered = [{"task": row.task, "step": row.step, "replies": row.replies, "requests": row.requests,
                      "fewest": row.fewest, "limits": row.limits, "noise": row.noise, "once": row.once}

@@ -275,7 +275,7 @@ def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, 
     deployed = Deployed(place, tmp_path, method, **more)
     evaluated = request(deployed, testing.reply_tested, task="train")
     assert told(sent(deployed, evaluated, task="evaluate")) == (["tested", "wrong"] if open else "setup")
-    assert {row.task for row in preview.list_rows(str(deployed.agreed))} == ({*project.TASKS} if open else {"train"})
+    assert {task.name for task in preview.agreed_tasks(str(deployed.agreed))} == ({*project.TASKS} if open else {"train"})
     deployed.agree(open_tasks=True)
     assert told(sent(deployed, evaluated | {"run": "a" * 16}, task="evaluate")) == ["tested", "wrong"]
 
@@ -283,7 +283,8 @@ def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, 
 def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):
     deployed = Deployed(place, tmp_path, "fedavg")
     rows = preview.list_replies(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
-    answered = {(row.task, reply) for row in preview.list_rows(deployed.nodes[101]["agreed"]) for reply in row.replies}
+    table = [row for task in preview.agreed_tasks(deployed.nodes[101]["agreed"]) for row in steps.table(task)]
+    answered = {(row.task, reply) for row in table for reply in row.replies}
     assert {(row["task"], row["name"]) for row in rows} <= answered
     assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["tested", "wrong"]
 
