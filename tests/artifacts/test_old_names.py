@@ -60,7 +60,7 @@ def test_folders_of_unlabeled_samples_are_no_class(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "checksum"),
-    [("", "2aa342a18231"), (", size=3", "cc3a43c1e647"), (", window='40/400'", "19d461e2134c")],
+    [("", "2aa342a18231"), (", size=3, crop=true", "cc3a43c1e647"), (", window='40/400'", "19d461e2134c")],
 )
 def test_checksums_of_version_0_2_are_unchanged(options, checksum, tmp_path):
     _folder(tmp_path, "clean", "ill")

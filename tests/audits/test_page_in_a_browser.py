@@ -48,7 +48,7 @@ def digits():
 
 def opened(browser, folder, data, select=choose, *, copies=False, **options):
     """Show the page of a federation of two clients that suggests the next class everywhere; return (federation, selection)."""
-    clean = partitioning.federation(data, clients=2, labels="observed")
+    clean = partitioning.federation(data, clients=2, labels="observed", duplicates="allow")
     n = len(clean.given)
     arrays = {"issue_score": np.linspace(0, 1, n), "flagged": np.ones(n, bool), "copy_of": np.full(n, -1)}
     arrays["suggested_label"] = (clean.given + 1) % data.classes

@@ -101,8 +101,8 @@ def test_samples_without_a_label_are_predicted_by_their_names(trained):
     assert [row["sample"] for row in rows] == [f"{CANARY}-{i}" for i in range(120) if i % 20 < 2]
     assert {row["name"] for row in rows} <= {"gesund", "krank"}
     everything = parse_csv(succeed("fnlkit predict run.pt cases.csv", folder).stdout)
-    assert len(everything) == 120 and everything[0]["sample"].startswith(f"Basel/{CANARY} 0")  # no column id there: its file
-    assert [row["probability"] for row in everything if row["sample"].endswith(" 20.png")] == [rows[2]["probability"]]
+    assert len(everything) == 120 and everything[0]["sample"] == f"{CANARY}-0"  # the column that names the training samples
+    assert [row["probability"] for row in everything if row["sample"].endswith("-20")] == [rows[2]["probability"]]
     shown = parse_csv(succeed("fnlkit predict run.pt Bern", folder).stdout)
     assert len(shown) == 40 and shown[0]["sample"] == f"{CANARY} 1.png"
     refuse("fnlkit predict run.pt", folder, "name DATA, or --unlabeled")

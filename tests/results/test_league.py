@@ -1,10 +1,12 @@
 """The league: regrets, leads and recommendations by hand, and submitted rows and further runs for its stored runs."""
 
 import re
+from argparse import Namespace
+from functools import partial
 
 import pytest
 
-from benchmarks import league
+from benchmarks import league, worlds
 from benchmarks.league import SCORES, League, split_complete, world_of
 from fnlkit.errors import InputError
 from fnlkit.recipes import recipe
@@ -129,6 +131,10 @@ def test_a_method_that_cannot_be_compared_is_refused_with_the_reason():
 
 def test_a_method_of_ones_own_runs_in_a_regime_and_is_checked(tmp_path, monkeypatch, capsys):
     """One regime and seed: the run belongs to the league, and the others are missing."""
+    name = "wine-sites4-rows30-noise1.npz"
+    make = partial(worlds.arrays_bytes, partial(worlds.draw_small_table, name))
+    (tmp_path / "mine").mkdir()
+    worlds.write(tmp_path / "mine" / name, name, Namespace(data=tmp_path, output=tmp_path / "mine"), make)
     one = "fnlkit reproduce league --only 'wine: 4 sites, clients*' --seeds 1 --jobs 1 -o mine"
     done = fnlkit(f"{one} --method 'slr(strength=3)'", tmp_path)
     assert done.returncode == 0, done.stderr
