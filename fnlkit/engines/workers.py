@@ -86,10 +86,11 @@ class Workers(Sequential):
                     future = self._submit(shared, request.part([todo[0]]))
                     running[future] = todo.popleft(), time.monotonic()
                 done = wait(running, self._seconds_left(running), FIRST_COMPLETED).done
-                for future in [future for future in done if future.exception() is None]:
+                answered = [future for future in done if future.exception() is None]
+                for future in answered:
                     j, _ = running.pop(future)
                     replies[j] = self._restore_answer(self.members[ids[j]], pickle.loads(future.result()))
-                if done and not any(future.done() for future in running):
+                if done and len(answered) == len(done):
                     continue
                 self.close()  # a worker died or is late; all others end with it
                 for j, since in running.values():

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -146,6 +148,20 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
     os.waitpid(copy, 0)
     fed.round(range(8), model, step)
     assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
+
+
+def test_workers_are_kept_if_a_task_ends_right_after_another(staffed, monkeypatch):
+    """The second of two tasks ends between the report of the first and the next wait."""
+    fed, model = staffed
+    fed.round(range(2), model, counts_threads)
+    executor = fed.engine.executor
+
+    def report_one(futures, *limits):
+        return SimpleNamespace(done={next(iter(wait(futures).done))}, not_done=set())
+
+    monkeypatch.setattr("fnlkit.engines.workers.wait", report_one)
+    fed.round(range(4), model, counts_threads)
+    assert fed.engine.executor is executor
 
 
 def test_stopped_workers_are_replaced_with_a_dead_one(staffed, tmp_path):
