@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from itertools import zip_longest
 
@@ -9,6 +10,8 @@ import click
 
 from fnlkit.errors import InputError, WorkStopped, nearest
 from fnlkit.retired import refuse_retired
+
+_CALL = re.compile(r"fnlkit\.([a-z]+)\((\w+)=([^()]*)\)")
 
 
 class Context(click.Context):
@@ -23,11 +26,15 @@ class Context(click.Context):
 def name_options(text: str, command: click.Command | None = None) -> str:
     """Return a message of the library with the options of a command, by default the running one, for its parameters.
 
+    A call of the library with one named argument becomes a command.
+
     Examples
     --------
     >>> from fnlkit.cli.train import command
     >>> name_options("`lr` is -1.0; write `engine='stacked'` or `overwrite=True`, or `usual`", command)
     '--lr is -1.0; write --engine stacked or --overwrite, or `usual`'
+    >>> name_options("make it with `fnlkit.partition(public=0.1)`")
+    'make it with `fnlkit partition --public 0.1`'
     """
     if command is None:
         context = click.get_current_context(silent=True)
@@ -36,7 +43,10 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     out, *parts = text.split("`")
     for quoted, rest in zip_longest(parts[::2], parts[1::2]):
         name, mark, value = quoted.partition("=")
-        if rest is None or name not in options:
+        if rest is not None and (call := _CALL.fullmatch(quoted)):
+            words = call[1], f"--{call[2]}".replace("_", "-"), shlex.quote(call[3].strip("'")).removesuffix("...")
+            out += f"`{' '.join(['fnlkit', *words]).rstrip()}`{rest}"
+        elif rest is None or name not in options:
             out += f"`{quoted}" + ("" if rest is None else f"`{rest}")
         else:
             option = options[name]

@@ -62,6 +62,8 @@ def test_an_error_names_the_parameter_and_in_a_command_its_option(capfd):
     text = "write `probabilities=FILE`, `engine='my engine'`, `overwrite=True` or `probs`, as `a name` and `fnlkit.lid(x)`, `"
     said = "write `probabilities=FILE`, --engine 'my engine', --overwrite or `probs`, as `a name` and `fnlkit.lid(x)`, `"
     assert name_options(text, train) == name_options(said, train) == said
+    calls = "`fnlkit.train(optimizer='ditto')`, `fnlkit.train(resume=...)` or `fnlkit.partition(a, b)`"
+    assert name_options(calls) == "`fnlkit train --optimizer ditto`, `fnlkit train --resume` or `fnlkit.partition(a, b)`"
     error = InputError(": expected 2 rows", parameter="lr")
     assert str(error) == str(pickle.loads(pickle.dumps(error))) == "`lr`: expected 2 rows"
     with pytest.raises(InputError, match=r"^`lr` is -1\.0; "):
