@@ -1,7 +1,6 @@
 """The pipeline from Python: the same functions, files and sentences as the commands."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -103,7 +102,7 @@ def test_text_from_files_is_not_markup(method, fed):
         (lambda: fnlkit.evaluate(), "needs a run"),
         (lambda: fnlkit.evaluate(fnlkit.partition("digits")), "takes runs, found Federation"),
         (lambda: fnlkit.save({}, "x.npz"), "cannot write dict"),
-        (lambda: fnlkit.train(fnlkit.partition("digits"), features="digits.npz"), "write `backbone`"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), features="digits.npz"), "write --backbone SPEC"),
     ],
 )
 def test_mistakes_that_only_python_can_make(call, words):
@@ -133,9 +132,3 @@ def test_other_files_load_as_artifacts(run, tmp_path):
     assert isinstance(found, files.Artifact) and found.kind == "fnlkit.evaluation/1"
     fnlkit.save(found, tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "found.npz").read_bytes()
-
-
-def test_to_pandas_without_pandas_names_the_extra(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(fnlkit.InputError, match=r"pip install 'fnlkit\[notebook\]'"):
-        run.to_pandas()

@@ -215,8 +215,9 @@ class _Unfit(ValueError):
 
 
 def _crowdlab(votes, classes, probabilities):
+    import pandas
+
     try:
-        import pandas
         from cleanlab.multiannotator import get_label_quality_multiannotator
     except ImportError as error:
         raise InputError(

@@ -411,6 +411,7 @@ def ridge(
     components : int >= 1, or -1
         As for `fedsums`.
     penalty : float > 0
+        Weight of the squared norm of the head.  Default: 15.
     """
     sums = Sums(clients, model, components)
     products = sums.products.sum(0)

@@ -18,7 +18,7 @@ from fnlkit.models import build
 from tests.commands import succeed
 from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
-from tests.engines.test_engines import FITS, OWN_TERMS, agree, equal_rounds, federation, in_turn, run, same_round, specification
+from tests.engines.test_engines import FITS, agree, equal_rounds, federation, in_turn, run, same_round, specification
 from tests.experiment.test_experiment import same
 from tests.toy import IN_SESSION
 
@@ -27,7 +27,9 @@ SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 
 
 # Recordings depend on the loss and on what clients remember; other methods train with the loss of one of these.
-RECORDED = {name.partition("(")[0] for name in OWN_TERMS} | {"fedavg", "fedcorr", "flr", "elr", "akd", "feddpcont", "forward"}
+RECORDED = {"fedavg", "fedcorr", "flr", "elr", "akd", "feddpcont", "forward", "coteaching", "dividemix", "jointopt"}
+RECORDED |= {"selfie", "fednoro", "fedelc", "fedem", "rofl", "fedlsr", "fedrn", "feddiv", "rhfl"}
+RECORDED |= {"coteaching-plus", "maskedoptim", "fedsir"}
 CASES = [
     pytest.param(*case.values, marks=[*case.marks, *([] if case.values[0] in RECORDED else [pytest.mark.slow])])
     for case in in_turn(IN_SESSION, FORMS, quick=1)
