@@ -109,6 +109,12 @@ class Fused(Stacked):
         else:
             visit.do(step)
 
+    def _fit(self, alive, fit, scattered):
+        if self._in_thread(fit):
+            self._do_all(sorted(alive, key=lambda v: -len(v.client)), fit)
+        else:
+            super()._fit(alive, fit, scattered)
+
     def _do_all(self, alive, step):
         if self._in_thread(step):
             self._in_threads(partial(self._do, step), alive)

@@ -252,5 +252,5 @@ def test_the_lengths_of_updates_are_part_of_a_run():
     fed, model = toy.toy(network=mlp, count=6)
     fed.round(COHORT, model, FIT)
     index, _, data = pack_log(fed.log)
-    ((entry,), _) = unpack_log(index, [], data.numpy())
+    ((entry,), _) = unpack_log(index, [], data)
     assert len(entry.norms) == 4 and entry.norms.tolist() == fed.log[0].norms.tolist()

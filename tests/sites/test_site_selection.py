@@ -19,14 +19,14 @@ EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
 
 @pytest.fixture
 def held(place, tmp_path):
-    """The sites of `place`, each with held-out samples and wrong labels among them."""
+    """The sites of `place`, each with held-out samples and wrong labels among them; none is a training sample."""
     folder, digits = tmp_path / "sites", datasets.load("digits")
     shutil.copytree(place, folder)
     for k in range(3):
         path, rows = folder / f"{CANARY}-{k}.npz", slice(200 + 15 * k, 210 + 20 * k)
-        given = digits.y_train[rows].copy()
+        given = digits.y_test[rows].copy()
         given[:k] = (given[:k] + 1) % 10
-        x = digits.x_train[rows].astype(np.float32) / 255
+        x = digits.x_test[rows].astype(np.float32) / 255
         np.savez(path, **np.load(path), x_test=x, y_test=given)
     return folder
 
