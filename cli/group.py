@@ -39,7 +39,9 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     if command is None:
         context = click.get_current_context(silent=True)
         command = context.command if context else click.Command(None)
-    options = {option.name: option for option in command.params if isinstance(option, click.Option)}
+    known = [option for option in command.params if isinstance(option, click.Option)]
+    options = {flag.lstrip("-").replace("-", "_"): option for option in known for flag in option.opts}  # --key is of `keys`
+    options |= {option.name: option for option in known}
     out, *parts = text.split("`")
     for quoted, rest in zip_longest(parts[::2], parts[1::2]):
         name, mark, value = quoted.partition("=")
