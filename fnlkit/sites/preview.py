@@ -114,7 +114,7 @@ def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") ->
         permitted = {reply for row in steps.table(task) for reply in row.replies}
         for name, (kind, sides) in arrays.items():
             if name in permitted:
-                known = [most.get(side, side) for side in sides]
+                known: list[int | str] = [most.get(side, side) if isinstance(side, str) else side for side in sides]
                 size = None if any(isinstance(side, str) for side in known) else np.dtype(kind).itemsize * math.prod(known)
                 what, when = (declared[name].what, declared[name].when) if name in declared else _WEIGHTS
                 out.append({"task": task.name, "name": name, "shape": list(sides), "bytes": size, "what": what, "when": when})
