@@ -18,7 +18,7 @@ from fnlkit import tested_versions
 from fnlkit.cli.group import Context, Group
 from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
-from fnlkit.errors import InputError, Terminated, WorkStopped
+from fnlkit.errors import InputError, Terminated, WorkStopped, how_to_install
 from fnlkit.retired import refuse_retired
 
 # Summaries by group, defined here so that `fnlkit --help` imports no command.
@@ -251,6 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001 - report every other error in one line
         if mistake := own.mistake(error):
             _fail(str(mistake), 2, deep)
+        if isinstance(error, ModuleNotFoundError) and (missing := how_to_install(error.name or "")):
+            _fail(missing, 2, deep)
         if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
             _fail("there is not enough memory for this; a smaller network, cohort or batch needs less", 1, deep)
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)

