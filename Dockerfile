@@ -7,7 +7,7 @@ COPY .ci/constraints.txt /src/.ci/
 COPY fnlkit /src/fnlkit
 COPY cli /src/cli
 COPY data /src/data
-RUN pip install --no-cache-dir -c /src/.ci/constraints.txt /src
+RUN pip install --no-cache-dir -c /src/.ci/constraints.txt "/src[train]"
 RUN fnlkit doctor --compile
 WORKDIR /work
 ENTRYPOINT ["fnlkit"]

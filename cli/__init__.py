@@ -160,7 +160,7 @@ def _versions(ctx, option, wanted):
         from fnlkit.pipeline.doctor import packages
 
         for name, version in packages([]).items():
-            click.echo(f"{name} {version or 'MISSING'}")
+            click.echo(f"{name} {version or 'not installed'}")
         ctx.exit()
 
 

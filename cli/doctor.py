@@ -61,8 +61,9 @@ def _lines(report, full):
     yield from (f"broken: {text}" for text in report["broken"])
     packages = report["packages"]
     names = packages if full else ("fnlkit", "python", "torch", "numba", "numpy")
-    yield ", ".join(f"{name} {packages[name] or 'MISSING'}" for name in names)
-    yield f"{report['machine']['system']}, {report['machine']['cores']} cores, {report['machine']['cpu_capability']}"
+    yield ", ".join(f"{name} {packages[name] or 'not installed'}" for name in names)
+    machine = report["machine"]
+    yield f"{machine['system']}, {machine['cores']} cores, {machine['cpu_capability'] or 'no torch'}"
     yield f"GPU: {', '.join(report['gpu']['devices']) or report['gpu']['why']}"
     runs = {state: [run for run in report["engines"] if run["runs"] == state] for state in (True, False)}
     if report["engines"]:

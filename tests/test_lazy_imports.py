@@ -1,39 +1,95 @@
-"""The pipe runs without faiss; a missing library is named with the command that installs it."""
+"""The core works without torch, torchvision and faiss; a command that needs one names the extra that installs it."""
 
 import subprocess
 import sys
 
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.artifacts.run import Run
+from fnlkit.kernels import neighbors
+from fnlkit.kernels.nearby import nearest as near_with_distances
 from tests.commands import ENVIRONMENT, LIMIT
 from tests.test_versions import ROOT
 
-# The usual finder, which does not find faiss and torchvision.
-CALL = """
+# The usual finder, which does not find the packages of the first argument.
+BLOCKED = """
 import sys
 from importlib.machinery import PathFinder
+missing = sys.argv.pop(1).split(",")
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in ("faiss", "torchvision") else PathFinder.find_spec(name, path, target)
+        return None if name.partition(".")[0] in missing else PathFinder.find_spec(name, path, target)
+    @classmethod
+    def find_distributions(cls, context):
+        return () if context.name in missing else PathFinder.find_distributions(context)
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+"""
+CALL = """
 from fnlkit.cli import main
 for line in sys.argv[1:]:
     try:
         main(line.split())
     except SystemExit as end:
-        if end.code:
+        if end.code and line[:1] != "!":
             raise
 """
 
 
-def without(folder, *lines, after=""):
+def without(names, folder, *lines, after=""):
     return subprocess.run(
-        [sys.executable, "-c", CALL + after, *lines], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+        [sys.executable, "-W", "error", "-c", BLOCKED + CALL + after, names, *lines], cwd=folder,
+        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A folder with cases.csv of four sites, and probabilities of its 200 rows."""
+    points = np.random.default_rng(0).normal(size=(200, 2)) + 2 * (np.arange(200) % 2)[:, None]
+    rows = "".join(f"{a:.3f},{b:.3f},s{i // 50},{'xy'[i % 2]}\n" for i, (a, b) in enumerate(points))
+    (tmp_path / "cases.csv").write_text("a,b,site,label\n" + rows)
+    return tmp_path
+
+
+def test_a_table_needs_neither_torch_nor_torchvision_nor_faiss(table):
+    done = without(
+        "torch,torchvision,faiss,efficientnet_lite_pytorch",
+        table,
+        "partition --dataset cases.csv --scheme sites --holdout 0 -o fed.npz",
+        "inject-noise fed.npz --noise symmetric(eta=0.2) -o noisy.npz",
+        "estimate-noise noisy.npz --estimator fedsums --apply relabel -o relabeled.npz",
+        "estimate-noise noisy.npz --estimator knn(across=true) -o neighbors.npz",
+        "train noisy.npz --method fedsums -o run.pt",
+        "train noisy.npz --method fedsums --resume run.pt -o again.pt",
+        "evaluate run.pt",
+        "predict run.pt cases.csv -o predictions.csv",
+        "report run.pt -o report.html",
+        "audit noisy.npz -o judged.npz",
+        "review export judged.npz --client 0 -o review",
+        "review suspects judged.npz -o suspects.csv",
+        "doctor --no-test",
+        "--version",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no problem found" in done.stdout and "torch not installed" in done.stdout.splitlines()
+    run, again = (Run.read(table / name) for name in ("run.pt", "again.pt"))
+    assert torch.equal(run.weights, again.weights)
+    assert {*torch.load(table / "run.pt", weights_only=True)} == {"kind", "meta", "sha256", "tensors"}
+
+
+def test_a_command_that_needs_torch_ends_with_the_command_that_installs_it(table):
+    for line in ("train fed.npz -o run.pt", "estimate-noise fed.npz --estimator em"):
+        done = without("torch", table, "partition --dataset cases.csv --scheme sites -o fed.npz", line)
+        error = [text for text in done.stderr.splitlines() if "error" in text]
+        assert done.returncode == 2 and error == ["fnlkit: error: torch is not installed; run: pip install 'fnlkit[train]'"]
 
 
 def test_the_pipe_needs_neither_faiss_nor_torchvision_nor_the_compiler_of_torch(tmp_path):
     done = without(
+        "faiss,torchvision",
         tmp_path,
         "partition --clients 4 -o clean.npz",
         "inject-noise clean.npz -o noisy.npz",
@@ -45,24 +101,16 @@ def test_the_pipe_needs_neither_faiss_nor_torchvision_nor_the_compiler_of_torch(
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
 
 
-MISSING = """
-import numpy
-from fnlkit.errors import InputError
-from fnlkit.kernels.neighbors import nearest
-from fnlkit.models.vision import torchvision
-for need in (lambda: nearest(numpy.eye(4), 1), torchvision):
-    try:
-        need()
-    except InputError as error:
-        print(error)
-"""
-
-
-def test_a_missing_library_is_named_with_its_command(tmp_path):
-    blocked = CALL.partition("from fnlkit.cli")[0] + MISSING
-    done = subprocess.run(
-        [sys.executable, "-c", blocked], cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=LIMIT,
-    )  # fmt: skip
-    faiss, torchvision = done.stdout.splitlines()
-    assert "pip install faiss-cpu" in faiss and "pip install torchvision" in torchvision, done.stderr
+def test_neighbors_without_faiss_are_those_of_faiss(monkeypatch):
+    """A large site, in float32; distances that are equal up to rounding do not occur in these numbers."""
+    rng = np.random.default_rng(5)
+    points, labels, draws = rng.normal(size=(1500, 32)), rng.integers(0, 10, 1500), rng.random(1500)
+    votes = np.zeros(0, np.int64), 10, 9, False, draws, 1
+    by_faiss = neighbors.nearest(points, 9), *neighbors.vote_by_index(points, labels, *votes)
+    lists = near_with_distances(np.repeat(points[:500], 8, 0)[:, :20], 7)[0]
+    monkeypatch.setattr(neighbors, "_faiss", lambda: None)
+    by_sklearn = neighbors.nearest(points, 9), *neighbors.vote_by_index(points, labels, *votes)
+    for first, second in zip(by_faiss, by_sklearn, strict=True):
+        np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(near_with_distances(np.repeat(points[:500], 8, 0)[:, :20], 7)[0], lists, atol=1e-6)
+    assert (neighbors.nearest_in_lists(points, 3) == by_sklearn[0][:, :3]).all()

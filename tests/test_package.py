@@ -63,14 +63,14 @@ def test_the_image_is_built_from_the_locked_versions_and_the_files_of_the_packag
     copied = {source for words in lines if words[0] == "COPY" for source in words[1:-1]}
     assert copied == {"pyproject.toml", "setup.py", "README.md", "LICENSE", ".ci/constraints.txt", "fnlkit", "cli", "data"}
     assert all((ROOT / source).exists() for source in copied)
-    assert ["-c", "/src/.ci/constraints.txt", "/src"] in [words[-3:] for words in lines]
+    assert ["-c", "/src/.ci/constraints.txt", "/src[train]"] in [words[-3:] for words in lines]
 
 
 def test_the_lock_has_a_version_of_every_installed_requirement():
     """Follow the requirements of the required packages, as pip does in the image."""
     if version("torch") != PINNED["torch"]:
         pytest.skip("another version of torch has other requirements: pip install -c .ci/constraints.txt")
-    left, seen = list(PROJECT["dependencies"]), set()
+    left, seen = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]], set()
     while left:
         wanted = Requirement(left.pop())
         name = wanted.name.lower().replace("_", "-")

@@ -58,7 +58,7 @@ def test_the_classified_versions_of_python_are_the_tested_ones():
 
 
 def test_the_oldest_tested_torch_is_the_oldest_allowed_one():
-    torch = next(need for need in map(Requirement, PROJECT["dependencies"]) if need.name == "torch")
+    torch = next(need for need in map(Requirement, PROJECT["optional-dependencies"]["train"]) if need.name == "torch")
     oldest, newest = (Version(f"{text}.0") for text in tested_versions.TORCH)
     assert [str(limit) for limit in torch.specifier] == [f">={tested_versions.TORCH[0]}"]
     assert oldest <= Version(PINNED["torch"]) < Version(f"{newest.major}.{newest.minor + 1}")

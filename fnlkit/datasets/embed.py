@@ -167,7 +167,9 @@ def require(module: str, package: str = "") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = package or module.partition(".")[0].replace("_", "-")
-        raise InputError(how_to_install(module) or f"this backbone needs {package}; run: pip install {package} ({error})") from error
+        raise InputError(
+            how_to_install(module) or f"this backbone needs {package}; run: pip install {package} ({error})"
+        ) from error
 
 
 def must_have(view: View, kind: str, name: str) -> None:

@@ -6,7 +6,6 @@ Northcutt, Jiang, Chuang. Confident learning: Estimating uncertainty in dataset 
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from fnlkit.components.declarations import Sent, declare
@@ -14,12 +13,13 @@ from fnlkit.components.parameters import Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
-from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class, thresholds_of
 from fnlkit.kernels.scores import transition
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
@@ -71,6 +71,8 @@ def confident(
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
+        from fnlkit.estimators.warmup import cross_validated
+
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     how = {"thresholds": thresholds, "seed": evidence.seed, "independence": evidence.independence}
@@ -135,6 +137,8 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds
 
 def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply, for each label, the sum (C,) of the given labels' probabilities and the number of samples."""
+    import torch
+
     p, labels = federated.predictions(client), client.y.numpy()
     label_p = p[np.arange(len(labels)), labels]
     sums, numbers = (np.bincount(labels, w, client.classes) for w in (label_p, None))
@@ -146,6 +150,8 @@ def reply_counts(client: "Client", model: "LocalModel", received: "dict[str, tor
 
     The thresholds are the received ones if there are any, otherwise the client's.
     """
+    import torch
+
     p, labels = federated.predictions(client), client.y.numpy()
     limits = received["limits"].numpy() if "limits" in received else class_thresholds(p, labels)
     confident_classes = confident_class(p, limits)

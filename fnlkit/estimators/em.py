@@ -9,18 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.estimators.likelihood import allowing_for_mistakes, confidence_of, estimates_of, fit, in_whole_numbers, scores_of
-from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
@@ -76,6 +76,8 @@ def em(
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
+        from fnlkit.estimators.warmup import cross_validated
+
         probabilities = cross_validated(evidence, folds=folds, by=by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]
@@ -133,6 +135,8 @@ def judge_at_home(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float, seed: int
 ) -> "dict[str, torch.Tensor]":
     """Reply the range of the number of wrong labels and the expected counts in whole numbers; keep the judgment of samples."""
+    import torch
+
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
     fitted = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id), groups=federated.groups_of(client))
     posterior = fitted["posterior"]

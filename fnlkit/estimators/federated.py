@@ -9,19 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from fnlkit import engines
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.client_list import ClientList
-from fnlkit.client.inputs import Inputs
 from fnlkit.client.measuring import TRAINING
-from fnlkit.client.network import Model, nothing, predict
 from fnlkit.components.declarations import Sent
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.artifacts.exchange import Traffic
     from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.inputs import Inputs
     from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.experiment.experiment import Experiment
     from fnlkit.server.clients import Replies
@@ -44,6 +43,8 @@ class ClientSession:
     """
 
     def __init__(self, evidence, members, model=None):
+        from fnlkit.client.network import nothing
+
         self.model = model or nothing()
         # All clients must reply: a missing reply would leave a client without a level.
         settings, self._evidence = {"seed": evidence.seed, "min_replies": 1.0}, evidence
@@ -68,11 +69,15 @@ class ClientSession:
 
     def kept(self, name: str) -> np.ndarray:
         """Return a row (m,) of the clients' samples, client by client."""
+        import torch
+
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
 def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
     """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
+    from fnlkit.client.inputs import Inputs
+
     count = len(evidence.labels)
     held = {f"input/{name}": values for name, values in rows.items()}
     return ClientSession(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
@@ -80,6 +85,8 @@ def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
 
 def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
     """Return the ClientSession to clients that trained a model, with their state from this training."""
+    from fnlkit.client.network import Model
+
     model = Model(experiment.network, experiment.model.weights)
     return ClientSession(evidence, experiment.clients.members, model)
 
@@ -95,10 +102,11 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
     folds : int (m,), optional
         Predict each sample with a model trained without its fold instead of a model trained on all samples.
     """
-    from fnlkit.estimators.warmup import of_run, train_warmup, without
-
     if evidence.given_probabilities:
         return with_rows(evidence, probabilities=evidence.predicted())
+    from fnlkit.client.network import Model, nothing
+    from fnlkit.estimators.warmup import of_run, train_warmup, without
+
     if evidence.run is not None:
         predicted = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
         evidence.say_of_run()
@@ -128,13 +136,17 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
 
 
 def _members(evidence, samples, inputs, rows=None):
+    from fnlkit.client.client_list import ClientList
+
     places = np.arange(len(evidence.labels))
     rows = (rows or {}) | ({} if evidence.groups is None else {"input/group": evidence.groups})
     return ClientList(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
 
 
-def scale_of(inputs: Inputs) -> "dict[str, torch.Tensor]":
+def scale_of(inputs: "Inputs") -> "dict[str, torch.Tensor]":
     """Return the scale of a model's inputs as the arrays that are sent with the model."""
+    import torch
+
     return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
 
 
@@ -161,6 +173,10 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str,
 
     Inputs are scaled as in the model's training.
     """
+    import torch
+
+    from fnlkit.client.network import predict
+
     scale = {name: tuple(received[name].tolist()) for name in ("mean", "std") if name in received}
     mask = torch.ones(len(client), dtype=torch.bool)
     if "fold" in received and "input/fold" in client.rows:  # a site is asked only for the fold that leaves it out as a whole
@@ -193,6 +209,8 @@ def keep_judgment(
 
     `confidence` (n,) is the probability of the guess, if the estimator has one.
     """
+    import torch
+
     for name, values in (("issue", issue), ("flagged", flagged), ("guess", guess), ("confidence", confidence)):
         if values is not None:
             client.rows[f"estimate/{name}"] = torch.from_numpy(np.array(values))
@@ -202,5 +220,7 @@ def keep_judgment(
 
 def table_of(guess: "np.ndarray | torch.Tensor", labels: "np.ndarray | torch.Tensor", classes: int) -> "torch.Tensor":
     """Return counts (C, C) int64 of guessed by given labels, as a Tensor."""
+    import torch
+
     cells = torch.as_tensor(guess) * classes + torch.as_tensor(labels)
     return torch.bincount(cells, minlength=classes**2).reshape(classes, classes)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Automatic, Range, check_arguments
@@ -20,6 +19,8 @@ from fnlkit.kernels.scores import transition
 from fnlkit.methods.neighbor_votes import neighbors_for
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.inputs import EstimatorInputs
 
@@ -145,6 +146,8 @@ def vote_at_home(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Reply counts (C, C) of samples by vote and label and the mean disagreement; keep the values per sample."""
+    import torch
+
     settings, labels = dict(settings), client.y.numpy()
     draws: Any = np.random.default_rng(settings.pop("seed"))
     draws.bit_generator.advance(int(received["first"]))  # one draw a sample

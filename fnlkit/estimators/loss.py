@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import check_arguments
@@ -17,6 +16,8 @@ from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import transition
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
@@ -95,6 +96,8 @@ def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "R
 
 def reply_losses(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the cross entropy (n,) of each sample."""
+    import torch
+
     return {"losses": torch.from_numpy(cross_entropies(federated.predictions(client), client.y.numpy()))}
 
 
@@ -103,6 +106,8 @@ def split_losses(client: "Client", model: "LocalModel", received: "dict[str, tor
 
     The mixture is the received one if there is one, otherwise the client's.
     """
+    import torch
+
     p, labels = federated.predictions(client), client.y.numpy()
     losses = cross_entropies(p, labels)
     if "mixture" in received:

@@ -241,9 +241,10 @@ def _faiss_threads(threads):
 def nearest_in_lists(points: np.ndarray, k: int, *, threads: int = 1) -> np.ndarray:
     """Return the positions (n, k) of near other points in time n sqrt(n); -1 if fewer were found.
 
-    FAISS's inverted lists; without FAISS, exact neighbors in time n^2.  In lists, points are clustered, and a point is compared with those of the nearest clusters.  Near copies are
+    FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.  Near copies are
     found, because they are in the same cluster.  Without copies, another point can be nearer: of 11,000 Gaussian points, 25 %
-    with 16 columns and 63 % with 64 have a nearer neighbor than the first one returned.
+    with 16 columns and 63 % with 64 have a nearer neighbor than the first one returned.  Without FAISS, the neighbors are
+    exact, in time n^2.
 
     Parameters
     ----------

@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.client.client import Client, LocalModel
     from fnlkit.server.clients import Clients
 
@@ -79,6 +80,8 @@ def vote(
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
     score for each label, stays on the client as rows["neighbor_disagreement"].
     """
+    import torch
+
     if "input/embedding" not in client.rows:
         raise InputError("nnc and akd compare samples by an embedding but the clients have none; pass `embeddings='EMB.npz'`")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fnlkit.engines import ENGINES
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, how_to_install
 
 # Largest difference of two weights, relative to the largest weight, that rounding can cause in two short rounds.
 ROUNDING = 1e-3
@@ -22,38 +22,53 @@ def examine(*, test: bool = True) -> dict[str, Any]:
 
     ``broken`` contains a sentence for each failure.
     """
-    import torch
-
     from fnlkit._kernels._compile import cache_folders
     from fnlkit.datasets import cache_folder
     from fnlkit.pipeline import agreement
 
     broken: list[str] = []
     folders = {"data and embeddings": cache_folder(), "compiled kernels": cache_folders()[0]}
-    devices = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    devices, why, capability = _look_at_torch()
     out: dict[str, Any] = {
         "packages": packages(broken),
         "extras": {name: _missing(name) for name in metadata.metadata("fnlkit").get_all("Provides-Extra") or []},
         "machine": {
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "cores": os.cpu_count(),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "cpu_capability": capability,
         },
         "caches": [{"what": what, "folder": str(folder), **_space(Path(folder))} for what, folder in folders.items()],
-        "gpu": {"devices": devices, "why": "" if devices else f"torch {torch.__version__} finds no CUDA device"},
+        "gpu": {"devices": devices, "why": why},
         "kernels": [], "files": [], "engines": [],
     }  # fmt: skip
     if test and not broken:
         out["kernels"], out["files"] = agreement.kernels(broken), agreement.files(broken)
-        out["engines"] = engines(["cpu", "cuda"] if devices else ["cpu"], broken)
+        out["engines"] = [] if capability is None else engines(["cpu", "cuda"] if devices else ["cpu"], broken)
     return out | {"broken": broken, "fit": not broken}
 
 
+def _look_at_torch():
+    """Return the names of GPUs, the reason if there is none, and the instructions that torch uses, None without torch."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        return [], how_to_install(str(error.name)), None
+    devices = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    why = "" if devices else f"torch {torch.__version__} finds no CUDA device"
+    return devices, why, torch.backends.cpu.get_cpu_capability()
+
+
 def packages(broken: list[str]) -> dict[str, str | None]:
-    """Return {name: version} of each required library; one that is missing, too old or too new is reported as broken."""
+    """Return {name: version} of each library of the core and of the extra train.
+
+    A library of the core that is missing, and any that is too old or too new, is reported as broken.
+    """
     out: dict[str, str | None] = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
-    for need in _needs(""):
+    core = _needs("")
+    for need in [*core, *_needs("train")]:
         out[need.name] = found = _version(need.name)
+        if found is None and need not in core:
+            continue
         if found is None or not need.specifier.contains(found, prereleases=True):
             state = f"is {found}, fnlkit needs {need.specifier}" if found else "is not installed"
             broken.append(f"{need.name} {state}; pip install '{need}'")

@@ -151,7 +151,7 @@ def test_a_wrong_backbone_ends_in_one_line(made, option, words, capfd):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--backbone", "timm"], "`backbone` timm needs timm, which is not installed; run: pip install timm"),
+        (["--backbone", "timm"], "`backbone` timm: timm is not installed; run: pip install timm"),
         (["--backbone", "wordllama"], "run: pip install 'fnlkit[text]'"),
         (["--backbone", BACKBONE, "--method", "oracle"], "trains on true labels"),
     ],

@@ -1,8 +1,6 @@
 """fedsums, ridge and lda equal naive solutions, and a client that misses a step changes little."""
 
 import importlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import torch
 from scipy.optimize import brentq, minimize
 
 import fnlkit
-from fnlkit.artifacts.run import Run
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
@@ -268,39 +265,3 @@ def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
     assert (together.labels["corrected"] == plain.labels["corrected"]).mean() > 0.999
     assert (together.predicted["test"] == plain.predicted["test"]).mean() > 0.995
     assert together.meta.keys() == plain.meta.keys()
-
-
-WITHOUT_TORCH = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ImportError("torch is blocked")
-sys.meta_path.insert(0, Blocked())
-import fnlkit
-from fnlkit.cli import main
-def command(*words):
-    try:
-        main(list(words))
-    except SystemExit as done:
-        assert not done.code, words
-command("partition", "--dataset", "rows.csv", "--clients", "4", "-o", "f.npz")
-command("train", "f.npz", "--method", "fedsums", "-o", "run.pt")
-command("train", "f.npz", "--method", "fedsums", "--resume", "run.pt", "-o", "again.pt")
-command("evaluate", "run.pt")
-command("predict", "run.pt", "rows.csv", "-o", "p.csv")
-command("report", "run.pt", "-o", "r.html")
-command("estimate-noise", "f.npz", "--estimator", "fedsums", "-o", "j.npz")
-command("review", "export", "j.npz", "--client", "0", "-o", "review")
-"""
-
-
-def test_commands_need_no_torch(tmp_path):
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(200, 2)) + 2 * (np.arange(200) % 2)[:, None]
-    rows = "".join(f"{a:.3f},{b:.3f},{'xy'[i % 2]}\n" for i, (a, b) in enumerate(points))
-    (tmp_path / "rows.csv").write_text("a,b,label\n" + rows)
-    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_TORCH], check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    run, again = (Run.read(tmp_path / name) for name in ("run.pt", "again.pt"))
-    assert torch.equal(run.weights, again.weights)
-    assert {*torch.load(tmp_path / "run.pt", weights_only=True)} == {"kind", "meta", "sha256", "tensors"}

@@ -34,7 +34,7 @@ def test_fnlkit_vision_itself_imports_no_torch():
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setattr(vision.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    with pytest.raises(InputError, match="pip install torchvision"):
+    with pytest.raises(InputError, match=r"pip install 'fnlkit\[train\]'"):
         vision.torchvision.__wrapped__()
 
 
