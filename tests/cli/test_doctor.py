@@ -63,10 +63,12 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
     assert "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu" in done.stdout
 
 
-@pytest.mark.parametrize(("version", "words"), [(None, "torch is not installed"), ("0.1", "torch is 0.1, fnlkit needs")])
-def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("library", "version", "words"), [("rich", None, "rich is not installed"), ("torch", "0.1", "torch is 0.1, fnlkit needs")]
+)
+def test_a_library_that_does_not_fit_is_broken(library, version, words, monkeypatch, tmp_path):
     before = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: version if name == "torch" else before(name))
+    monkeypatch.setattr(doctor, "_version", lambda name: version if name == library else before(name))
     done = fnlkit("fnlkit doctor --json", tmp_path)
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and not facts["fit"] and words in facts["broken"][0]
