@@ -54,6 +54,7 @@ GROUPS = {
         "data": "List, download and describe data sets.",
         "info": "Print the content of a file.",
         "doctor": "Check the installation and all engines.",
+        "demo": "Audit a small example and train on it.",
     },
 }
 STARTS = {

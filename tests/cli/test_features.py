@@ -172,7 +172,7 @@ def test_a_missing_backbone_is_named_before_the_work_starts(made, command, monke
     for module in ("audit", "estimate_noise"):
         monkeypatch.setattr(f"fnlkit.cli.{module}.bar", pytest.fail)
     assert call(command, made / "noisy.npz", "--backbone", "timm", "-o", made / "none.npz") == 2
-    assert "--backbone timm needs timm" in capfd.readouterr().err
+    assert "--backbone timm: timm is not installed" in capfd.readouterr().err
 
 
 def test_changed_weights_are_refused(made, tmp_path, capfd):
