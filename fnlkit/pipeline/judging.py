@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 from numpy.typing import NDArray
@@ -362,14 +363,14 @@ def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Ar
     >>> len(fnlkit.load(path))
     5
     """
-    artifact = files.read(os.fspath(path))
+    artifact = files.read(os.fspath(path), values=False)
     if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.run/"):
         from fnlkit.results.trained_run import TrainedRun
 
-        return TrainedRun.read(os.fspath(path), trust=trust)
-    return artifact
+        return TrainedRun.read(os.fspath(path), trust=trust, state=find_spec("torch") is not None)
+    return files.read(os.fspath(path))
 
 
 def save(thing: Federation | Run | Evaluation | Artifact, path: FilePath) -> None:

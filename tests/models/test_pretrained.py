@@ -87,20 +87,20 @@ def test_without_augmentation_the_frozen_part_is_computed_once(federation, once)
     assert images.history[-1]["accuracy"] == made.history[-1]["accuracy"] and images.traffic == made.traffic
     stacked = run(federation, "last(n=1)", **options | {"engine": "stacked"})
     torch.testing.assert_close(stacked.weights, made.weights, rtol=1e-8, atol=1e-10)
-    assert run(federation, "all", augment="none", rounds=1).meta["features"] is None
+    assert run(federation, "all", augment="none", rounds=1, engine="sequential").meta["features"] is None
 
 
 def test_a_frozen_part_that_is_computed_in_each_batch_is_noted(federation, monkeypatch):
     monkeypatch.setattr("fnlkit.datasets.pretrained.MOST_BYTES", 100)
     notes = []
-    made = run(federation, "last(n=1)", augment="none", rounds=1, say=notes.append)
+    made = run(federation, "last(n=1)", augment="none", rounds=1, say=notes.append, engine="sequential")
     assert made.meta["features"] is None and [note for note in notes if "computed again in each batch" in note]
 
 
 def test_a_run_behind_the_frozen_part_resumes_and_predicts_images(federation, once, tmp_path):
     made, place = once
     run(federation, "last(n=1)", augment="none", engine="sequential", warmup_head=1, rounds=1).write(tmp_path / "half.pt")
-    resumed = run(federation, "last(n=1)", augment="none", engine="workers", warmup_head=1, resume=str(tmp_path / "half.pt"))
+    resumed = run(federation, "last(n=1)", augment="none", engine="sequential", warmup_head=1, resume=str(tmp_path / "half.pt"))
     assert torch.equal(made.weights, resumed.weights)
     data = datasets.load(federation.dataset)
     np.savez(tmp_path / "new.npz", x=data.x_test)
@@ -217,7 +217,7 @@ def test_mistakes_are_named(train, words):
 
 
 def test_exports_and_predictions_of_a_fine_tuned_network(federation, tmp_path):
-    tuned = run(federation, "lora(rank=2)", precision="fp32")
+    tuned = run(federation, "lora(rank=2)", precision="fp32", engine="sequential")
     tuned.write(tmp_path / "run.pt")
     assert fnlkit.export(tmp_path / "run.pt", tmp_path / "m.pt2") < 1e-4
     np.savez(tmp_path / "new.npz", x=datasets.load(federation.dataset).x_test)
