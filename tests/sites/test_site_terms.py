@@ -269,12 +269,12 @@ def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp
     if len(refusing) < 3:
         nodes = deployed.grid.get_nodes
         deployed.grid.get_nodes = lambda: [node for node in nodes() if node.node_id != 102]
-    deployed.options["wait"] = 3.0
+    deployed.options["wait"] = 1.0
     saying(deployed, {node: {"version": "0.0.1"} for node in refusing})
     with pytest.raises(WorkStopped) as stopped:
         deployed.train()
     text = str(stopped.value)
-    assert text.startswith("3 of 3 sites did not come within 3 s") and text.count("fnlkit 0.0.1") == len(refusing)
+    assert text.startswith("3 of 3 sites did not come within 1 s") and text.count("fnlkit 0.0.1") == len(refusing)
     assert "remove the cause" in text and ("not connected (site-2): start" in text) == (len(refusing) < 3)
     assert len([line for line in capsys.readouterr().out.splitlines() if ": runs fnlkit 0.0.1" in line[:30]]) == len(refusing)
 
