@@ -69,12 +69,14 @@ _SAMPLES = _record(
     {"columns": list[Any]}, kind=Literal["image", "wave", "vector"], shape=Shape, mean=list[float], std=list[float],
     sample_rate=Whole,
 )  # fmt: skip
+_CHANGE = _record(name=Text, before=Text, after=Text, rounds=Whole)
 _META = _record(
     input_shape=Shape, dataset_checksum=Text, classes=Annotated[int, Within(0, MAX_CLASSES)],
     machine=_record({"row_seconds": list[float | None]}, engine=Text, seconds=float, peak_bytes=float),
     optional={
         "embedding": Text | None,
         "features": _record({"backbone": Text, "weights": Text}, sha256=Text) | None,
+        "code_changes": list[_CHANGE],
         "committee": Annotated[int, Within(0, 2**10)],
         "frozen": Text | None,
         "head": Annotated[int, Within(0, 2**20)] | None,

@@ -67,6 +67,7 @@ def _metadata(experiment):
         "committee": experiment.committee,
         "needs": sorted(experiment.plan.needs),
         "own": experiment.user_files,
+        "code_changes": experiment.code_changes,
         "provenance": experiment.provenance,
         "selection": experiment.selection.facts(experiment.history),
         "unsaved": _find_unsaved(experiment),
@@ -149,7 +150,7 @@ def check(experiment: Any, run: Run) -> None:
     """Raise InputError if a run was made with other settings, data or code; parameters as for `resume`."""
     _check_settings(experiment.settings, run)
     _check_federation(experiment.federation, experiment.dataset, run)
-    _check_code(experiment.user_files, run)
+    _check_code(experiment, run)
     _check_inputs(experiment, run)
     _check_schedule(experiment.plan, run)
 
@@ -183,12 +184,26 @@ def _check_federation(federation, dataset, run):
     raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")
 
 
-def _check_code(user_files, run):
-    recorded = run.meta.get("own")  # digests of a user's files; the earliest runs have none, or none of data files
-    for name in [] if recorded is None else sorted(recorded.keys() | {name for name in user_files if ":" in name}):
-        if recorded.get(name) != user_files.get(name):
-            what = f"the code of {name}" if ":" in name else f"the file {name}"
-            raise InputError(f"`resume`: {what} changed since the run was made; restore the earlier version, or train again")
+def _check_code(experiment, run):
+    """Compare the user's files with the digests of a run; note and record accepted changes in `experiment.code_changes`."""
+    recorded, now = run.meta.get("own"), experiment.user_files  # the earliest runs have none, or none of data files
+    experiment.code_changes = list(run.meta.get("code_changes", []))
+    for name in [] if recorded is None else sorted(recorded.keys() | {name for name in now if ":" in name}):
+        before, after = recorded.get(name, "none"), now.get(name, "none")
+        if before == after:
+            continue
+        what = f"the code of {name}" if ":" in name else f"the file {name}"
+        if not experiment.accept_code_change:
+            raise InputError(
+                f"`resume`: {what} changed since the run was made (SHA-256 {before[:12]}, now {after[:12]}); restore the "
+                "earlier version, train again, or continue with `accept_code_change=True`"
+            )
+        rounds = len(run.log)
+        experiment.code_changes.append({"name": name, "before": before, "after": after, "rounds": rounds})
+        experiment.clients.note(
+            f"{what} changed after {rounds:,} rounds: SHA-256 {before[:12]}, now {after[:12]}; the run records both, and an "
+            "uninterrupted run with either version can differ"
+        )
     if run.meta.get("unsaved"):
         raise InputError(
             f"`resume`: the optimizer's {run.meta['unsaved'][0]} stored state in its attributes, which no run saves; store it "

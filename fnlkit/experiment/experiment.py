@@ -49,6 +49,8 @@ class Experiment:
         ``auto`` or a name; the result does not depend on the engine beyond rounding.
     resume : Run or None
         Continue this run. Its settings must equal `settings`, except for `rounds`.
+    accept_code_change : bool
+        Resume also if the user's files changed; the run then records the digests of both versions.
     embeddings : float (n, D) or None
         One vector per training sample, for methods that require embeddings (`Plan.needs`). Default: principal components
         of the samples, with a note.
@@ -64,7 +66,7 @@ class Experiment:
     """
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
-                 release_ledger=None, privacy_key=None, scale=None, **engine_options):  # fmt: skip
+                 release_ledger=None, privacy_key=None, scale=None, accept_code_change=False, **engine_options):  # fmt: skip
         plan = Plan.of(settings)
         data = assembly.training_data(federation, dataset, plan, embeddings)
         self.dataset, self.plan, self.device = dataset, plan, device_of(device)
@@ -91,7 +93,8 @@ class Experiment:
         self.opt = assembly.optimizer_of(plan, dataset, select)
         self.initial_server_state = memory.server_state(self.opt)
         self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
-        self.user_files = digests(vars(settings).values())
+        self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change
+        self.code_changes: list[dict[str, Any]] = []
 
         self.history, self.records, self.finished, self.predicted = [], {}, False, {}
         self.times, self._earlier_seconds, self._start = [], 0.0, None

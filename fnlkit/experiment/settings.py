@@ -174,6 +174,9 @@ class TrainOptions(EngineOptions):
     resume: "_Path | Run | None" = option(
         None, "Continue this run; start a new one if the file does not exist.", section="Run", metavar="RUN"
     )
+    accept_code_change: bool = option(
+        False, "Resume also if your own files changed; the run records both versions.", section="Run", rare=True
+    )
     overwrite: bool = option(False, "Replace an unfinished run at `output`.", section="Run", rare=True)
     ledger: _Path | None = option(None, LEDGER, section="Protection", rare=True, metavar="FILE")
     privacy_key: _Path | None = option(

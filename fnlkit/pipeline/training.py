@@ -124,6 +124,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             data,
             settings,
             resume=previous,
+            accept_code_change=run.accept_code_change,
             embeddings=vectors,
             release_ledger=written,
             privacy_key=run.privacy_key,

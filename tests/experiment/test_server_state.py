@@ -129,8 +129,8 @@ def part(tmp_path):
     return lambda name: f"{tmp_path}/own_state.py:{name}"
 
 
-def stopped(chosen, stop, folder, resume=None):
-    return reread(finish(*problem(), chosen, stop_after=stop, resume=resume), folder)
+def stopped(chosen, stop, folder, resume=None, **options):
+    return reread(finish(*problem(), chosen, stop_after=stop, resume=resume, **options), folder)
 
 
 @pytest.mark.parametrize(
@@ -200,3 +200,17 @@ def test_an_interrupted_round_leaves_no_trace_in_the_memory(part, tmp_path, monk
     run = reread(left[-1], tmp_path)
     assert len(run.history) == len(run.results) == 5
     same(finish(*problem(), chosen, resume=run), whole)
+
+
+def test_an_edited_file_is_refused_or_accepted_with_both_digests_in_the_run(part, tmp_path):
+    chosen = settings(part("average"))
+    run = stopped(chosen, 4, tmp_path)
+    (tmp_path / "own_state.py").write_text(PARTS + "\n# a comment\n")
+    with pytest.raises(InputError, match="`resume`: the code of .*average changed .*`accept_code_change=True`"):
+        finish(*problem(), chosen, resume=run)
+    twice = stopped(chosen, 6, tmp_path, run, accept_code_change=True)
+    whole = reread(finish(*problem(), chosen, resume=twice), tmp_path)  # the digest of the run is that of the new version
+    same(whole, finish(*problem(), chosen))
+    (change,) = whole.meta["code_changes"]
+    before, after = run.meta["own"][part("average")], whole.meta["own"][part("average")]
+    assert before != after and change == {"name": part("average"), "before": before, "after": after, "rounds": 5}
