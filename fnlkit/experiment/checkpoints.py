@@ -67,7 +67,7 @@ def _metadata(experiment):
         "committee": experiment.committee,
         "needs": sorted(experiment.plan.needs),
         "own": experiment.user_files,
-        "code_changes": experiment.code_changes,
+        **({"code_changes": experiment.code_changes} if experiment.code_changes else {}),
         "provenance": experiment.provenance,
         "selection": experiment.selection.facts(experiment.history),
         "unsaved": _find_unsaved(experiment),
