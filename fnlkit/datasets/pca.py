@@ -9,6 +9,7 @@ import numpy as np
 from fnlkit.artifacts.stored import Changed, Chosen
 from fnlkit.components.parameters import Count, check_arguments
 from fnlkit.errors import InputError
+from fnlkit.kernels.neighbors import blas_threads
 from fnlkit.models.spectrograms import log_mel
 
 if TYPE_CHECKING:
@@ -84,12 +85,14 @@ def _fit(dataset, dim, whiten, size):
     if min(x.shape) <= 1024:
         solver = "covariance_eigh" if x.shape[1] <= len(x) else "full"
     fitted = PCA(dim, whiten=whiten, svd_solver=solver, random_state=0, copy=False)
-    projections = fitted.fit_transform(x)
+    with blas_threads(1):  # the last digits depend on the number of threads
+        projections = fitted.fit_transform(x)
     return fitted, projections if every == 1 else None
 
 
 def _project(x, *, dataset, fitted, normalize):
-    out = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
+    with blas_threads(1):
+        out = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
     return _unit(out) if normalize else out
 
 
