@@ -27,7 +27,7 @@ def count_matrix(probs, labels, thresholds, least_diagonal=1):
         elif confident:
             counts[int(np.argmax(p)), y] += 1
     for c in range(classes):
-        counts[c, c] = max(counts[c, c], least_diagonal)
+        counts[c, c] = max(counts[c, c], least_diagonal if len(labels) else 0)
     return counts
 
 
@@ -40,7 +40,7 @@ def count_matrix_of_largest(probs, labels, thresholds, least_diagonal=1):
         if float(p[largest]) >= thresholds[largest] - 1e-6:
             counts[largest, y] += 1
     for c in range(classes):
-        counts[c, c] = max(counts[c, c], least_diagonal)
+        counts[c, c] = max(counts[c, c], least_diagonal if len(labels) else 0)
     return counts
 
 

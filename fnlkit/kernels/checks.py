@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -37,7 +38,19 @@ def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray
     if values.ndim != dimensions:
         raise InputError(f"`{name}` must have shape {shape}, found {values.shape}")
     kind = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
-    return np.ascontiguousarray(values, kind)
+    return contiguous(values, kind)
+
+
+def contiguous(values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """Return values in C order that are not marked as read-only; the memory is that of `values` if possible.
+
+    numba would compile a kernel a second time for read-only arrays. Kernels do not write to their input.
+    """
+    values = np.ascontiguousarray(values, dtype)
+    if values.flags.writeable:
+        return values
+    interface = values.__array_interface__ | {"data": (values.ctypes.data, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=values))
 
 
 def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> None:
@@ -93,7 +106,7 @@ def integers(value: ArrayLike, name: str, n: int, what: str) -> np.ndarray:
         raise InputError(f"`{name}` must hold integers, found {values.dtype}; use astype(int) if its values are whole")
     if values.ndim != 1 or len(values) != n:
         raise InputError(f"`{name}` must have shape ({n:,},), one a {what}; found {values.shape}")
-    return np.ascontiguousarray(values, np.int64)
+    return contiguous(values, np.int64)
 
 
 def check_range(array: np.ndarray, name: str, below: int) -> None:
@@ -110,7 +123,7 @@ def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
     values = array(value, "client_offsets")
     if values.dtype.kind not in "iu" or values.ndim != 1 or len(values) < 2:
         raise InputError(f"`client_offsets` must be integers of shape (K + 1,), found {values.dtype} of shape {values.shape}")
-    values = np.ascontiguousarray(values, np.int64)
+    values = contiguous(values, np.int64)
     if values[0] != 0 or values[-1] != n or (np.diff(values) < 0).any():
         raise InputError(
             f"`client_offsets` must rise from 0 to {n:,}, the number of samples; found {values[0]} to {values[-1]:,}"
@@ -129,7 +142,7 @@ def uniforms(value: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:
     values = array(value, name)
     if values.dtype.kind != "f" or values.shape != shape:
         raise InputError(f"`{name}` must be floats of shape {shape}, found {values.dtype} of shape {values.shape}")
-    values = np.ascontiguousarray(values, np.float64)
+    values = contiguous(values, np.float64)
     if values.size and not (values.min() >= 0 and values.max() < 1):
         raise InputError(f"`{name}` must lie in [0, 1), found {values.min()} to {values.max()}; use Generator.random")
     return values

@@ -166,7 +166,7 @@ def count_matrix(
         which is FedEFC's weighting for strong imbalance.
     least_diagonal : int
         Lower limit of the diagonal, applied before calibration: 1 as in cleanlab and FedEFC's code, so that every class has a
-        count; 0 for the plain counts of the papers.
+        count; 0 for the plain counts of the papers. All counts of a client without samples are 0.
     threads : int, optional
         Default: `get_threads()`.
 
@@ -205,7 +205,8 @@ def count_matrix(
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
     cells = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
-    cells = np.maximum(cells, int(least_diagonal) * np.eye(classes, dtype=np.int64))
+    least = int(least_diagonal) * np.eye(classes, dtype=np.int64)
+    cells = np.maximum(cells, least * members.any(1)[:, None, None])
     if calibrate:
         cells = calibrate_counts(cells, members)
     if class_weights is not None:

@@ -42,7 +42,8 @@ def lid(
     -------
     ndarray (n,) float64
         At least 0 and at most 1e6 (all k points equally far, as copies of one point are). 0 if one of the k nearest points is
-        at distance 0 (the limit of the formula), or if there are fewer than two neighbors; `lid_score` counts copies once.
+        at distance 0 (the limit of the formula), or for fewer than two neighbors (also if k is 1); `lid_score` counts
+        copies once.
         "fedcorr": finite, and 0 without a neighbor. If all distances are nearly equal and about 1 or larger, the two terms of
         1e-6 exceed the sum, and the estimate is huge or negative, as in the authors' code.
 

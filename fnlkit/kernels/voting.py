@@ -22,6 +22,7 @@ def knn_vote(
     seed: int | np.random.Generator = 0,
     include_self: bool = False,
     ties: Literal["random", "lowest"] = "random",
+    metric: Literal["euclidean"] = "euclidean",
     threads: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the majority label among the k nearest neighbors of each sample, and the share of disagreeing neighbors.
@@ -29,7 +30,7 @@ def knn_vote(
     Parameters
     ----------
     embeddings : array (n, d)
-        Distances are Euclidean; normalize the rows for cosine similarity.
+        Normalize the rows for cosine similarity.
     labels : array (n,) of int
         Given labels, 0..classes-1.
     k : int
@@ -47,6 +48,7 @@ def knn_vote(
         Count a sample among its own neighbors, as FedLN's public code does.
     ties : {"random", "lowest"}
         "lowest" selects the smallest of equally frequent labels, as FedLN's public code does.
+    metric : "euclidean"
     threads : int, optional
         Default: `get_threads()`.
 
@@ -84,6 +86,8 @@ def knn_vote(
     k = checks.positive(k, "k")
     if ties not in ("random", "lowest"):
         raise InputError(f'`ties` must be "random" or "lowest", found {ties!r}')
+    if metric != "euclidean":
+        raise InputError(f'`metric` must be "euclidean", found {metric!r}; for cosine similarity, scale rows to length 1')
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
     checks.check_range(labels, "labels", classes)
     threads = checks.thread_count(threads)

@@ -512,3 +512,43 @@ def test_points_at_equal_distances_count_in_no_score():
     np.testing.assert_allclose(lid_scores(mixed, k=3).score, values[values < 1e6].mean())
     with pytest.raises(InputError, match="`copies` must be"):
         kernels.lid_score(mixed, copies="none")
+
+
+def test_read_only_and_fortran_input_compiles_no_second_kernel():
+    """numba compiles a function again for arrays that are marked as read-only, or in another order."""
+    from fnlkit._kernels import counts, vote
+    from fnlkit._kernels import lid as lids
+
+    rng = np.random.default_rng(0)
+    probs, labels, points = rng.dirichlet(np.ones(3), 20), rng.integers(0, 3, 20), rng.normal(size=(20, 4))
+
+    def call_all(change):
+        p, y, x = map(change, (probs, labels, points))
+        return kernels.count_matrix(p, y), kernels.knn_vote(x, y, k=3)[0], kernels.lid(x, k=3)
+
+    def frozen(values):
+        values = np.array(values, order="F")
+        values.flags.writeable = False
+        return values
+
+    first = call_all(np.array)
+    compiled = [counts.count_confident, counts.label_sums, vote.vote_products, vote.midst, lids.lid_rows]
+    before = [len(function.overloads) for function in compiled]
+    for values, right in zip(call_all(frozen), first, strict=True):
+        np.testing.assert_array_equal(values, right)
+    assert [len(function.overloads) for function in compiled] == before
+
+
+def test_a_client_without_samples_has_no_counts():
+    assert not kernels.count_matrix(np.zeros((0, 3)), np.zeros(0, int)).any()
+    both = kernels.count_matrix([[0.9, 0.1]], [0], client_offsets=[0, 1, 1])
+    np.testing.assert_array_equal(both, [np.eye(2), np.zeros((2, 2))])
+
+
+def test_lid_of_one_neighbor_is_0():
+    assert not kernels.lid([[0.0], [1.0], [3.0], [7.0]], k=1).any()
+
+
+def test_votes_have_one_metric():
+    with pytest.raises(InputError, match="`metric` must be .*cosine similarity"):
+        kernels.knn_vote([[0.0], [1.0]], [0, 1], metric="cosine")
