@@ -324,7 +324,11 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
     InputError
         If the loss does not return one value per sample.
     """
-    out = loss(logits, batch)
+    try:
+        out = loss(logits, batch)
+    except KeyError as error:
+        error.known = f"batch.rows has {', '.join(sorted(batch.rows)) or 'no entries'}"  # type: ignore[attr-defined]
+        raise
     values, rows = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
         what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__

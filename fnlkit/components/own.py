@@ -315,6 +315,8 @@ def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | No
     chosen = linecache.getline(last.filename, last.lineno or 0).lstrip().startswith(("raise", "assert"))
     shown = quoting or (type(error) in _ABOUT_CODE and not chosen) or _is_written(error, last)
     text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
+    if isinstance(error, KeyError) and hasattr(error, "known"):  # names of rows, which are code
+        text = f"{text}; {error.known}"
     return MistakeInPart(f"{_display_path(last.filename)}, line {last.lineno}{inside}: {text}")
 
 

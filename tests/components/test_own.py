@@ -229,7 +229,7 @@ MISTAKES = {
     "a key": (
         "loss",
         "def part(logits, batch):\n    return batch.rows['nowhere']",
-        "my.py, line 2, in part: KeyError: 'nowhere'",
+        "my.py, line 2, in part: KeyError: 'nowhere'; batch.rows has no entries",
     ),
     "short rows": ("method", ROWS.format("torch.zeros(2)"), "left client.rows['score'] without one entry per sample"),
     "rows of numpy": ("method", ROWS.format("client.y.numpy()"), "left client.rows['score'] without one entry per sample"),
@@ -275,7 +275,7 @@ def test_exception_texts_of_user_components_stay_on_the_client(folder):
 
 def test_the_key_of_a_sample_stays_on_the_client(folder):
     (folder / "my.py").write_text("def part(logits, batch):\n    key = str(batch.y.tolist())\n    return {}[key]\n")
-    assert "[" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError\n").stderr
+    assert "[" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError; batch").stderr
 
 
 def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
