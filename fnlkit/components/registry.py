@@ -48,6 +48,7 @@ METHODS = {
     "dividemix": "fnlkit.methods.dividemix:dividemix",
     "jointopt": "fnlkit.methods.jointopt:jointopt",
     "selfie": "fnlkit.methods.selfie:selfie",
+    "cufit": "fnlkit.methods.cufit:cufit",
     "coteaching": "fnlkit.methods.coteaching:coteaching",
     "coteaching-plus": "fnlkit.methods.coteaching:coteaching_plus",
     "auto": "fnlkit.methods.auto:auto",
