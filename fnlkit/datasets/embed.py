@@ -30,6 +30,7 @@ BACKBONES = {
     "wordllama": "fnlkit.datasets.text_backbones:wordllama",
     "model2vec": "fnlkit.datasets.text_backbones:model2vec",
     "sentence-transformers": "fnlkit.datasets.text_backbones:sentence_transformers",
+    "transformers": "fnlkit.datasets.hugging_face:transformers_backbone",
     "torchaudio": "fnlkit.datasets.backbones:torchaudio_backbone",
     "frozen-part": "fnlkit.datasets.pretrained:frozen_part",
 }

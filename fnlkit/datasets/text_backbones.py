@@ -60,7 +60,7 @@ def model2vec(
         Scale rows to length 1.
     """
     must_have(dataset, "text", "model2vec")
-    model = require("model2vec").StaticModel.from_pretrained(_local_folder(name, "model2vec"))
+    model = require("model2vec").StaticModel.from_pretrained(local_folder(name, "model2vec"))
     table = np.asarray(model.embedding, np.float32)
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -88,7 +88,7 @@ def sentence_transformers(
         Scale rows to length 1.
     """
     must_have(dataset, "text", "sentence-transformers")
-    module = require("sentence_transformers").SentenceTransformer(_local_folder(name, "sentence-transformers"), device="cpu")
+    module = require("sentence_transformers").SentenceTransformer(local_folder(name, "sentence-transformers"), device="cpu")
 
     def encode(texts: list[str]) -> np.ndarray:
         return np.asarray(module.encode(texts, show_progress_bar=False, normalize_embeddings=normalize))
@@ -96,18 +96,18 @@ def sentence_transformers(
     return forward(encode, module.state_dict())
 
 
-def _local_folder(name, backbone):
-    """Return the folder of a model: a path, or its newest snapshot in the Hugging Face cache."""
+def local_folder(name: str, backbone: str, revision: str = "main") -> str:
+    """Return the folder of a model: a path, or its snapshot in the Hugging Face cache."""
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser())
     try:
-        return require("huggingface_hub").snapshot_download(name, local_files_only=True)
+        return require("huggingface_hub").snapshot_download(name, revision=revision, local_files_only=True)
     except InputError:
         raise
     except Exception as error:  # the library has several classes for a missing file and for an invalid name
         raise InputError(
-            f"the weights of {name} are not on this machine; write {backbone}(name=FOLDER), or fetch {name} into the Hugging "
-            "Face cache first"
+            f"the weights of {name} ({revision}) are not on this machine; write {backbone}(name=FOLDER), or fetch {name} into "
+            "the Hugging Face cache first"
         ) from error
 
 

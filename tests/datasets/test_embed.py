@@ -1,5 +1,6 @@
 """Embeddings: exact where there is a formula, independent of batches, from local weights only."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,17 @@ def test_pca_is_the_singular_value_decomposition(n, side):
     left, values, _ = np.linalg.svd(flat - flat.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(out), np.abs((left * values)[:, :4]), atol=1e-4)
     np.testing.assert_array_equal(out, embed(data, "pca(dim=4)"))
+
+
+def test_components_do_not_depend_on_the_number_of_blas_threads():
+    threads = pytest.importorskip("threadpoolctl").threadpool_limits
+    x = np.random.default_rng(0).normal(size=(1797, 64)).astype(np.float32)
+    results = []
+    for count in (1, 2, 4):
+        with threads(count):
+            results.append(embed(SimpleNamespace(x_train=x, kind="vector"), "pca(dim=64)"))
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -98,6 +110,55 @@ def test_timm_gives_pooled_features():
 def test_open_clip_gives_image_embeddings():
     pytest.importorskip("open_clip", reason="needs open_clip_torch (extra `embed`)")
     assert embed(images(2), "open-clip(name=ViT-B-32, weights=random)", device="cpu").shape == (2, 512)
+
+
+@pytest.fixture
+def tiny_models(tmp_path):
+    """Untrained models of transformers, saved as folders: a vision transformer and a BERT."""
+    library = pytest.importorskip("transformers", reason="needs transformers (extra `transformers`)")
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    library.ViTModel(library.ViTConfig(image_size=16, patch_size=8, **small)).save_pretrained(tmp_path / "vit")
+    processor = {"do_resize": True, "size": {"height": 16, "width": 16}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    processor |= {"image_processor_type": "ViTImageProcessor", "resample": 2, "do_normalize": True, "do_rescale": True}
+    (tmp_path / "vit/preprocessor_config.json").write_text(json.dumps(processor))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sleeps"]
+    (tmp_path / "words.txt").write_text("\n".join(words))
+    config = library.BertConfig(vocab_size=len(words), max_position_embeddings=12, **small)
+    library.BertModel(config).save_pretrained(tmp_path / "bert")
+    library.BertTokenizer(str(tmp_path / "words.txt")).save_pretrained(tmp_path / "bert")
+    return tmp_path
+
+
+def test_transformers_gives_pooled_features_of_images(tiny_models):
+    from transformers import ViTModel
+
+    data = images(3, side=16)
+    out = embed(data, f"transformers(name='{tiny_models}/vit', normalize=false)", device="cpu")
+    x = (torch.from_numpy(data.x_train).movedim(-1, 1) / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        right = ViTModel.from_pretrained(tiny_models / "vit")(pixel_values=x).pooler_output
+    np.testing.assert_allclose(out, right.numpy(), atol=1e-5)
+
+
+def test_transformers_gives_the_mean_over_the_tokens_of_a_text(tiny_models):
+    from transformers import BertModel
+
+    texts = SimpleNamespace(x_train=np.array(["the cat", "the dog sleeps " * 9, ""], object), kind="text")
+    out = embed(texts, f"transformers(name='{tiny_models}/bert', normalize=false)", device="cpu")
+    with torch.no_grad():
+        right = BertModel.from_pretrained(tiny_models / "bert")(torch.tensor([[2, 5, 6, 3]])).last_hidden_state[0].mean(0)
+    np.testing.assert_allclose(out[0], right.numpy(), atol=1e-5)
+    assert out.shape == (3, 8) and np.isfinite(out).all()  # the second text is longer than the model allows
+    with pytest.raises(InputError, match="finds no ImageProcessor in"):
+        embed(images(), f"transformers(name='{tiny_models}/bert')", device="cpu")
+
+
+def test_models_that_are_not_in_the_cache_of_hugging_face_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="needs transformers (extra `transformers`)")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"some/model \(v2\) are not on this machine.*transformers\(name=FOLDER\)"):
+        embed(images(), "transformers(name=some/model, revision=v2)", device="cpu")
 
 
 def test_efficientnet_lite0_has_real_weights():
