@@ -65,7 +65,8 @@ class Roster:
     """
 
     start_seconds, alone = 60, True  # each node has a single client and belongs to another owner
-    silent_seconds = 40  # without a reply, until a line names the site
+    # Seconds without a reply until a line names a site that is not connected, and one that is; between two looks.
+    silent_seconds, computing_seconds, look_seconds = 40, 300, 10
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class Roster:
         self.silent: dict[int, str] = {}
         self._said: set[Any] = set()
         self._awaited: set[Any] = set()
+        self._look = 0.0
         self._keys: dict[Any, str] = {}
         agreed = agreed or about
         self.about = {"agreement": agreed.digest, "task": task.name, "scale": scale}
@@ -295,8 +297,16 @@ class Roster:
         return self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
 
     def report_silent(self, nodes: Collection[int], seconds: float) -> None:
-        """Write a line to the log for nodes without a reply for `silent_seconds`, once for each node."""
-        for node in set(nodes) - self._awaited if seconds > self.silent_seconds else ():
+        """Write a line to the log, once for each node without a reply.
+
+        A connected node is named after `computing_seconds`, because it probably still computes.
+        """
+        waiting = set(nodes) - self._awaited
+        if seconds <= self.silent_seconds or not waiting or time.monotonic() < self._look:
+            return
+        self._look = time.monotonic() + self.look_seconds
+        here = set() if seconds > self.computing_seconds else set(self.transport.peers())
+        for node in waiting - here:
             self._awaited.add(node)
             self._say(f"{self._name(node)}: no reply for {seconds:.0f} s; it still computes, or it was stopped and is awaited")
 

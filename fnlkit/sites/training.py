@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -65,13 +66,19 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
     experiment = _experiment(task, sites, resume, options, test)
     clients = experiment.clients
     printed, rejected = 0, len(clients.rejected)
+    counts: Counter[tuple[str, str]] = Counter()
 
     def print_notes() -> None:
+        """Write new notes and, once for each site and reason, the rounds without the site."""
         nonlocal printed, rejected
-        for text in clients.notes[printed:]:
-            say(_with_names(text, names))
+        for text in dict.fromkeys(clients.notes[printed:]):
+            if text not in clients.notes[:printed]:
+                say(_with_names(text, names))
         for each in clients.rejected[rejected:]:
-            say(f"round {each['round']} without {names[each['client']]}: {each['reason']}")
+            missed = names[each["client"]], each["reason"]
+            counts[missed] += 1
+            if counts[missed] == 1:
+                say(f"round {each['round']} without {missed[0]}: {missed[1]}")
         printed, rejected = len(clients.notes), len(clients.rejected)
 
     print_notes()
@@ -86,6 +93,10 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
             experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
         except TooManyLost as error:
             raise TooManyLost(f"{_with_names(error, names)}; start these sites, then run the same command") from None
+    for (name, reason), rounds in counts.items():
+        if rounds > 1:
+            say(f"{rounds} rounds without {name}: {reason}")
+    say(f"trained {len(experiment.history)} rounds over {task.project.sites} sites: {output}")
 
 
 def _with_names(text, names):

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -311,7 +312,8 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
 def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):
     """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
-    monkeypatch.setattr(roster.Roster, "silent_seconds", 0)
+    for name in ("silent_seconds", "computing_seconds", "look_seconds"):
+        monkeypatch.setattr(roster.Roster, name, 0)
     hidden, pull = [], deployed.grid.pull_messages
 
     def pulled(numbers):
@@ -325,6 +327,17 @@ def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path
     run = deployed.train()
     assert run.finished and not run.rejected and hidden
     assert len([line for line in capsys.readouterr().out.splitlines() if "site-" in line and "no reply" in line]) == 1
+
+
+def test_a_connected_site_that_computes_is_not_reported_as_silent():
+    said = []
+    sites = roster.Roster.__new__(roster.Roster)
+    sites.__dict__ |= {"_awaited": set(), "_look": 0.0, "_say": said.append, "nodes": {}, "_owners": {}, "_keys": {}}
+    sites.transport, sites.look_seconds = SimpleNamespace(peers=lambda: {1: "key"}), 0
+    sites.report_silent([1, 2], 41)
+    assert [line.partition(":")[0] for line in said] == ["node 2"]
+    sites.report_silent([1, 2], 301)
+    assert [line.partition(":")[0] for line in said] == ["node 2", "node 1"]
 
 
 def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path):
