@@ -28,6 +28,9 @@ def superexec(arguments: Sequence[str]) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_MODULE])
     forkserver.ensure_running()
+    ready = context.Process(target=disable_telemetry)  # starts when all is imported; a task would expire in the meantime
+    ready.start()
+    ready.join()
 
     def launch(words: list[str]) -> None:
         context.Process(target=answer, args=(words,), daemon=True).start()
