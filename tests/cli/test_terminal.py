@@ -91,7 +91,7 @@ def test_help_names_all_options_and_describes_the_most_used(zoo):
     for option in group.get_command(None, "train").params:
         if isinstance(option, click.Option) and not option.hidden:
             # Long texts are folded, also after a hyphen.
-            assert option.opts[-1] in short and "".join(option.help.split()) in "".join(full.split()), option
+            assert option.opts[-1] in "".join(short.split()) and "".join(option.help.split()) in "".join(full.split()), option
 
 
 # ---- readers that leave
