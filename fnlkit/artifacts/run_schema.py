@@ -76,7 +76,7 @@ _META = _record(
     optional={
         "embedding": Text | None,
         "features": _record({"backbone": Text, "weights": Text}, sha256=Text) | None,
-        "code_changes": list[_CHANGE],
+        "code_changes": list[_CHANGE],  # type: ignore[valid-type]
         "committee": Annotated[int, Within(0, 2**10)],
         "frozen": Text | None,
         "head": Annotated[int, Within(0, 2**20)] | None,
