@@ -96,7 +96,7 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
     for (name, reason), rounds in counts.items():
         if rounds > 1:
             say(f"{rounds} rounds without {name}: {reason}")
-    say(f"trained {len(experiment.history)} rounds over {task.project.sites} sites: {output}")
+    say(f"trained {len(experiment.history)} rounds; the run is {output}")
 
 
 def _with_names(text, names):

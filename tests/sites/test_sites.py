@@ -84,6 +84,17 @@ def test_too_few_sites_are_no_success(place, tmp_path, capsys):
     assert deployed.train().finished
 
 
+def test_a_site_that_is_lost_in_every_round_is_named_once_and_counted(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg", min_replies=0.6, rounds=3)
+    deployed.lose(101, kind="train")
+    run = deployed.train()
+    missed = [entry for entry in run.rejected if entry["client"] == 1]
+    assert len(run.history) == len(missed) == 3
+    lines = [line for line in capsys.readouterr().out.splitlines() if "without site-1" in line]
+    reason = "without site-1: its node did not reply"
+    assert lines == [f"round 0 {reason}", f"3 rounds {reason}"]
+
+
 # ---- what leaves
 
 
