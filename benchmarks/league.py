@@ -393,7 +393,7 @@ def size_of(league, worlds):
 
 
 def missing_statement(league):
-    """Yield the methods without a row in a league: those that it leaves out, and those of the recipe that have not run."""
+    """Yield a sentence on the methods without a row: excluded ones, and methods of the recipe that have no stored run."""
     names = [entry.label for entry in recipe.entries(recipe.load_recipe("league")["regime"][0])]
     lacking = [name for name in names if not league.leads(name)]
     run = f" Not run: {', '.join(f'`{name}`' for name in lacking)}." if lacking else ""

@@ -176,9 +176,9 @@ def _describe(votes, classes, names, posterior, method):
 def expected_shares(votes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
     """Return the expected share of each annotator's votes (A,) that equal the true label, in [0, 1].
 
-    It is the mean posterior of the annotator's votes on samples with two or more votes.  NaN without evidence: for an
-    annotator whose samples nobody else labeled, and for all if the votes on shared samples are of one class, because then
-    nobody can be seen to err.
+    It is the mean posterior of the annotator's votes on samples with two or more votes.  NaN for an annotator who shares no
+    sample with another one.  NaN for all annotators if the votes on shared samples have a single class: these votes contain
+    no errors that could be measured.
 
     Parameters
     ----------

@@ -159,8 +159,8 @@ def akd(
     Notes
     -----
     The teacher helps if it represents samples better than the network can learn to: +5 points on CIFAR-10 and +10 on EuroSAT
-    in FedLN, which trains on images with CLIP as the teacher.  On frozen features the embedding is made from the network's own
-    input and adds nothing.
+    in FedLN, which trains on images with CLIP as the teacher.  On frozen features the embedding
+    contains the same information as the network's input, so that the teacher does not help.
 
     ``distance=absolute, scale=given`` is the loss of the public code.  With embeddings of length 1, whose values are near 0, a
     strength of 10 pulls all features of the student to 0: LeNet-5 and ResNet-20 on CIFAR-10 then predict one class, so that it
