@@ -13,6 +13,7 @@ it.  Calls of components:
                 memory,] parameters), see fnlkit/server/aggregation.py
     selector    (*, fraction, parameters)                               a selector with ``fraction``, see selection.py
     regularizer (r, rounds, *, parameters)                              keywords of FedOpt.round, report
+    schedule    (done, total, *, parameters)                            factor on the learning rate of the next round
     model       (*, input_shape, classes, parameters)                   a torch.nn.Module
     noise       (ground, *, parameters)                                 fnlkit.noise.Corruption
     scheme      (labels, classes, clients, rng, *, parameters)          positions of each client's samples
@@ -43,10 +44,11 @@ from fnlkit.errors import InputError, nearest
 CALLS = {
     "loss": (("logits", "batch"), ()),
     "method": (("clients", "model", "opt", "select"), ("rounds",)),
-    "optimizer": (("fit",), ("aggregate", "decay")),
+    "optimizer": (("fit",), ("aggregate", "schedule")),
     "aggregator": (("stacked", "weights"), ()),
     "selector": ((), ("fraction",)),
     "regularizer": (("r", "rounds"), ()),
+    "schedule": (("done", "total"), ()),
     "model": ((), ("input_shape", "classes")),
     "noise": (("ground",), ()),
     "scheme": (("labels", "classes", "clients", "rng"), ()),

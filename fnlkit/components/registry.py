@@ -105,6 +105,12 @@ SELECTORS = {
     "poisson": "fnlkit.server.selection:Poisson",
     "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
 }
+SCHEDULES = {
+    "constant": "fnlkit.server.schedules:constant",
+    "step": "fnlkit.server.schedules:step",
+    "cosine": "fnlkit.server.schedules:cosine",
+    "exponential": "fnlkit.server.schedules:exponential",
+}
 PROTECTIONS = {
     "secagg": "fnlkit.server.protection:secagg",
 }
@@ -340,3 +346,9 @@ def check_selector(made: object, spec: str | Spec) -> object:
 def selector(spec: str | Spec, fraction: float) -> object:
     """Return a selector for a spec such as ``power-of-choice(d=30)``."""
     return check_selector(bind_selector(spec)(fraction=fraction), spec)
+
+
+def schedule(spec: str | Spec) -> Callable[..., Any]:
+    """Return a schedule of the learning rate (done, total) -> factor for a spec such as ``step(every=10, factor=0.1)``."""
+    spec = parse(spec, "`schedule`")
+    return bind(spec, find(spec, SCHEDULES, "schedule"), "schedule")

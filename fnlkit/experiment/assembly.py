@@ -376,7 +376,7 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
         mixup=settings.mixup,
     )
     protected = {"protect": plan.protection} if plan.protection else {}
-    opt = plan.make_optimizer(fit, aggregate=plan.aggregator, decay=settings.decay, **protected)
+    opt = plan.make_optimizer(fit, aggregate=plan.aggregator, schedule=plan.schedule_over(settings.rounds), **protected)
     average_for(select, opt)
     return opt
 

@@ -236,9 +236,12 @@ def _check_inputs(experiment, run):
 
 def _check_schedule(plan, run):
     method, before, now = plan.method, run.settings["rounds"], plan.settings.rounds
-    if before != now and method.budget(before) != method.budget(now):
+    over = {tuple(map(plan.schedule_over(rounds), range(len(run.log)))) for rounds in (before, now)}
+    same_rates = len(over) == 1
+    if before != now and not (same_rates and method.budget(before) == method.budget(now)):
+        name = method.spec if same_rates else f"`schedule` {plan.settings.schedule}"
         raise InputError(
-            f"`resume`: the schedule of {method.spec} depends on the number of rounds, which was `rounds` {before}; resume "
+            f"`resume`: the schedule of {name} depends on the number of rounds, which was `rounds` {before}; resume "
             f"with `rounds={before}`, or train {now} rounds from the start"
         )
 

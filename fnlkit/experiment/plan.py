@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from fnlkit.client import measuring
@@ -19,6 +19,7 @@ from fnlkit.experiment.settings import Settings
 from fnlkit.models import NETWORKS
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.protection import Secret
+from fnlkit.server.schedules import factor_of
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Plan:
         (fit, **settings of the server) -> FedOpt; call it with `make_optimizer`.
     aggregator : callable
         (K, P), (K,) -> (P,).
+    schedule : callable
+        (done, total) -> factor on the learning rate; call it with `schedule_over`.
     selector : callable
         (*, fraction) -> selector; call it with `make_selector`.
     protection : Secret or None
@@ -71,6 +74,7 @@ class Plan:
     loss: Callable[..., Any]
     optimizer: Callable[..., Any]
     aggregator: Callable[..., Any]
+    schedule: Callable[..., Any]
     selector: Callable[..., Any]
     protection: Secret | None
     criterion: Criterion | None
@@ -99,6 +103,7 @@ class Plan:
             loss,
             optimizer=registry.bind_optimizer(settings.optimizer),
             aggregator=registry.aggregator(settings.aggregator),
+            schedule=registry.schedule(_schedule_of(settings)),
             selector=registry.bind_selector(settings.selector),
             protection=registry.protection(settings.protect),
             criterion=rule,
@@ -133,9 +138,13 @@ class Plan:
         fit : Fit
             Local training. Default: `Fit()`, to read the properties of the optimizer.
         **server
-            Settings of the server side: aggregate, decay, protect.
+            Settings of the server side: aggregate, schedule, protect.
         """
         return registry.check_optimizer(self.optimizer(Fit() if fit is None else fit, **server), self.settings.optimizer)
+
+    def schedule_over(self, rounds: int) -> Callable[[float], float]:
+        """Return the function (finished rounds) -> factor on the learning rate in a run of `rounds` rounds."""
+        return partial(factor_of, schedule=self.schedule, rounds=rounds, warmup_rounds=self.settings.warmup_rounds)
 
     def make_selector(self) -> Any:
         """Return a new selector with the fraction of the settings."""
@@ -258,6 +267,15 @@ class Plan:
             must_suit(facts.network)
         if refusal := too_few(self.aggregator, facts.cohort):
             raise InputError(refusal)
+
+
+def _schedule_of(settings):
+    """Return the spec of the schedule; `decay` is short for one of them."""
+    if settings.decay == 1:
+        return settings.schedule
+    if parse(settings.schedule) != Spec("constant"):
+        raise InputError(f"{settings.decay:g} and `schedule` both change the learning rate; remove one", parameter="decay")
+    return Spec("exponential", {"factor": settings.decay})
 
 
 def check_components(settings: Settings) -> None:

@@ -73,7 +73,21 @@ class Settings:
     lr: Positive = option(0.03, "Learning rate of local training.", section="Local training")
     momentum: Share = option(0.5, "Momentum of local SGD, from 0 to 1.", section="Local training")
     weight_decay: NotNegative = option(0.0, "Weight decay of local training.", section="Local training", rare=True)
-    decay: NotNegative = option(1.0, "Factor on the learning rate after each round.", section="Local training", rare=True)
+    schedule: SpecText = option(
+        "constant",
+        f"Schedule of the learning rate over the rounds: {_names(registry.SCHEDULES)}; torch's definitions.",
+        section="Local training",
+        rare=True,
+    )
+    warmup_rounds: Natural = option(
+        0, "First rounds, in which the learning rate rises linearly to `lr`.", section="Local training", rare=True
+    )
+    decay: NotNegative = option(
+        1.0,
+        "Factor on the learning rate after each round, as `schedule` exponential(factor=...).",
+        section="Local training",
+        rare=True,
+    )
     clip: NotNegative = option(0.0, "Largest L2 norm of a gradient; 0 disables clipping.", section="Local training", rare=True)
     standardize: Literal["auto", "always", "none"] = option(
         "auto",

@@ -1,12 +1,12 @@
 """Reference: all data on one client, the upper bound without federation."""
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.server.schedules import stretch
 
 if TYPE_CHECKING:
     from fnlkit.client.network import Model
@@ -32,7 +32,8 @@ def centralized(
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
-    fraction x rounds rounds (at least 1) with the same number of epochs, and the total decay of the learning rate is equal.
+    fraction x rounds rounds (at least 1) with the same number of epochs.  The schedule of the learning rate ends at the same
+    value.
 
     Parameters
     ----------
@@ -42,8 +43,7 @@ def centralized(
         The method that trains, for example ``dividemix(warmup=10)``.  With ``--fraction 1 --epochs 1`` its rounds are epochs.
     """
     passes = visits(rounds, getattr(select, "fraction", 1.0))
-    slower = replace(opt, decay=opt.decay ** (rounds / passes))
-    return (yield from usual(clients, model, slower, select, rounds=passes))
+    return (yield from usual(clients, model, stretch(opt, rounds / passes), select, rounds=passes))
 
 
 def visits(rounds: int, fraction: float) -> int:

@@ -22,6 +22,7 @@ from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
 from fnlkit.retired import refuse_retired
+from fnlkit.server.schedules import exponential, stretch
 from fnlkit.server.selection import average_for, cohort_size
 
 if TYPE_CHECKING:
@@ -353,14 +354,13 @@ def usual_training(
     """
     if not rounds:
         return model
-    fit = opt.fit.changed(lr=usual_lr) if usual_lr else opt.fit
-    aggregate = opt.aggregate if usual_aggregator is None else usual_aggregator
+    if usual_aggregator is not None:
+        opt = replace(opt, aggregate=usual_aggregator)
+    if usual_lr or usual_decay != 1:
+        fit = opt.fit.changed(lr=usual_lr) if usual_lr else opt.fit
+        opt = replace(opt, fit=fit, schedule=partial(exponential, total=rounds, factor=usual_decay), rounds=0)
     if usual_optimizer is not None:
-        opt = usual_optimizer(fit, aggregate=aggregate, decay=usual_decay)
-    elif usual_lr or usual_decay != 1:
-        opt = replace(opt, fit=fit, aggregate=aggregate, decay=usual_decay, rounds=0)
-    elif usual_aggregator is not None:
-        opt = replace(opt, aggregate=aggregate)
+        opt = replace(usual_optimizer(opt.fit, aggregate=opt.aggregate, schedule=opt.schedule), rounds=opt.rounds)
     if usual_selector is not None:
         select = usual_selector(fraction=share_of_a_round(clients, select))
         average_for(select, opt)
@@ -493,10 +493,12 @@ def fedcorr(
     relabeling = Relabeling(confidence, correct, code)
     later: dict[str, Any] = {"mixup": mixup} if mixup_in == "all" else {}
     scores, clean, usual = (select_accepted(stage, of_stages) for stage in (pre_processing, fine_tuning, usual_training))
+    # An iteration costs as much as 1 / fraction rounds, and advances a schedule of the learning rate as far.
+    cost = math.ceil(iterations / fraction - 1e-9)
     model, findings = yield from pre_processing(
         clients,
         model,
-        opt,
+        stretch(opt, cost / max(1, visits)),
         relabeling=relabeling,
         iterations=iterations,
         group=group,
@@ -504,6 +506,7 @@ def fedcorr(
         schedule=regularize,
         **scores,
     )
+    opt = replace(opt, rounds=cost)
     after = visits + finetune_rounds
     start: dict[str, Any] = {"rounds": finetune_rounds, "findings": findings, "schedule": lambda r: regularize(visits + r)}
     model = yield from fine_tuning(clients, model, opt, select, relabeling=relabeling, **start, **later, **clean)

@@ -46,9 +46,10 @@ _NEEDED = {
 # Kind of component: its registry, and the parameters that the caller supplies.
 _TABLES = {
     "loss": ("fnlkit.components.registry:LOSSES", ()),
-    "optimizer": ("fnlkit.components.registry:OPTIMIZERS", ("aggregate", "decay")),
+    "optimizer": ("fnlkit.components.registry:OPTIMIZERS", ("aggregate", "schedule")),
     "aggregator": ("fnlkit.components.registry:AGGREGATORS", registry.AGGREGATED),
     "selector": ("fnlkit.components.registry:SELECTORS", ("fraction",)),
+    "schedule": ("fnlkit.components.registry:SCHEDULES", ()),
     "model": ("fnlkit.models:NETWORKS", ("input_shape", "classes")),
     "noise": ("fnlkit.noise.injection:MODELS", ()),
     "scheme": ("fnlkit.datasets.partitioning:SCHEMES", ("fields",)),

@@ -97,6 +97,7 @@ RESOLVERS = {
     "loss": registry.loss,
     "optimizer": lambda text: registry.optimizer(text, Fit()),
     "aggregator": registry.aggregator,
+    "schedule": registry.schedule,
     "selector": lambda text: registry.selector(text, 0.5),
     "model": lambda text: models.build(text, input_shape=(3,), classes=2),
 }

@@ -68,6 +68,10 @@ PARTS = {
             def __call__(self, clients, model, among=None):
                 return np.arange(self.first, self.first + 2)
     """,
+    "schedule": """
+        def part(done, total, *, low=0.5):
+            return 1.0 - (1 - low) * done / total
+    """,
     "model": """
         import torch
 
@@ -117,6 +121,7 @@ TABLES = {
     "optimizer": registry.OPTIMIZERS,
     "aggregator": registry.AGGREGATORS,
     "selector": registry.SELECTORS,
+    "schedule": registry.SCHEDULES,
     "model": models.NETWORKS,
     "noise": MODELS,
     "scheme": partitioning.SCHEMES,
@@ -156,7 +161,8 @@ def line(kind, name):
 @pytest.mark.parametrize("kind", PARTS)
 def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypatch):
     """So does the file alone; a parameter is checked whichever way it is named."""
-    (parameter,) = [p for p in ("every", "power", "strength", "place", "first", "bias", "step", "gap", "share", "dim")
+    (parameter,) = [p for p in ("every", "power", "strength", "place", "first", "bias", "step", "gap", "share", "dim",
+                                  "low")
                     if f"{p}=" in PARTS[kind] or f"{p}: " in PARTS[kind]]  # fmt: skip
     monkeypatch.setitem(TABLES[kind], "mine", f"my_{kind}:part")
     for name in ("mine", f"my_{kind}.py:part"):

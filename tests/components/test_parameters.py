@@ -21,6 +21,7 @@ TABLES = {
     "optimizer": registry.OPTIMIZERS,
     "aggregator": registry.AGGREGATORS,
     "selector": registry.SELECTORS,
+    "schedule": registry.SCHEDULES,
     "estimator": ESTIMATORS,
     "model": models.NETWORKS,
     "backbone": embed.BACKBONES,

@@ -62,7 +62,7 @@ def test_the_last_stage_has_its_own_learning_rate_and_clock():
 
     class Opt(FedOpt):
         def round(self, *arguments, **keywords):
-            seen.append((self.fit.lr, self.decay, self.rounds, self.aggregate))
+            seen.append((self.fit.lr, self.schedule(1), self.rounds, self.aggregate))
             return super().round(*arguments, **keywords)
 
     def optimizer(fit, **settings):

@@ -36,7 +36,7 @@ def test_an_optimizer_broadcasts_reads_replies_and_keeps_state():
         seen.append((updates.replies["echo"].tolist(), updates.ids.tolist(), updates.weights.tolist(), updates.share))
         return merged
 
-    opt = FedOpt(FIT, prepare=prepare, rescale=rescale, server=server, decay=0.5)
+    opt = FedOpt(FIT, prepare=prepare, rescale=rescale, server=server, schedule=lambda done: 0.5**done)
     weights = torch.arange(1, 13).double()
     found, said = opt.round(fed, [7, 2, 4], model, weights=weights)
     assert seen[0] == ([7, 2, 4], 0.1, {})

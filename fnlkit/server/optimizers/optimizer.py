@@ -141,6 +141,11 @@ def takes_any(network: Network) -> None:
     """Accept every network."""
 
 
+def unchanged(done: float) -> float:
+    """Return the factor 1 on the learning rate."""
+    return 1.0
+
+
 def take(updates: Updates, merged: "torch.Tensor") -> "torch.Tensor":
     """Return the aggregate (P,) as the next model."""
     return merged
@@ -164,8 +169,8 @@ class FedOpt:
         Server step on trainable parameters; buffers are aggregated without it.
     suits : Network -> None
         Raises InputError before training if the optimizer has no effect on the network.
-    decay : float
-        Factor on the learning rate after each round.
+    schedule : int -> float
+        Factor on the learning rate after this number of rounds.
     uniform_weights : bool
         Weight clients equally, as in FedDyn, instead of by their number of samples.
     protect : fnlkit.server.protection.Secret or None
@@ -181,7 +186,7 @@ class FedOpt:
     rescale: Callable[..., Any] = as_trained
     server: Callable[..., Any] = take
     suits: Callable[..., Any] = takes_any
-    decay: float = 1.0
+    schedule: Callable[[float], float] = unchanged
     uniform_weights: bool = False
     protect: Any = None
     rounds: int = 0
@@ -227,7 +232,7 @@ class FedOpt:
         """
         if "loss" in fit and not self.rounds and self.fit.loss is not Fit.loss:
             raise InputError(": the method has a built-in loss; remove `loss`", parameter="loss")
-        local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
+        local = self.fit.changed(lr=self.fit.lr * self.schedule(self.rounds), **fit)
         if clients.replaying:  # the optimizer is skipped: the log stores no weights, and a run stores only the last model
             self.rounds += 1
             replies = clients.round(ids, model)
