@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from fnlkit.datasets.partitioning import partition
+from fnlkit.simulate.partitioning import partition
 
 CLIENTS = 20
 ALPHA = 0.5

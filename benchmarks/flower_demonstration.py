@@ -34,11 +34,11 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.audits import report
 from fnlkit.audits.audit import audit
-from fnlkit.client.inputs import Inputs, intake
-from fnlkit.client.network import predict
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.experiment import Experiment
+from fnlkit.federated.client.inputs import Inputs, intake
+from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import project
 from fnlkit.sites.audit import scale_of

@@ -78,7 +78,7 @@ class Deployed:
 
     Attributes
     ----------
-    grid : tests.engines.here.Grid
+    grid : tests.federated.engines.here.Grid
         With `asked`, the requests to the hostile site as bytes.
     """
 
@@ -86,7 +86,7 @@ class Deployed:
         from fnlkit import datasets
         from fnlkit.experiment.settings import Settings
         from fnlkit.sites import flower, flower_app, project
-        from tests.engines.here import Grid
+        from tests.federated.engines.here import Grid
 
         if str(place) not in sys.path:
             sys.path.append(str(place))  # allows an import of a foreign module by name
@@ -229,7 +229,7 @@ def _outside(deployed):
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
     from fnlkit.artifacts.message import Unreadable, decode
-    from fnlkit.engines.flower.messages import bytes_of
+    from fnlkit.federated.engines.flower.messages import bytes_of
     from fnlkit.sites.door import CODES
     from fnlkit.sites.site import Place, open_site
 
@@ -265,7 +265,7 @@ def _undeclared(reply, deployed, name):
 def to_server(folder, rng, loud=False):
     """Return "" if a server handles changed replies of a site correctly, otherwise the failure."""
     from fnlkit.artifacts.run import Run
-    from fnlkit.errors import InputError, WorkStopped
+    from fnlkit.core.errors import InputError, WorkStopped
 
     deployed = _deployed(folder, name := pick(rng, list(SETTINGS)))
     deployed.reset()

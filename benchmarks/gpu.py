@@ -27,13 +27,13 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fnlkit import engines
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Augment, Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit, plan
-from fnlkit.engines import graphs as recordings
-from fnlkit.engines.forward import FORMS
+from fnlkit.federated import engines
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Augment, Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit, plan
+from fnlkit.federated.engines import graphs as recordings
+from fnlkit.federated.engines.forward import FORMS
 from fnlkit.models import build
 
 CLIENTS, BATCH, MEAN, STD = 10, 10, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)

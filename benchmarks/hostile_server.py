@@ -19,11 +19,11 @@ import torch
 
 from fnlkit.artifacts import message
 from fnlkit.audits import summaries
-from fnlkit.client import scaling, testing
-from fnlkit.client.training import Fit
-from fnlkit.engines import travel
-from fnlkit.engines.flower import visits
 from fnlkit.estimators import em, federated
+from fnlkit.federated.client import private_counts, scaling
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines import travel
+from fnlkit.federated.engines.flower import visits
 from fnlkit.methods import energy_levels, fedcorr, feddpcont
 from fnlkit.sites import audit
 
@@ -219,7 +219,7 @@ def evaluate_thresholds(federation, k):
 
     def count(number, cut):
         model = threshold(federation, 0, cut)
-        reply = federation.ask(k, "evaluate", testing.reply_tested, weights=model, run=f"{number:016x}")
+        reply = federation.ask(k, "evaluate", private_counts.reply_tested, weights=model, run=f"{number:016x}")
         return None if reply is None else reply["wrong"]
 
     found = search(count)

@@ -26,7 +26,7 @@ from statistics import mean, stdev
 import numpy as np
 
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.recipes import recipe, running, scores
 from fnlkit.recipes.scores import KINDS as SCORES

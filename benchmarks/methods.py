@@ -72,11 +72,10 @@ class Passes:
 
 def serve(model, rounds, counted):
     """Train the methods named on stdin; print CPU seconds, client-rounds, work and notes of each as a line of JSON."""
-    from fnlkit import noise
-    from fnlkit.components import registry
-    from fnlkit.datasets import partitioning
+    from fnlkit.core import registry
     from fnlkit.experiment import Experiment, Settings
     from fnlkit.pipeline.compiling import compile_kernels
+    from fnlkit.simulate import noise, partitioning
 
     compile_kernels()
     passes = Passes() if counted else None
@@ -129,11 +128,11 @@ def shown(values):
 
 def spent(method):
     """Return (client-rounds, bytes sent by clients, bytes received by clients) of a method."""
-    from fnlkit import datasets, noise
-    from fnlkit.components import registry
-    from fnlkit.datasets import partitioning
+    from fnlkit import datasets
+    from fnlkit.core import registry
     from fnlkit.experiment import Settings
     from fnlkit.experiment.crossfit import make_experiment
+    from fnlkit.simulate import noise, partitioning
 
     digits = datasets.load("digits")
     public = 0.05 if "public" in registry.needs(method) else 0.0
@@ -156,7 +155,7 @@ def relative(method, plain):
 
 def print_traffic():
     """Print data/costs.toml."""
-    from fnlkit.components import registry
+    from fnlkit.core import registry
 
     plain = spent("fedavg")
     print(
@@ -182,7 +181,7 @@ def main():
         return serve(options.model, options.rounds, options.count)
     if options.traffic:
         return print_traffic()
-    from fnlkit.components import registry
+    from fnlkit.core import registry
 
     here = Path(__file__).parent.parent
     workers = [Worker(here, options, "--count")]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files, message, packing
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 EVIL = "fnlkit_fuzz_evil"  # a module that no site may import
 
@@ -206,15 +206,15 @@ NAMES = [
     ("os", "system"),
     ("builtins", "exec"),
     (EVIL, "f"),
-    ("fnlkit.components.own", "load"),
+    ("fnlkit.core.own", "load"),
     ("fnlkit.artifacts.files", "read_text"),
     ("fnlkit.methods.fedcorr", "np.load"),
-    ("fnlkit.client.client_list", "in_blocks"),
+    ("fnlkit.federated.client.client_list", "in_blocks"),
     ("json.tool", "main"),
-    ("fnlkit.client.losses.cross_entropy", "cross_entropy"),
-    ("fnlkit.client.losses.correction", "forward_given"),
-    ("fnlkit.client.scoring", "sample_losses"),
-    ("fnlkit.server.selection", "local_loss"),
+    ("fnlkit.federated.client.losses.cross_entropy", "cross_entropy"),
+    ("fnlkit.federated.client.losses.correction", "forward_given"),
+    ("fnlkit.federated.client.scoring", "sample_losses"),
+    ("fnlkit.federated.server.selection", "local_loss"),
     ("fnlkit.methods.no", "f"),
 ]
 TEXTS = [
@@ -236,7 +236,7 @@ def changed_records(records, rng, folder, loud=False):
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
     from flwr.proto.recorddict_pb2 import RecordDict
 
-    from fnlkit.engines.flower import messages
+    from fnlkit.federated.engines.flower import messages
 
     what = rng.random()
     if "secaggplus_configs" in records.config_records and what < 0.7:
@@ -336,7 +336,7 @@ def named(value, text):
     """Return a request with a loss whose transition matrix names a file or a module."""
     if isinstance(value, tuple) and value[:2] == ("record", "Fit") and len(value) == 3 and isinstance(value[2], dict):
         bound = ("dict", {"transition": ("plain", text)})
-        loss = ("partial", ("function", "fnlkit.client.losses.correction", "forward_given"), ("tuple", []), bound)
+        loss = ("partial", ("function", "fnlkit.federated.client.losses.correction", "forward_given"), ("tuple", []), bound)
         return ("record", "Fit", value[2] | {"loss": loss})
     if isinstance(value, dict):
         return {k: named(v, text) for k, v in value.items()}

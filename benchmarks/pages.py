@@ -23,7 +23,7 @@ from statistics import mean, stdev
 from scipy import stats
 
 from benchmarks import league
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"

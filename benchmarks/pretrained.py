@@ -22,9 +22,9 @@ import torch
 
 import fnlkit
 from fnlkit.artifacts import files
-from fnlkit.datasets.embed import embed
-from fnlkit.datasets.encoding import open_encoder
-from fnlkit.datasets.pretrained import train_lora
+from fnlkit.encoders.embed import embed
+from fnlkit.encoders.encoding import open_encoder
+from fnlkit.encoders.pretrained import train_lora
 
 BACKBONE = "efficientnet-lite0(size=64)"
 CLIENTS, SAMPLES, BATCH, CLASSES, LR, MOMENTUM = 8, 100, 10, 10, 0.01, 0.5

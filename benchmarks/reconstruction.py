@@ -27,16 +27,17 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-from fnlkit import datasets, engines
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
+from fnlkit import datasets
+from fnlkit.core import registry
+from fnlkit.federated import engines
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.clients import Public
 from fnlkit.kernels.streams import stream
 from fnlkit.models.mlp import mlp
 from fnlkit.models.pair import Pair
-from fnlkit.server.clients import Public
 
 SIZES, OTHERS, CLASSES, WIDTH, WRONG = (1, 5, 20, 100, 500), (20, 20, 20), 10, 128, 0.4
 EXACT, RANK = 1e-3, 1e-5

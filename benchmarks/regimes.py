@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 from fnlkit import datasets
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 SIZE = 10_000
 

@@ -20,13 +20,13 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from fnlkit import engines
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit
+from fnlkit.federated import engines
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.optimizers.fedavg import fedavg
 from fnlkit.models import build
-from fnlkit.server.optimizers.fedavg import fedavg
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 # network: input shape, samples per client, clients per round, batch size, engines

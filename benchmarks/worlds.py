@@ -31,8 +31,8 @@ from benchmarks.size import ROOT
 from benchmarks.small_tables import read_name, small_table
 from fnlkit import datasets
 from fnlkit.artifacts import files, saving
-from fnlkit.datasets.features import with_backbone
 from fnlkit.datasets.votes import by_vote
+from fnlkit.encoders.features import with_backbone
 from fnlkit.kernels.streams import stream
 from fnlkit.models.spectrograms import log_mel
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import click
 
-from fnlkit import tested_versions
 from fnlkit.cli.group import Context, Group
 from fnlkit.cli.terminal import be_quiet, speak_plainly
-from fnlkit.components import own
-from fnlkit.errors import InputError, Terminated, WorkStopped, how_to_install
-from fnlkit.retired import refuse_retired
+from fnlkit.core import own, tested_versions
+from fnlkit.core.errors import InputError, Terminated, WorkStopped, how_to_install
+from fnlkit.core.retired import refuse_retired
 
 # Summaries by group, defined here so that `fnlkit --help` imports no command.
 GROUPS = {
@@ -123,7 +122,7 @@ def _verbose(ctx, option, count):
     root = ctx.find_root()
     root.obj = (root.obj or 0) + count
     if root.obj > 1:
-        from fnlkit.client.failure import show_log
+        from fnlkit.federated.client.failure import show_log
 
         show_log()
 
@@ -197,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     signal.signal(signal.SIGTERM, _terminate)
     # Reset -vv for a program that runs several commands.
-    logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
+    logging.getLogger("fnlkit.federated.client").setLevel(logging.NOTSET)
     speak_plainly()
     be_quiet(False)  # for a program that runs several commands
     # Idle threads of OpenMP (torch, FAISS, scikit-learn) and OpenBLAS (numpy) must sleep: beside a busy process on two cores,

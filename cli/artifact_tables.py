@@ -9,9 +9,9 @@ from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.terminal import Table, out_console, printable
-from fnlkit.errors import InputError, list_names
-from fnlkit.noise import summary
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.results.conventions import conventions_line
+from fnlkit.simulate.noise import summary
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.files import Artifact

@@ -27,7 +27,7 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import bar
-from fnlkit.errors import MOST_NAMES, InputError
+from fnlkit.core.errors import MOST_NAMES, InputError
 from fnlkit.pipeline.auditing import GONE, Auditing
 
 # More sites than this are counted, unless something was found at them.
@@ -75,7 +75,7 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     Example:
       fnlkit partition --clients 5 --labels observed | fnlkit audit --json
     """
-    from fnlkit.datasets.features import check_backbone
+    from fnlkit.encoders.features import check_backbone
 
     check_backbone(options["backbone"])
     talk = console()

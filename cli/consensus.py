@@ -22,7 +22,7 @@ from fnlkit.cli.plumbing import (
     take_inputs,
     verbose,
 )
-from fnlkit.errors import list_names
+from fnlkit.core.errors import list_names
 
 MOST = 4  # sites, and annotators, that the tables show without -v
 

@@ -7,7 +7,7 @@ from click.core import ParameterSource
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option, suggest
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 from fnlkit import datasets
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import Table, json_option, out_console, printable, suggest, verbose
-from fnlkit.errors import list_names
+from fnlkit.core.errors import list_names
 
 _MOST = 8  # data sets that are listed with their descriptions
 

@@ -1,4 +1,4 @@
-"""Options and help pages of commands, derived from dataclasses whose fields are made by `fnlkit.components.options.option`."""
+"""Options and help pages of commands, derived from dataclasses whose fields are made by `fnlkit.core.options.option`."""
 
 import inspect
 import re
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import click
 
 from fnlkit.artifacts import paths
-from fnlkit.components.options import about
-from fnlkit.components.parameters import Range, SpecText
+from fnlkit.core.options import about
+from fnlkit.core.parameters import Range, SpecText
 from fnlkit.experiment.settings import Settings, TrainOptions
 
 # Key of --help-all in the context of a command.

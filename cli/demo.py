@@ -9,7 +9,7 @@ import click
 
 from fnlkit.artifacts.display import plain
 from fnlkit.cli.plumbing import console
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 LINES = """
 partition --clients 6 -o {folder}/fed.npz

@@ -8,7 +8,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import console, json_option, out_console, printable, suggest, verbose
-from fnlkit.errors import WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.pipeline.doctor import examine
 
 

@@ -79,7 +79,7 @@ def command(
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
-    from fnlkit.datasets.features import check_backbone
+    from fnlkit.encoders.features import check_backbone
 
     check_backbone(options["backbone"])
     # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.

@@ -29,8 +29,8 @@ from fnlkit.cli.plumbing import (
     trust_option,
     verbose,
 )
-from fnlkit.components.options import pick
-from fnlkit.errors import InputError, list_names
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.options import pick
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import score_kinds, score_name

@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import console, printable, setting_options
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.errors import InputError, list_names
 from fnlkit.sites.identity import check_names, parse_address
 
 

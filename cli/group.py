@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 import click
 
-from fnlkit.errors import InputError, WorkStopped, nearest
-from fnlkit.retired import refuse_retired
+from fnlkit.core.errors import InputError, WorkStopped, nearest
+from fnlkit.core.retired import refuse_retired
 
 _CALL = re.compile(r"fnlkit\.([a-z]+)\((\w+)=([^()]*)\)")
 

@@ -13,9 +13,9 @@ import click
 
 from fnlkit.cli import parts
 from fnlkit.cli.plumbing import LINES, Table, height, json_option, out_console, suggest, verbose
-from fnlkit.components import presets, registry
-from fnlkit.components.declarations import declaration
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core import presets, registry
+from fnlkit.core.declarations import declaration
+from fnlkit.core.errors import InputError, list_names, nearest
 
 
 @click.command()

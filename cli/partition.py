@@ -22,9 +22,9 @@ from fnlkit.cli.plumbing import (
     suggest,
     take_inputs,
 )
-from fnlkit.datasets.partition_report import report_lines
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.pipeline.labels import Partitioning
+from fnlkit.simulate.partition_report import report_lines
 
 
 @click.command(cls=Listing, title="Schemes", kind="scheme")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fnlkit.components import own, parameters
-from fnlkit.components.spec import find, format_value
+from fnlkit.core import own, parameters
+from fnlkit.core.spec import find, format_value
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Kind:
 
 
 KINDS = {
-    "method": Kind("fnlkit.components.registry:METHODS", "handling of wrong labels",
+    "method": Kind("fnlkit.core.registry:METHODS", "handling of wrong labels",
                    ("among", "stage", "schedule", "rounds")),
-    "loss": Kind("fnlkit.components.registry:LOSSES", "loss of local training"),
-    "optimizer": Kind("fnlkit.components.registry:OPTIMIZERS", "local drift term and server step", ("aggregate", "schedule")),
-    "aggregator": Kind("fnlkit.components.registry:AGGREGATORS", "combination of local models", ("slots",)),
-    "selector": Kind("fnlkit.components.registry:SELECTORS", "choice of clients per round", ("fraction",)),
-    "schedule": Kind("fnlkit.components.registry:SCHEDULES", "learning rate over the rounds"),
-    "regularizer": Kind("fnlkit.components.registry:REGULARIZERS", "local loss inside FedCorr",
+    "loss": Kind("fnlkit.core.registry:LOSSES", "loss of local training"),
+    "optimizer": Kind("fnlkit.core.registry:OPTIMIZERS", "local drift term and server step", ("aggregate", "schedule")),
+    "aggregator": Kind("fnlkit.core.registry:AGGREGATORS", "combination of local models", ("slots",)),
+    "selector": Kind("fnlkit.core.registry:SELECTORS", "choice of clients per round", ("fraction",)),
+    "schedule": Kind("fnlkit.core.registry:SCHEDULES", "learning rate over the rounds"),
+    "regularizer": Kind("fnlkit.core.registry:REGULARIZERS", "local loss inside FedCorr",
                         use="fnlkit train --method 'fedcorr(regularizer={spec})'"),
     "model": Kind("fnlkit.models:NETWORKS", "network", ("input_shape", "classes")),
-    "noise": Kind("fnlkit.noise.injection:MODELS", "model of label noise", use="fnlkit inject-noise --noise {spec}"),
-    "scheme": Kind("fnlkit.datasets.partitioning:SCHEMES", "assignment of samples to clients", ("fields",),
+    "noise": Kind("fnlkit.simulate.noise.injection:MODELS", "model of label noise", use="fnlkit inject-noise --noise {spec}"),
+    "scheme": Kind("fnlkit.simulate.partitioning:SCHEMES", "assignment of samples to clients", ("fields",),
                    use="fnlkit partition --scheme {spec}"),
     "estimator": Kind("fnlkit.estimators:ESTIMATORS", "detection of wrong labels",
                       use="fnlkit estimate-noise --estimator {spec}"),
-    "backbone": Kind("fnlkit.datasets.embed:BACKBONES", "embedding of samples",
+    "backbone": Kind("fnlkit.encoders.embed:BACKBONES", "embedding of samples",
                      use="fnlkit train --backbone {spec}"),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import click
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import caution, console, printable, suggest, takes_file, trust_option
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.pipeline.judging import open_runs
 from fnlkit.results import plots
 

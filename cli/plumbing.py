@@ -14,8 +14,8 @@ from fnlkit.cli import parts
 from fnlkit.cli.artifact_tables import show, summarize
 from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
-from fnlkit.components.spec import find
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import find
 from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fnlkit.cli.plumbing import (
     takes_file,
     trust_option,
 )
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 @click.command()

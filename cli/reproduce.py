@@ -22,7 +22,7 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import log
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results.grouping import AT_CHANCE, CHANCE, LEGEND
 from fnlkit.results.statistics import METHOD
 from fnlkit.results.tables import Table as Results

@@ -24,7 +24,7 @@ from fnlkit.cli.plumbing import (
     takes_file,
 )
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.sites import processes
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import Table, console, printable, takes_file, verbose
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
 _HERE = "here"

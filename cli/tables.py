@@ -9,7 +9,7 @@ import numpy as np
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names, client_names
 from fnlkit.cli.terminal import Cross, Table, printable
-from fnlkit.noise import mean_requested_transition, summary
+from fnlkit.simulate.noise import mean_requested_transition, summary
 
 # Numbers of clients and classes that are shown, and largest number of classes of a matrix.
 _ROWS, _CLASSES = 20, 12

@@ -27,7 +27,7 @@ from fnlkit.cli.plumbing import (
     suggest,
 )
 from fnlkit.cli.progress import bar, of_rounds
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:

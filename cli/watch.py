@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import click
 
 from fnlkit.cli.plumbing import out_console, printable, suggest
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 BARS = "▁▂▃▄▅▆▇█"
 _LARGEST = 2**28  # bytes of a metrics file

@@ -5,9 +5,9 @@ fnlkit train noisy.npz --method 'examples/your_method.py:by_loss(strength=2)' -o
 
 import torch
 
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components import Sent, method
-from fnlkit.components.parameters import NotNegative, check_arguments
+from fnlkit.core import Sent, method
+from fnlkit.core.parameters import NotNegative, check_arguments
+from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.methods.fedavg import Round
 
 

@@ -1,12 +1,12 @@
 """Federated learning with noisy labels: composable commands, exact methods, compiled kernels."""
 
-from fnlkit._lazy import attach
+from fnlkit.core.lazy import attach
 
 __version__ = "0.3.0"
 
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
 _HOME = {
-    "InputError": "fnlkit.errors",
+    "InputError": "fnlkit.core.errors",
     "partition": "fnlkit.pipeline",
     "inject_noise": "fnlkit.pipeline",
     "estimate_noise": "fnlkit.pipeline",
@@ -45,7 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fnlkit.cleanlab.filter import find_label_issues as find_label_issues
     from fnlkit.cleanlab.rank import get_label_quality_scores as get_label_quality_scores
-    from fnlkit.errors import InputError as InputError
+    from fnlkit.core.errors import InputError as InputError
     from fnlkit.kernels import apply_inverse as apply_inverse
     from fnlkit.kernels import class_thresholds as class_thresholds
     from fnlkit.kernels import count_matrix as count_matrix

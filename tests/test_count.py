@@ -1,10 +1,10 @@
-"""`fnlkit.count`: joints and latent matrices, by hand, by site and beside cleanlab."""
+"""`fnlkit.cleanlab.count`: joints and latent matrices, by hand, by site and beside cleanlab."""
 
 import numpy as np
 import pytest
 
-from fnlkit import count
-from fnlkit.errors import InputError
+from fnlkit.cleanlab import count
+from fnlkit.core.errors import InputError
 from tests.test_filter import lists, made
 
 # Classes 0 and 1 have thresholds 0.6 and 0.8; sample 2 is confident in class 1.

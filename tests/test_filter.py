@@ -1,15 +1,13 @@
-"""`fnlkit.filter` and `fnlkit.rank` against cleanlab: recorded results, and the library itself where it is installed."""
+"""The filter and the ranks against cleanlab: recorded results, and the library itself where it is installed."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fnlkit.cleanlab.filter import _FILTERS, PRUNING
-from fnlkit.cleanlab.rank import METHODS
-from fnlkit.errors import InputError
-from fnlkit.filter import find_label_issues
-from fnlkit.rank import get_label_quality_scores
+from fnlkit.cleanlab.filter import _FILTERS, PRUNING, find_label_issues
+from fnlkit.cleanlab.rank import METHODS, get_label_quality_scores
+from fnlkit.core.errors import InputError
 
 RECORD = np.load(Path(__file__).parent / "golden/cleanlab_filter.npz", allow_pickle=False)
 CASES = "ABCDE"  # C lacks two labels, E has a label with one sample

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fnlkit.cli import COMMANDS, group
-from fnlkit.components import registry
-from fnlkit.components.declarations import declaration
+from fnlkit.core import registry
+from fnlkit.core.declarations import declaration
 from tests.commands import shell, succeed
 
 ROOT = Path(__file__).parent.parent

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fnlkit import kernels, noise
+from fnlkit import kernels
 from fnlkit.cli import COMMANDS, group
 from fnlkit.cli import parts as kinds
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.simulate import noise
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [

@@ -18,12 +18,12 @@ from benchmarks.size import list_imports as imports
 from fnlkit import kernels, pipeline
 from fnlkit.cli import COMMANDS
 from fnlkit.cli import group as commands
-from fnlkit.components import registry
+from fnlkit.core import registry
 
 ROOT = Path(__file__).parent.parent
 HOMES = {
     "numba": "fnlkit/_kernels/", "faiss": "fnlkit/kernels/neighbors.py", "torchvision": "fnlkit/models/vision.py",
-    "flwr": "fnlkit/engines/flower/api.py", "matplotlib": "fnlkit/results/plots/",
+    "flwr": "fnlkit/federated/engines/flower/api.py", "matplotlib": "fnlkit/results/plots/",
     "click": "cli/", "pydicom": "fnlkit/datasets/dicom.py", "pyarrow": "fnlkit/datasets/table.py",
 }  # fmt: skip
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
@@ -79,6 +79,17 @@ def test_every_package_is_listed_once_and_imports_only_from_lower_lines():
     assert rooms == set(level), f"docs/architecture.md lacks {rooms - set(level)}"
     for (start, end), example in arrows().items():
         assert level[start] > level[end], f"{example}: in docs/architecture.md {end} is not below {start}"
+
+
+def test_the_folders_of_a_round_import_downward_and_methods_import_no_engine():
+    order = ["engines", "server", "client", "privacy"]
+    for path in ROOMED:
+        top, inner = [*path.split("/")[1:], ""][:2]
+        imported = {name.split(".")[2] for name in imports(path) if name.startswith("fnlkit.federated.")}
+        if top == "federated" and inner in order:
+            assert not imported & {*order[: order.index(inner)]}, path
+        if top in ("methods", "models", "encoders", "datasets", "simulate"):
+            assert "engines" not in imported, path
 
 
 def test_the_size_of_the_project_counts_code_and_imports():
@@ -217,10 +228,12 @@ def test_commands_that_need_no_torch_do_not_import_it(tmp_path):
 def test_type_checkers_see_the_exported_names():
     """`fnlkit` loads names at first use; the imports for type checkers list the same names, and all annotations resolve."""
     assert (ROOT / "fnlkit/py.typed").is_file()
-    shown = {name for name in imports("fnlkit/__init__.py") if name.startswith("fnlkit.")} - {"fnlkit._lazy.attach"}
+    shown = {name for name in imports("fnlkit/__init__.py") if name.startswith("fnlkit.")} - {"fnlkit.core.lazy.attach"}
     assert shown == {f"{home}.{name}" for name, home in fnlkit._HOME.items()}
     for package in (kernels, pipeline):
         shown = {name for name in imports(f"{package.__name__.replace('.', '/')}/__init__.py") if name.startswith("fnlkit.")}
-        assert shown - {"fnlkit._lazy.attach"} == {f"{package.__name__}.{home}.{name}" for name, home in package._HOME.items()}
+        assert shown - {"fnlkit.core.lazy.attach"} == {
+            f"{package.__name__}.{home}.{name}" for name, home in package._HOME.items()
+        }
     for name in kernels.__all__:
         assert "return" in get_type_hints(getattr(kernels, name)), name

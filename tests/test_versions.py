@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import fnlkit
-from fnlkit import tested_versions
+from fnlkit.core import tested_versions
 
 ROOT = Path(__file__).parents[1]
 PINNED = dict(

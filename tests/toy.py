@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
-from fnlkit.engines import make
+from fnlkit.core import registry
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines import make
+from fnlkit.federated.server.clients import Public
 from fnlkit.models.pair import Pair
-from fnlkit.server.clients import Public
 
 CLASSES, FEATURES = 4, 8
 # Methods that train a network in one session: `auto` runs a session for each training of other methods, and tests/methods/

@@ -8,7 +8,7 @@ Save this as mine.py and run it:
 
 import numpy as np
 
-from fnlkit.components import method
+from fnlkit.core import method
 from fnlkit.methods.fedavg import Round
 
 

@@ -7,7 +7,7 @@ Save this as mine.py and run it:
 
 import numpy as np
 
-from fnlkit.noise import Corruption
+from fnlkit.simulate.noise import Corruption
 
 
 def part(ground, *, share=0.2):

@@ -8,7 +8,7 @@ Save this as mine.py and run it:
 
 from functools import partial
 
-from fnlkit.server.optimizers import Additions, FedOpt
+from fnlkit.federated.server.optimizers import Additions, FedOpt
 
 
 def towards_start(w, w_start, batch, *, pull):

@@ -8,7 +8,7 @@ Save this as mine.py and run it:
 
 from functools import partial
 
-from fnlkit.client.losses.cross_entropy import smoothed_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import smoothed_cross_entropy
 
 
 def part(r, rounds, *, rate=0.1):

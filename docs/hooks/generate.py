@@ -10,19 +10,19 @@ import mkdocs_gen_files
 
 import fnlkit
 import fnlkit.kernels
-from fnlkit import datasets, noise
+from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import COMMANDS, group, parts
 from fnlkit.cli.dataclass_options import ALL_OPTIONS
-from fnlkit.components import presets, registry
-from fnlkit.components.spec import parse
-from fnlkit.datasets import partitioning
+from fnlkit.core import presets, registry
+from fnlkit.core.spec import parse
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.experiment import cards
 from fnlkit.pipeline.judging import Evaluation
 from fnlkit.results import plots
 from fnlkit.results.trained_run import TrainedRun
+from fnlkit.simulate import noise, partitioning
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines", "filter", "rank", "count")

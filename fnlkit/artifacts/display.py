@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.spec import parse
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import parse
 
 if TYPE_CHECKING:
     import pandas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def decode(raw: bytes) -> tuple[str, bool]:

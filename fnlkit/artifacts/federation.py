@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import display, files, paths
 from fnlkit.artifacts.provenance import must_be_current
-from fnlkit.components.spec import from_file
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import from_file
 from fnlkit.kernels.scores import client_levels, confusion, transition
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from fnlkit.artifacts.safe.intake import form, slurp
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.sheets import parse_csv
 from fnlkit.artifacts.stored import Rows
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core.errors import InputError, list_names, nearest
 
 Value = TypeVar("Value")
 

@@ -13,9 +13,9 @@ import secrets
 import stat
 
 from fnlkit.artifacts import paths
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
-KIND = "fnlkit.privacy-key/1"
+KIND = "fnlkit.federated.privacy-key/1"
 _LINE = re.compile(rf"{KIND} ([0-9a-f]{{64}})\n?")
 
 

@@ -22,7 +22,7 @@ from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.safe.intake import form
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.files import Artifact

@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock
 
 from fnlkit.artifacts import paths, saving
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     pass

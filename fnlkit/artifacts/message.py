@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 MAGIC = b"fnlkit.message/1\n"
 # Largest size of a header: all names, lists and single numbers.

@@ -19,7 +19,7 @@ from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.stored import Rows, blocks
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def must_be_regular(path: str | os.PathLike[str]) -> None:

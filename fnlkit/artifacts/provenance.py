@@ -10,8 +10,8 @@ import numpy as np
 
 from fnlkit import __version__
 from fnlkit.artifacts.display import plain
-from fnlkit.components.spec import digests
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import digests
 
 OLDEST = (0, 3)  # version of fnlkit; earlier ones spelled names of settings and arrays differently
 

@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 R = TypeVar("R")
 

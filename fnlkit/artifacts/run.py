@@ -15,8 +15,8 @@ from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpac
 from fnlkit.artifacts.federation import OF_RUNS, Federation
 from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.artifacts.safe.pt import Tensor
-from fnlkit.components.spec import from_file
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import from_file
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +36,7 @@ class Run:
     ----------
     settings : dict
         All options of `train` that determine the result.  In a run from an untrusted file, texts are
-        `fnlkit.components.spec.FileText`: specs in these texts can name only components of fnlkit and of
+        `fnlkit.core.spec.FileText`: specs in these texts can name only components of fnlkit and of
         installed packages.
     weights : Tensor (P + Q,)
         The global model: of the last round, or of the round that `--select` chose.

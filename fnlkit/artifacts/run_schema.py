@@ -9,7 +9,7 @@ import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, OF_RUNS, Federation, must_be_names, must_be_steps
 from fnlkit.artifacts.records import Within, from_json
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "client_optimizer", "precision")
 _COUNTS = ("rounds", "epochs", "batch_size", "eval_every", "seed")

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from fnlkit.artifacts.paths import display_path
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 Place = TypeVar("Place", bound="str | os.PathLike[str]")
 

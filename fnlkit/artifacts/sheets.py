@@ -12,7 +12,7 @@ import numpy as np
 
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.encoding import decode
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import pandas

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 class Rows:

@@ -6,8 +6,8 @@ A function takes the number of classes and the name of the data set, and returns
 import numpy as np
 
 from fnlkit.artifacts import files, paths
-from fnlkit.components.parameters import Share, Text
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Share, Text
 from fnlkit.kernels import matrices
 
 TRANSITIONS = {

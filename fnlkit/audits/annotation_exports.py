@@ -17,9 +17,9 @@ from fnlkit.artifacts import paths
 from fnlkit.audits.answers import Answers, answers_of, labels_of
 from fnlkit.audits.decisions import Decisions
 from fnlkit.audits.suspects import find_reviewed
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

@@ -22,13 +22,13 @@ from fnlkit.audits.reviews import read_guaranteed_reviews
 from fnlkit.audits.samples import Samples
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.audits.verdict import AGREES, UNKNOWN, WRONG
-from fnlkit.client.scaling import moments_of_known, pool_moments
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
+from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets.dataset import must_be
 from fnlkit.datasets.groups import of_federation
-from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.estimators import DETECTORS
 from fnlkit.estimators.judgment import PREFIX, Judgment
+from fnlkit.federated.client.scaling import moments_of_known, pool_moments
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
@@ -264,7 +264,7 @@ def samples_of(
     """
     x: Any = dataset.x_train
     if dataset.kind == "wave":
-        from fnlkit.client.inputs import intake
+        from fnlkit.federated.client.inputs import intake
 
         x = intake(dataset)[0]
     reviewed, out = find_reviewed(whole), []

@@ -11,8 +11,8 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.audits.rater_agreement import fleiss, krippendorff
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.audits.votes import to_votes
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.votes import count_votes
-from fnlkit.errors import InputError
 from fnlkit.kernels.dawid_skene import DawidSkene, dawid_skene
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from fnlkit.artifacts.records import to_json
 from fnlkit.audits.decisions import without_samples
 from fnlkit.audits.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
 from fnlkit.audits.suspects import find_reviewed
-from fnlkit.components.parameters import Share, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Share, check_arguments
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:

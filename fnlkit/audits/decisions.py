@@ -12,11 +12,11 @@ from fnlkit.audits.designs import Design, candidates_of, make_guarantee
 from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.spelling import spell
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import words
-from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.guarantees import find_guaranteed_list, right_on_average, right_with_confidence, shortest_list
 from fnlkit.audits.reviews import Guarantee, ListTerms, read_guaranteed_reviews
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine

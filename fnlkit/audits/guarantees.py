@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtri
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 # Precision of the prior on the weights of `update_scores`, chosen on four of the nine projects of JIRA (benchmarks/guarantee.py
 # of commit a3bcb566).

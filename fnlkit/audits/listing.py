@@ -7,8 +7,8 @@ import numpy as np
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.audits.reviews import read_applied_lists, read_reviews
 from fnlkit.audits.suspects import find_reviewed
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.targets import words
-from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from fnlkit.audits.results import Names, describe_sites
 from fnlkit.audits.samples import SIDE, Samples, values_of
 from fnlkit.audits.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.audits.verdict import CONTRADICTED, SEPARABLE, SKILL, Assessment, Predictions
-from fnlkit.components.declarations import Sent
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent
+from fnlkit.core.errors import InputError
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition

@@ -18,13 +18,13 @@ from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.results import AGREEING
 from fnlkit.audits.verdict import UNKNOWN
 from fnlkit.audits.wording import COMPARED
-from fnlkit.errors import list_names
+from fnlkit.core.errors import list_names
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic
     from fnlkit.artifacts.federation import Federation
-    from fnlkit.components.declarations import Sent
+    from fnlkit.core.declarations import Sent
     from fnlkit.datasets.dataset import Dataset
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client
+    from fnlkit.federated.client.client import Client
 
 
 # A statistic of fewer samples would describe single samples: such classes and sites are left out.
@@ -59,7 +59,7 @@ class Samples:
 
     @classmethod
     def of(cls, client: "Client") -> "Samples":
-        """Return the samples of a client (fnlkit.client.client.Client)."""
+        """Return the samples of a client (fnlkit.federated.client.client.Client)."""
         groups = client.rows["input/group"].numpy() if "input/group" in client.rows else None
         reviewed = None if client.reviewed is None else client.reviewed.numpy()
         return cls(

@@ -15,7 +15,7 @@ from scipy.special import chdtri, ndtr
 
 from fnlkit.audits.records import ColumnDifference, InputDifference
 from fnlkit.audits.samples import BLOCK, LEAST, Samples, plain
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
 from fnlkit.kernels.streams import stream
 
 # Sites that a linear classifier recognizes with at least this AUC have different inputs.

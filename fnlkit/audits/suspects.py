@@ -8,8 +8,8 @@ import numpy as np
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.designs import Design, plan_design
 from fnlkit.audits.guarantees import draw_reviews
-from fnlkit.components.parameters import Count, Share, check_arguments
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.parameters import Count, Share, check_arguments
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
 

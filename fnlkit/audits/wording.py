@@ -5,7 +5,7 @@ import numpy as np
 from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.statistics import LEAST_REFERENCE
 from fnlkit.audits.verdict import AGREES, DOUBT, UNKNOWN, WITHIN, WRONG
-from fnlkit.errors import list_names
+from fnlkit.core.errors import list_names
 from fnlkit.estimators.intervals import wilson
 
 # A class with a larger share of the labels is named as the reason if no model has skill.

@@ -1,1 +1,1 @@
-"""cleanlab's functions with sites; `fnlkit.filter`, `rank` and `count` are their public import paths."""
+"""cleanlab's functions with sites; `fnlkit.cleanlab.filter`, `rank` and `count` are their public import paths."""

@@ -1,4 +1,4 @@
-"""cleanlab's counts of labels and true classes, with sites: `from fnlkit.count import compute_confident_joint`.
+"""cleanlab's counts of labels and true classes, with sites: `from fnlkit.cleanlab.count import compute_confident_joint`.
 
 Arguments are those of cleanlab 2.9 and `sites` (n,). With `sites`, each site is counted alone, and results have a first axis of
 S sites in sorted order. Joints have given labels in rows. With `multi_label`, labels are lists of classes, and a result has an
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fnlkit.cleanlab.filter import find_label_issues
 from fnlkit.cleanlab.one_vs_rest import class_pairs, class_table, read_class_lists
 from fnlkit.cleanlab.rank import read_labels, rows_of_sites
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import calibrate_counts, confident_class
 

@@ -1,4 +1,4 @@
-"""cleanlab's filter of wrong labels, with sites: `from fnlkit.filter import find_label_issues`."""
+"""cleanlab's filter of wrong labels, with sites: `from fnlkit.cleanlab.filter import find_label_issues`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.one_vs_rest import class_pairs, joint_scores, read_class_lists
 from fnlkit.cleanlab.rank import Method, get_label_quality_scores, own_and_other, read_labels, rows_of_sites
-from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
+from fnlkit.core.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class, round_rows
 
@@ -60,7 +60,7 @@ def find_label_issues(
     sites : array (n,), optional
         Site of each sample. Default: all samples are at one site, as in cleanlab.
     return_indices_ranked_by : str, optional
-        Method of `fnlkit.rank.get_label_quality_scores`: return indices of the issues, lowest score first. Default: a mask.
+        Method of `get_label_quality_scores`: return indices of the issues, lowest score first. Default: a mask.
     rank_by_kwargs : dict, optional
         ``{"adjust_pred_probs": True}``.
     filter_by : str

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.rank import Method, get_label_quality_scores
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
 # Weight of the next lower score in cleanlab's aggregation.

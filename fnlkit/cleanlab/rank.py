@@ -1,4 +1,4 @@
-"""cleanlab's label quality scores, with sites: `from fnlkit.rank import get_label_quality_scores`."""
+"""cleanlab's label quality scores, with sites: `from fnlkit.cleanlab.rank import get_label_quality_scores`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 
-from fnlkit.errors import InputError, nearest
+from fnlkit.core.errors import InputError, nearest
 from fnlkit.kernels import checks, class_thresholds
 from fnlkit.kernels.counting import SLACK
 

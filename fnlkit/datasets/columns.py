@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import find
 from fnlkit.datasets import dates, notation
 from fnlkit.datasets.spelling import is_code, order_levels, order_texts, spell
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table
@@ -36,6 +37,8 @@ _FINE = 100
 _INNER = 5  # distinct values between the extremes of a column that can be codes, at least
 # Features of a column of free text: hashed words and pairs of words.
 TEXT_FEATURES = 256
+# Named as text and imported at first use, because encoders import data sets.
+_ENCODERS = {"texts": "fnlkit.encoders.encoding:encode_texts"}
 
 
 def learn(
@@ -66,7 +69,7 @@ def learn(
         Columns to encode by the rank of their levels, with the levels in order.  Without levels, the order is that of the file
         (a categorical of Parquet or Stata), or that of `fnlkit.datasets.spelling.order_levels`.
     text : collection of str
-        Columns of free text, encoded by hashed words and pairs of words; `fnlkit.datasets.features.with_backbone` replaces
+        Columns of free text, encoded by hashed words and pairs of words; `fnlkit.encoders.features.with_backbone` replaces
         the hashed words.
     numbers : collection of str
         Columns of numbers that can have a unit, a thousands separator or a detection limit (fnlkit.datasets.notation).
@@ -460,9 +463,8 @@ def encode_texts(texts: Sequence[str], column: dict[str, Any]) -> np.ndarray:
     """Return (n, size) float32: the texts of a column by its backbone, otherwise as hashed words."""
     if "encoder" not in column:
         return hash_texts(texts, column["size"])
-    from fnlkit.datasets.encoding import encode_texts
-
-    return encode_texts(texts, column["encoder"], column.get("weights", ""))
+    encode = find("texts", _ENCODERS, "encoder")
+    return encode(texts, column["encoder"], column.get("weights", ""))
 
 
 def hash_texts(texts: Sequence[str], size: int, **how: Any) -> np.ndarray:

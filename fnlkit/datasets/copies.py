@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.stored import Rows, blocks
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.columns import features
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

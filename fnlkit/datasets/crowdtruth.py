@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fnlkit.artifacts import paths
-from fnlkit.components.parameters import check_arguments
-from fnlkit.components.spec import Spec
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import check_arguments
+from fnlkit.core.spec import Spec
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table, read_table
 from fnlkit.datasets.votes import as_matrix
-from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fnlkit.artifacts.stored import Chosen, Joined, Rows, blocks
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.layout import LAYOUTS, channels_last
 from fnlkit.datasets.scales import scale_of
-from fnlkit.errors import InputError
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Dataset:
     order : (C,) int64 or None
         Of `content`, if a file of an earlier version orders the classes differently (`order_classes`).
     features : dict or None
-        If a frozen network has encoded the samples (fnlkit.datasets.features): its spec ``backbone``, the checksum ``weights``,
+        If a frozen network has encoded the samples (fnlkit.encoders.features): its spec ``backbone``, the checksum ``weights``,
         ``sha256`` over samples and network, and ``kind``, ``shape`` and ``sample_rate`` of the samples.
     encode : callable or None
         Of a table: ``encode(columns)`` returns (x_train, x_test) with another encoding of the columns.

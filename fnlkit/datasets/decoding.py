@@ -21,8 +21,8 @@ import numpy as np
 
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
+from fnlkit.core.errors import InputError, SampleError, list_names
 from fnlkit.datasets import dicom
-from fnlkit.errors import InputError, SampleError, list_names
 from fnlkit.kernels.threads import core_count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fnlkit.artifacts import paths
-from fnlkit.errors import InputError, list_names
+from fnlkit.core.errors import InputError, list_names
 
 
 def is_dicom(path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fnlkit.artifacts import files
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.parameters import check_arguments
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.groups import class_of_groups, of_federation
-from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:

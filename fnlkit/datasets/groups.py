@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets.spelling import merge_spellings
-from fnlkit.errors import InputError, list_names, nearest
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
+from fnlkit.core.errors import MOST_NAMES, InputError, list_names
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifying import has_id_name
 from fnlkit.datasets.manifest import VOTE_ROLES
 from fnlkit.datasets.spelling import spell
-from fnlkit.errors import MOST_NAMES, InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fnlkit.core.errors import list_names
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.notation import looks_like_numbers
-from fnlkit.errors import list_names
 
 NUMERIC = ("row numbers", "identifiers", "Unix times")  # kinds of columns of numbers
 # A column of whole numbers is left out if independent draws from its range would all differ with at most this probability.

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.spelling import merge_spellings, order_texts
-from fnlkit.errors import InputError
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
 _FEW, _LEAST, _USUAL = 20, 2, 10

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts.stored import Changed, Rows
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 LAYOUTS = ("channels-last", "channels-first")
 _USUAL = (1, 3)

@@ -14,13 +14,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import large, paths
-from fnlkit.components import own
-from fnlkit.components.spec import FileText, Spec, bind, parse
+from fnlkit.core import own
+from fnlkit.core.errors import InputError, nearest
+from fnlkit.core.retired import refuse_retired
+from fnlkit.core.spec import FileText, Spec, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.places import cache_folder
 from fnlkit.datasets.table import ENDINGS
-from fnlkit.errors import InputError, nearest
-from fnlkit.retired import refuse_retired
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,8 @@ import numpy as np
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artifacts.stored import Rows
-from fnlkit.components.spec import Spec, parse
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import Spec, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.columns import note_values, order_texts
@@ -42,7 +43,6 @@ from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.spelling import merge_spellings
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
-from fnlkit.errors import InputError, list_names
 from fnlkit.kernels.streams import stream
 
 UNLABELED = ("_unlabeled", "_unlabelled")  # folders next to the class folders, for samples without a label

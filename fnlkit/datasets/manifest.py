@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import paths
-from fnlkit.components.spec import Spec, bind, parse
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups
 from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import (
@@ -42,7 +43,6 @@ from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import OTHERS, read_targets
 from fnlkit.datasets.votes import as_matrix
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows

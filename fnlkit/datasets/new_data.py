@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import files, large, paths
-from fnlkit.components.spec import parse
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.decoding import decode_files, find_damaged, note_damaged, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.local import samples_in
 from fnlkit.datasets.manifest import is_manifest, open_manifest
 from fnlkit.datasets.scales import as_bytes, match_scale
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows

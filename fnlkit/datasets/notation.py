@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fnlkit.core.errors import list_names
 from fnlkit.datasets.table import MISSING
-from fnlkit.errors import list_names
 
 # Share of the cells that must be numbers in a notation.
 _MOST = 0.9

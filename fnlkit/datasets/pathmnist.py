@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fnlkit.artifacts.paths import display_path
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import places
 from fnlkit.datasets.local import npz
 from fnlkit.datasets.public_sets import find_or_fetch
-from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

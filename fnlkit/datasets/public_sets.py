@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from fnlkit.artifacts import files
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import progress, sound
 from fnlkit.datasets.local import folder
-from fnlkit.errors import InputError
 from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
 from fnlkit.models.vision import torchvision
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts.stored import Changed, Rows, blocks
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 # Images whose values are read to find their range.
 _MOST = 1000

@@ -10,12 +10,12 @@ import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import of_parts
 from fnlkit.datasets.labels import classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
-from fnlkit.errors import InputError
 
 
 def npz_per_site(path: Path, *, where: Path) -> Dataset:

@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fnlkit.errors import list_names
+from fnlkit.core.errors import list_names
 
 _NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 # A hexadecimal code can have this form, too.  It is a number if all cells of the column are numbers.

@@ -16,8 +16,8 @@ import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.encoding import decode
+from fnlkit.core.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.datasets.spelling import is_number, spell, spell_all
-from fnlkit.errors import MOST_NAMES, InputError, list_names, nearest
 
 if TYPE_CHECKING:
     import pandas

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.labels import classes_of, doubts
-from fnlkit.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table

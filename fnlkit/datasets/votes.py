@@ -10,9 +10,9 @@ import numpy as np
 
 from fnlkit.artifacts.federation import must_be_names
 from fnlkit.artifacts.stored import Chosen, Rows
-from fnlkit.components.spec import Spec
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import Spec
 from fnlkit.datasets.class_names import class_finder
-from fnlkit.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

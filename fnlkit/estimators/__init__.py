@@ -18,10 +18,10 @@ fedsums    a Gaussian classifier and matrices from sums         this project
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import declaration
-from fnlkit.components.options import show_keywords
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import declaration
+from fnlkit.core.errors import InputError
+from fnlkit.core.options import show_keywords
+from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
 from fnlkit.estimators.defaults import EstimateOptions as EstimateOptions
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fnlkit.artifacts.federation import Federation
-    from fnlkit.components.spec import Spec
+    from fnlkit.core.spec import Spec
     from fnlkit.datasets.dataset import Dataset
 
 
@@ -134,7 +134,7 @@ def run_estimator(
     if evidence.federated and sends is None:
         raise InputError(
             f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
-            "(fnlkit.components), or write `form='pooled'`"
+            "(fnlkit.core), or write `form='pooled'`"
         )
     evidence.sends, evidence.name = sends, spec.name
     judgment = bind(spec, part, "estimator")(evidence)

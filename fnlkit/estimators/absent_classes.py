@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.errors import InputError, list_names
+from fnlkit.core.errors import InputError, list_names
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Percentile, check_arguments
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, sums, transitions
@@ -21,9 +21,9 @@ from fnlkit.kernels import apply_inverse, project_to_simplex
 from fnlkit.kernels.scores import anchor_transition, transition
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.federated.client.client import Client, LocalModel
 
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.training import Adam
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Count, Percentile, check_arguments
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.parameters import Count, Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
+from fnlkit.federated.client.training import Adam
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.federated.client.client import Client, LocalModel
 
 
 # Hidden units, batch size and learning rate (Adam) of the network that each client trains.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.scores import auc, confusion, transition_errors
 

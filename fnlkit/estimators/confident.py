@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Range, check_arguments
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.parameters import Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
@@ -20,9 +20,9 @@ from fnlkit.kernels.scores import transition
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.federated.client.client import Client, LocalModel
 
 
 @declare(

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fnlkit.components.options import option
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.options import option
 
 # Differences from the defaults of fnlkit.experiment.Settings.  With 25 rounds, models have learned a part of the wrong labels:
 # on spoken digits, encoded photographs and mriqc, AUC of `confident` 0.976, 0.921, 0.811 instead of 0.989, 0.945, 0.865

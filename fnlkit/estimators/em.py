@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import NotNegative, Range, check_arguments
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.estimators.likelihood import allowing_for_mistakes, confidence_of, estimates_of, fit, in_whole_numbers, scores_of
@@ -21,10 +21,10 @@ from fnlkit.kernels.streams import stream
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.server.clients import Replies
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.server.clients import Replies
 
 
 # A client replies whole numbers only: the digits of a likelihood, or of an expected number, would state those of a sample.

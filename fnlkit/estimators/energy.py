@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import Percentile, check_arguments
+from fnlkit.core.declarations import declare, method
+from fnlkit.core.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment, owners, transitions
 from fnlkit.kernels.scores import transition
@@ -21,11 +21,11 @@ from fnlkit.methods.energy_levels import estimation_round
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 @declare(sends=federated.PREDICTED | federated.RELABELED | energy_levels.SCORED, cite="Tsouvalas 2024")

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit import engines
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.measuring import TRAINING
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
+from fnlkit.federated import engines
+from fnlkit.federated.client.measuring import TRAINING
 
 if TYPE_CHECKING:
     import torch
 
     from fnlkit.artifacts.exchange import Traffic
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.inputs import Inputs
     from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.experiment.experiment import Experiment
-    from fnlkit.server.clients import Replies
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.inputs import Inputs
+    from fnlkit.federated.server.clients import Replies
 
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"), total="n")}
@@ -43,7 +43,7 @@ class ClientSession:
     """
 
     def __init__(self, evidence, members, model=None):
-        from fnlkit.client.network import nothing
+        from fnlkit.federated.client.network import nothing
 
         self.model = model or nothing()
         # All clients must reply: a missing reply would leave a client without a level.
@@ -57,7 +57,7 @@ class ClientSession:
         self.clients.sends = evidence.sends
 
     def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
-        """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
+        """Return the Replies of all clients, or of some, to steps; `more` as for `Clients.round`."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.use_network(self.model.network)
         before = self.clients.traffic.copy()
@@ -76,7 +76,7 @@ class ClientSession:
 
 def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
     """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
-    from fnlkit.client.inputs import Inputs
+    from fnlkit.federated.client.inputs import Inputs
 
     count = len(evidence.labels)
     held = {f"input/{name}": values for name, values in rows.items()}
@@ -85,7 +85,7 @@ def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
 
 def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
     """Return the ClientSession to clients that trained a model, with their state from this training."""
-    from fnlkit.client.network import Model
+    from fnlkit.federated.client.network import Model
 
     model = Model(experiment.network, experiment.model.weights)
     return ClientSession(evidence, experiment.clients.members, model)
@@ -104,8 +104,8 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
     """
     if evidence.given_probabilities:
         return with_rows(evidence, probabilities=evidence.predicted())
-    from fnlkit.client.network import Model, nothing
     from fnlkit.estimators.warmup import of_run, train_warmup, without
+    from fnlkit.federated.client.network import Model, nothing
 
     if evidence.run is not None:
         predicted = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
@@ -136,7 +136,7 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
 
 
 def _members(evidence, samples, inputs, rows=None):
-    from fnlkit.client.client_list import ClientList
+    from fnlkit.federated.client.client_list import ClientList
 
     places = np.arange(len(evidence.labels))
     rows = (rows or {}) | ({} if evidence.groups is None else {"input/group": evidence.groups})
@@ -156,8 +156,8 @@ def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, 
     Parameters
     ----------
     traffic : fnlkit.artifacts.exchange.Traffic
-    sends : mapping of str to fnlkit.components.declarations.Sent
-        Declared replies in addition to `fnlkit.client.measuring.TRAINING`.
+    sends : mapping of str to fnlkit.core.declarations.Sent
+        Declared replies in addition to `fnlkit.federated.client.measuring.TRAINING`.
     """
     known = {**TRAINING, **sends}
     undeclared = sorted(set(traffic.sent) - set(known))
@@ -175,7 +175,7 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str,
     """
     import torch
 
-    from fnlkit.client.network import predict
+    from fnlkit.federated.client.network import predict
 
     scale = {name: tuple(received[name].tolist()) for name in ("mean", "std") if name in received}
     mask = torch.ones(len(client), dtype=torch.bool)

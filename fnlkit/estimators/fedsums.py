@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.declarations import declare
+from fnlkit.core.parameters import check_arguments
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.experiment.solved import Session, compute_head

@@ -7,10 +7,10 @@ import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.embed import embed
 from fnlkit.datasets.groups import effective_size, of_federation
-from fnlkit.errors import InputError
+from fnlkit.encoders.embed import embed
 from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.scale import scale_of, statistics_bytes
@@ -53,7 +53,7 @@ class EstimatorInputs:
         Data exchanged between clients and server so far.
     name : str
         Of the estimator.
-    sends : dict of str to fnlkit.components.declarations.Sent, or None
+    sends : dict of str to fnlkit.core.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
     sites : fnlkit.sites.remote.Remote or None
         Real sites that hold the samples; `labels` and `positions` are then placeholders.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import Automatic, Range, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Automatic, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
@@ -21,8 +21,8 @@ from fnlkit.methods.neighbor_votes import neighbors_for
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.federated.client.client import Client, LocalModel
 
 
 # With fewer samples per class than this, votes are wrong on clean labels of even the easiest images.

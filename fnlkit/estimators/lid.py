@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.components.declarations import declaration, declare
-from fnlkit.components.parameters import Count, NotNegative, Range, check_arguments
+from fnlkit.core.declarations import declaration, declare
+from fnlkit.core.parameters import Count, NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
@@ -18,8 +18,8 @@ from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
 from fnlkit.methods.fedcorr import fedcorr
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.federated.client.client import Client, LocalModel
 
 
 @declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **(declaration(fedcorr).sends or {})}, cite="Xu 2022")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fnlkit.components.declarations import Sent, declare
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.declarations import Sent, declare
+from fnlkit.core.parameters import check_arguments
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels.mixture import two_components
@@ -18,10 +18,10 @@ from fnlkit.kernels.scores import transition
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.server.clients import Replies
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.server.clients import Replies
 
 
 FLAGGED = {"flagged": Sent.counts("number of labels judged wrong", "once")}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 # Share of the error that bounds each stratum on its own (Berger, Boos 1994), and most numbers tried per stratum.
 BOX, GRID = 0.1, 240

@@ -8,12 +8,12 @@ import numpy as np
 
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.stored import blocks
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import ENDINGS, read_table
-from fnlkit.errors import InputError, list_names
 from fnlkit.estimators.absent_classes import class_texts, drop_absent
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ import torch
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.client_list import ClientList, in_blocks
-from fnlkit.client.network import predict
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
 from fnlkit.experiment.output import torch_threads
+from fnlkit.federated.client.client_list import ClientList, in_blocks
+from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models.devices import device_of
 

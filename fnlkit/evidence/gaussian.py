@@ -4,7 +4,7 @@ from math import isqrt
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ BLOCK = 65_536
 
 @dataclass(frozen=True)
 class Scaling:
-    """Conversion of raw samples to network input, as `fnlkit.client.inputs.Inputs` with NumPy arrays."""
+    """Conversion of raw samples to network input, as `fnlkit.federated.client.inputs.Inputs` with NumPy arrays."""
 
     image: bool
     mean: tuple[float, ...] = ()
@@ -29,7 +29,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Head:
-    """Weights (C, d) and biases (C,) of a linear network, in place of `fnlkit.client.network.Model`."""
+    """Weights (C, d) and biases (C,) of a linear network, in place of `fnlkit.federated.client.network.Model`."""
 
     weight: np.ndarray
     bias: np.ndarray

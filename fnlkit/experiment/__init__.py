@@ -1,6 +1,6 @@
 """Experiments: assemble a run from settings, train it, save checkpoints and resume."""
 
-from fnlkit._lazy import attach
+from fnlkit.core.lazy import attach
 
 _HOME = {
     "Experiment": "fnlkit.experiment.experiment",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fnlkit import privacy
 from fnlkit.artifacts import ledger
 from fnlkit.experiment.assembly import labels_of_clients
+from fnlkit.federated import privacy
 
 
 class Accounting:

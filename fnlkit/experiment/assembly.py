@@ -11,35 +11,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit import engines
 from fnlkit.artifacts import key as keys
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import Changed, Rows, blocks
-from fnlkit.client.client_list import ClientList
-from fnlkit.client.inputs import Inputs, intake, weight_type
-from fnlkit.client.network import Model, Network, looks_up
-from fnlkit.client.training import Fit
-from fnlkit.components.parameters import arguments_of
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import arguments_of
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.embed import embed
 from fnlkit.datasets.folds import assign_folds
 from fnlkit.datasets.groups import of_federation
-from fnlkit.errors import InputError
+from fnlkit.encoders.embed import embed
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.scale import Scale, scale_of
+from fnlkit.federated import engines
+from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.inputs import Inputs, intake, weight_type
+from fnlkit.federated.client.network import Model, Network, looks_up
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.clients import Clients, Public
+from fnlkit.federated.server.selection import average_for, cohort_size
 from fnlkit.kernels.streams import derive_key
-from fnlkit.server.clients import Clients, Public
-from fnlkit.server.selection import average_for, cohort_size
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
     from fnlkit.experiment.evaluation_set import EvaluationSet
     from fnlkit.experiment.settings import Settings
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
     from fnlkit.methods.fedavg import Round
-    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 # ---- samples
@@ -269,7 +269,7 @@ def clients_of(
     Parameters
     ----------
     data : TrainingData
-    network : fnlkit.client.network.Network
+    network : fnlkit.federated.client.network.Network
     inputs : Inputs
     plan : fnlkit.experiment.plan.Plan
     key : PrivacyKey
@@ -337,7 +337,7 @@ def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: Evaluati
 
     Parameters
     ----------
-    clients : fnlkit.server.clients.Clients
+    clients : fnlkit.federated.server.clients.Clients
     plan : fnlkit.experiment.plan.Plan
     dataset : fnlkit.datasets.Dataset
     evaluated, held_out : fnlkit.experiment.evaluation_set.EvaluationSet

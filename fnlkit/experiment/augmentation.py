@@ -1,9 +1,9 @@
 """The value of `--augment` for a data set's images."""
 
-from fnlkit.client.inputs import Augment
-from fnlkit.components.parameters import Natural
-from fnlkit.components.spec import bind, parse
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Natural
+from fnlkit.core.spec import bind, parse
+from fnlkit.federated.client.inputs import Augment
 
 
 def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fnlkit.components import registry
-from fnlkit.components.declarations import Sent, declaration
-from fnlkit.components.spec import Spec
+from fnlkit.core import registry
+from fnlkit.core.declarations import Sent, declaration
+from fnlkit.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class BoundMethod:
     stages : sequence of callable
         The method, then the methods that it runs as a stage (parameter `usual`).
     needs : frozenset of str
-        Inputs that a run must provide, names in `fnlkit.components.declarations.NEEDS`.
+        Inputs that a run must provide, names in `fnlkit.core.declarations.NEEDS`.
     sends : dict of str to Sent
         Replies that the method, its stages and the components in its parameters declare.
     """

@@ -5,10 +5,10 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from fnlkit.components import registry
-from fnlkit.components.declarations import Sent, declaration
-from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import find
+from fnlkit.core import registry
+from fnlkit.core.declarations import Sent, declaration
+from fnlkit.core.parameters import arguments_of
+from fnlkit.core.spec import find
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 
@@ -35,7 +35,7 @@ class Card(NamedTuple):
     source : str
         First author and year, ``Zhang 2018``; empty if there is no source to cite.
     year : int or None
-    sends : dict of str to fnlkit.components.declarations.Sent
+    sends : dict of str to fnlkit.core.declarations.Sent
         Replies that a client sends in addition to weights.
     cost : dict of str to float, or None
         For a method at equal ``--rounds``: client_rounds, up, down (bytes), as multiples of FedAvg's (data/costs.toml).

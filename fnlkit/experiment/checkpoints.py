@@ -10,14 +10,14 @@ import torch
 
 from fnlkit.artifacts.packing import LIMIT
 from fnlkit.artifacts.run import Run
-from fnlkit.client.network import Model
-from fnlkit.engines.engine import Engine
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.conditions import machine, peak_bytes
 from fnlkit.experiment.identity import describe_data, digest_of_federation, labels_of, truth_of
 from fnlkit.experiment.settings import Settings
-from fnlkit.server.clients import Clients
+from fnlkit.federated.client.network import Model
+from fnlkit.federated.engines.engine import Engine
+from fnlkit.federated.server.clients import Clients
 
 
 # ---- snapshot

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.engines.engine import Engine
+    from fnlkit.federated.engines.engine import Engine
 
 
 def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:

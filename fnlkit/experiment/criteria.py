@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fnlkit.components.parameters import Count
-from fnlkit.components.spec import Spec, bind, parse
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.parameters import Count
+from fnlkit.core.spec import Spec, bind, parse
 
 LAST = "last"
 # Columns of the history that criteria read.

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.client_list import in_blocks
-from fnlkit.client.network import Model, Network, predict
-from fnlkit.components.spec import parse
+from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.spec import parse
 from fnlkit.datasets.folds import without
-from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
+from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.network import Model, Network, predict
 from fnlkit.kernels.committees import find_weights
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.auto import CANDIDATES, _predict_fold, measure_agreements

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.stored import Chosen, Rows
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import bind, find, parse
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ class EvaluationSet:
 
         The cross entropy refers to the labels of `name`.
         """
-        from fnlkit.client.scoring import sample_losses
+        from fnlkit.federated.client.scoring import sample_losses
 
         out = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
         out |= {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
@@ -140,7 +140,7 @@ def held_out_set(federation: Federation, train: np.ndarray | Rows) -> Evaluation
 def _to_torch(x, labels, *more):
     import torch
 
-    from fnlkit.client.client_list import load_small
+    from fnlkit.federated.client.client_list import load_small
 
     return EvaluationSet(load_small(x), {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}, *more)
 

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.client.client_list import load_small
-from fnlkit.components.spec import digests
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import digests
 from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
@@ -23,12 +22,13 @@ from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
+from fnlkit.federated.client.client_list import load_small
+from fnlkit.federated.server.admission import check_any_accepted
+from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.scores import confusion
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
 from fnlkit.models.devices import device_of
-from fnlkit.server.admission import check_any_accepted
-from fnlkit.server.selection import cohort_size
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.client.client_list import read_ahead
+from fnlkit.federated.client.client_list import read_ahead
 from fnlkit.kernels.scores import memorization
 
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.server.clients import Clients
+    from fnlkit.federated.server.clients import Clients
 
 
 def local_memorization(
@@ -23,7 +23,7 @@ def local_memorization(
 
     Parameters
     ----------
-    clients : fnlkit.server.clients.Clients
+    clients : fnlkit.federated.server.clients.Clients
     ids : int (K,)
     weights : Tensor (K, P + Q)
     truth : list of int (n_k,)

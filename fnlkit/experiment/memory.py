@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # Server parts of an optimizer that a resumed run does not repeat; only the server's memory is restored for these parts.
@@ -68,7 +68,7 @@ def server_state(opt: FedOpt) -> dict[str, Any]:
 
     Parameters
     ----------
-    opt : fnlkit.server.optimizers.FedOpt
+    opt : fnlkit.federated.server.optimizers.FedOpt
     """
     return {name: _state_of(getattr(opt, name)) for name in _SERVER_PARTS}
 

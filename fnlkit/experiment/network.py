@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fnlkit.client.client_list import in_blocks
-from fnlkit.client.inputs import PRECISIONS, Inputs, intake, weight_type
-from fnlkit.client.network import Network, predict
-from fnlkit.datasets.encoding import Encoding
-from fnlkit.datasets.features import with_backbone
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.encoders.encoding import Encoding
+from fnlkit.encoders.features import with_backbone
 from fnlkit.experiment.plan import BoundMethod
+from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.inputs import PRECISIONS, Inputs, intake, weight_type
+from fnlkit.federated.client.network import Network, predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fnlkit.artifacts.run import Run
     from fnlkit.artifacts.stored import Rows
-    from fnlkit.components.spec import Spec
+    from fnlkit.core.spec import Spec
     from fnlkit.datasets.dataset import Dataset
 
 
@@ -54,7 +54,7 @@ def build_network(
     committee : int
         Number of networks that predict together (fnlkit.models.committee); 0 for a single network.
     precision : str
-        A key of fnlkit.client.inputs.PRECISIONS.
+        A key of fnlkit.federated.client.inputs.PRECISIONS.
     device : str
 
     Raises

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def metrics_path(output: str, chosen: str | os.PathLike[str] | None = None) -> str | os.PathLike[str] | None:

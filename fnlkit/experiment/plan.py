@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from fnlkit.client import measuring
-from fnlkit.client.losses import suits
-from fnlkit.client.network import Network
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
-from fnlkit.components.declarations import Sent, declaration
-from fnlkit.components.spec import Spec, must_exist, parse
-from fnlkit.errors import InputError, list_names
+from fnlkit.core import registry
+from fnlkit.core.declarations import Sent, declaration
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import Spec, must_exist, parse
 from fnlkit.experiment.bound_method import BoundMethod as BoundMethod
 from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client import measuring
+from fnlkit.federated.client.losses import suits
+from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.aggregation import too_few
+from fnlkit.federated.server.protection import Secret
+from fnlkit.federated.server.schedules import factor_of
 from fnlkit.models import NETWORKS
-from fnlkit.server.aggregation import too_few
-from fnlkit.server.protection import Secret
-from fnlkit.server.schedules import factor_of
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Plan:
         """
         for name, sends in self.method.list_replies():
             if sends is None:
-                return f"`method` {name} does not declare its replies; add @method(sends=...) (fnlkit.components)"
+                return f"`method` {name} does not declare its replies; add @method(sends=...) (fnlkit.core)"
             single = next((sent for sent in sends.values() if not sent.summed), None)
             if single:
                 return f"`method` {name} reads each client's reply: {single.what} ({single.when})"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.client.client_list import in_blocks
-from fnlkit.components.spec import parse
-from fnlkit.datasets.features import find_pretrained, with_backbone
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import parse
+from fnlkit.encoders.features import find_pretrained, with_backbone
+from fnlkit.federated.client.client_list import in_blocks
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic
     from fnlkit.artifacts.federation import Federation
-    from fnlkit.client.network import Network
     from fnlkit.datasets.dataset import Dataset
     from fnlkit.experiment.settings import Settings
+    from fnlkit.federated.client.network import Network
 
 
 def warm_head(
@@ -41,7 +41,7 @@ def warm_head(
         Images.
     settings : Settings
         ``warmup_head`` is the number of rounds.
-    network : fnlkit.client.network.Network
+    network : fnlkit.federated.client.network.Network
         Of the model ``pretrained``; its head is changed.
     make : type
         fnlkit.experiment.experiment.Experiment.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.federation import ESTIMATES, Federation
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,7 @@ class OwnScores:
 
     Parameters
     ----------
-    clients : fnlkit.server.clients.Clients
+    clients : fnlkit.federated.server.clients.Clients
         Their ``state["own"]`` (P + Q,) is tested, or the common initial weights if a client has none yet.
     score : callable
         Weights (P + Q,) -> dict of floats.

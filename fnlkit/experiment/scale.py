@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fnlkit.artifacts.stored import Chosen, Rows
-from fnlkit.client.scaling import channel_moments, moments, pool_channel_moments, pool_moments
-from fnlkit.errors import InputError, SampleError
+from fnlkit.core.errors import InputError, SampleError
+from fnlkit.federated.client.scaling import channel_moments, moments, pool_channel_moments, pool_moments
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.client.client_list import read_ahead
-from fnlkit.client.measuring import reply_held_out_agreement, reply_prediction_changes
-from fnlkit.client.network import Model
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
+from fnlkit.federated.client.client_list import read_ahead
+from fnlkit.federated.client.measuring import reply_held_out_agreement, reply_prediction_changes
+from fnlkit.federated.client.network import Model
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -23,7 +23,7 @@ class Selection:
     Parameters
     ----------
     plan : fnlkit.experiment.plan.Plan
-    clients : fnlkit.server.clients.Clients
+    clients : fnlkit.federated.server.clients.Clients
     held_out : fnlkit.experiment.evaluation_set.EvaluationSet
         Held-out samples of the clients; may be empty.
     dataset : fnlkit.datasets.Dataset

@@ -4,11 +4,11 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from fnlkit.components import registry
-from fnlkit.components.options import option
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
-from fnlkit.engines import EngineOptions
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
+from fnlkit.core.options import option
+from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
+from fnlkit.federated.engines import EngineOptions
 from fnlkit.models import NETWORKS
 
 # Types of values; the command line, which reads this module, does not need their modules.

@@ -14,9 +14,9 @@ import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.run import Run
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import must_be
-from fnlkit.errors import InputError
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import BLOCK, Head, Scaling
 from fnlkit.experiment.conditions import peak_bytes, versions
@@ -37,7 +37,7 @@ MOST = 2**30
 
 @dataclass
 class Block:
-    """Clients side by side, in place of `fnlkit.client.client.Client`."""
+    """Clients side by side, in place of `fnlkit.federated.client.client.Client`."""
 
     source: Any
     positions: np.ndarray
@@ -63,7 +63,7 @@ class Block:
 
 
 class Session:
-    """All clients of a federation, in place of `fnlkit.server.clients.Clients`.
+    """All clients of a federation, in place of `fnlkit.federated.server.clients.Clients`.
 
     Parameters
     ----------

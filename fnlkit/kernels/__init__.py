@@ -5,10 +5,10 @@ concatenated, and `client_offsets` (K + 1,) contains the first position of each 
 T[true, given] with rows that sum to 1; count matrices are counts[true, given].
 
 Input can be float32 or float64 (other numbers are converted), read-only, or not contiguous; labels can have any integer
-type.  Invalid arguments raise `fnlkit.errors.InputError`.
+type.  Invalid arguments raise `fnlkit.core.errors.InputError`.
 """
 
-from fnlkit._lazy import attach
+from fnlkit.core.lazy import attach
 
 # Name -> module, imported at first use: the other modules of this package are used without compiled code.
 _HOME = {

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit._kernels.annotator import expect
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 class Annotator(NamedTuple):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.threads import get_threads
 
 

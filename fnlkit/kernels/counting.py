@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import counts
 from fnlkit._kernels.threads import even, run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
 # Smallest number of probabilities per thread: starting a thread costs 0.1 ms, in which one thread reads that many.

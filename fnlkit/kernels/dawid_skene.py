@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit._kernels import dawid_skene as _loops
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
 # Rounds end if no posterior changes by this much.

@@ -22,7 +22,7 @@ from fnlkit._kernels.fused.dense import SPARE
 from fnlkit._kernels.fused.input import Augment, Samples
 from fnlkit._kernels.fused.step import Descent
 from fnlkit._kernels.fused.training import BACKWARD, FORWARD, TRAIN, Targets
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 _BLOCK = 10  # samples of a step in predictions
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import transition
 from fnlkit._kernels.threads import even, run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 from fnlkit.kernels.neighbors import blas_threads
 

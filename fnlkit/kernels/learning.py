@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fnlkit._kernels import learning as _learning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def learn_matrix(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fnlkit.errors import InputError, list_names
+from fnlkit.core.errors import InputError, list_names
 
 # Published class-dependent maps, true -> given.
 MAPS = {

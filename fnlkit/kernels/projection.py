@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import simplex
 from fnlkit._kernels.threads import even, run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
 

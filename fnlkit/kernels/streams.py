@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def stream(seed: int, purpose: str, round: int = 0, client: int | np.integer = 0) -> np.random.Generator:

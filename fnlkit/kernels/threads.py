@@ -8,7 +8,7 @@ import numpy as np
 
 from fnlkit._kernels import threads as shared
 from fnlkit._kernels.threads import core_count
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 __all__ = ["core_count", "get_threads", "set_threads"]
 

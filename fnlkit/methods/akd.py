@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.losses import embedding_distilled, logit_distilled
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
+from fnlkit.federated.client.losses import embedding_distilled, logit_distilled
 from fnlkit.methods import energy_levels
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels
@@ -23,10 +23,10 @@ from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 from fnlkit.methods.nnc import nnc
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # Parameters of the estimates, as in NNC and NA-FedAvg.
@@ -147,7 +147,7 @@ def akd(
     at, percentile, score : int >= 1 or -1, float in [0, 100], str
         Parameters of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
-        Direction of KL with logits; see `fnlkit.client.losses.logit_distilled`.
+        Direction of KL with logits; see `fnlkit.federated.client.losses.logit_distilled`.
     distance : "norm" or "absolute"
         |e - ê| of two vectors (eq. 9): the Euclidean norm over the root of the dimension, or the mean of the absolute
         differences, as in the public code and in the text, which calls eq. 9 a mean absolute error.

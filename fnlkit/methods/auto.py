@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import torch
 
-from fnlkit.client.network import nothing
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Range, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Range, check_arguments
+from fnlkit.federated.client.network import nothing
 from fnlkit.kernels.committees import (
     PASSES,
     correct_agreement,
@@ -25,9 +25,9 @@ from fnlkit.kernels.committees import (
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 CANDIDATES = ("fedavg", "rofl", "fedefc", "confident-learning", "fedem")
 SENDS = {

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import check_arguments
+from fnlkit.federated.server.schedules import stretch
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.server.schedules import stretch
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 @method(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.scoring import softmax_numpy
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
+from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 TRANSITION = {

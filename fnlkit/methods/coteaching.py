@@ -9,17 +9,17 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fnlkit.client.losses import exchanged
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, Natural, Range, check_arguments, passes_on
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Count, Natural, Range, check_arguments, passes_on
+from fnlkit.federated.client.losses import exchanged
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.pair_output import must_be_pair
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`

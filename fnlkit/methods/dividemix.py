@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses import exchanged, mixmatch
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Count, NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import exchanged, mixmatch
+from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair_output import both, must_be_pair
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

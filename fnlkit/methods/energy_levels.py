@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import torch
 
-from fnlkit.client.scoring import confidence, energy
-from fnlkit.components.declarations import Sent
-from fnlkit.components.parameters import Automatic, Range
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Automatic, Range
+from fnlkit.federated.client.scoring import confidence, energy
+from fnlkit.federated.server.selection import cohort_size
 from fnlkit.methods.missed import complete_levels
-from fnlkit.server.selection import cohort_size
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients, Replies
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients, Replies
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # A round number that starts at 1, as in the paper.

@@ -8,16 +8,16 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.client.network import Model
-from fnlkit.components.declarations import method
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import method
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.network import Model
 from fnlkit.methods.rounds import Round as Round
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 def follows_schedule(method: Callable[..., Any]) -> bool:

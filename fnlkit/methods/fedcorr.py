@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
-from fnlkit.components.declarations import Sent, declare, method
-from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, check_arguments, passes_on, select_accepted
-from fnlkit.errors import InputError, nearest
+from fnlkit.core.declarations import Sent, declare, method
+from fnlkit.core.errors import InputError, nearest
+from fnlkit.core.parameters import Count, NotNegative, Rounds, Share, check_arguments, passes_on, select_accepted
+from fnlkit.core.retired import refuse_retired
+from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
+from fnlkit.federated.server.schedules import exponential, stretch
+from fnlkit.federated.server.selection import average_for, cohort_size
 from fnlkit.kernels.dimensionality import lid, lid_scores
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
-from fnlkit.retired import refuse_retired
-from fnlkit.server.schedules import exponential, stretch
-from fnlkit.server.selection import average_for, cohort_size
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Batch, Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # Choices in which the public code differs from the paper.

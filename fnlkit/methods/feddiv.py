@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.losses import consistent
-from fnlkit.client.losses.filtered import debias_logits, filter_weight
-from fnlkit.client.scoring import double_softmax_losses, sample_losses
-from fnlkit.components.declarations import LARGEST, Sent, method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.core.declarations import LARGEST, Sent, method
+from fnlkit.core.parameters import NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import consistent
+from fnlkit.federated.client.losses.filtered import debias_logits, filter_weight
+from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
+from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.fedavg import Round
-from fnlkit.server.selection import cohort_size
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

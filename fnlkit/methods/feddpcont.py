@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fnlkit.client.losses import contrastive, cross_entropy
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Automatic, NotNegative, Range, Rounds, check_arguments
+from fnlkit.federated.client.losses import contrastive, cross_entropy
+from fnlkit.federated.privacy import debias, randomized_response, to_simplex
 from fnlkit.methods.fedavg import Round
-from fnlkit.privacy import debias, randomized_response, to_simplex
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # Expected error of the released distribution above which a note is printed: the paper's is 5 % on CIFAR-10.

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.losses import forward_corrected
-from fnlkit.client.scoring import softmax_numpy
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import AboveOne, check_arguments, passes_on
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import AboveOne, check_arguments, passes_on
+from fnlkit.federated.client.losses import forward_corrected
+from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.corrected_training import TRANSITION, keep_transition, limit_condition, train_corrected
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

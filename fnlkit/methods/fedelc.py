@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from fnlkit.client.losses import label_learning
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
+from fnlkit.federated.client.losses import label_learning
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- the server

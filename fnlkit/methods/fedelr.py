@@ -7,15 +7,15 @@ Source: the algorithm `FedAvgELR` of the public code AllenPu/FedELR_CTR, commit 
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import declaration, method
-from fnlkit.components.parameters import NotNegative, Rounds, Share, check_arguments
+from fnlkit.core.declarations import declaration, method
+from fnlkit.core.parameters import NotNegative, Rounds, Share, check_arguments
 from fnlkit.methods.flr import flr
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
     from fnlkit.methods.fedavg import Round
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 @method(loss="own", schedule=declaration(flr).schedule, cite="Pu 2025")  # targets stay on the client

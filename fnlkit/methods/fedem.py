@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from fnlkit.client.losses import soft_cross_entropy
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
+from fnlkit.federated.client.losses import soft_cross_entropy
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.label_inference import (
     PRIOR,
@@ -29,9 +29,9 @@ from fnlkit.methods.label_inference import (
 from fnlkit.methods.warmup import warmup_sixth
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 # Largest decrease of the inferred share of right labels in the last update. In the first two parts of the league, with
 # perceptrons, it is at most 0.06. With LeNet-5 on CIFAR-10 it is 0.11: the inferred labels are worse than the given ones.

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses.filtered import filter_weight
-from fnlkit.client.losses.revised import revised
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import NotNegative, Positive, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses.filtered import filter_weight
+from fnlkit.federated.client.losses.revised import revised
+from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round, refuse_mixup
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 # Clients count losses in BINS bins of width WIDTH; the last bin has all larger losses.
 BINS, WIDTH = 400, 0.05

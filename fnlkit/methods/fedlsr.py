@@ -7,16 +7,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from fnlkit.client.losses import self_regularized
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import NotNegative, Positive, Rounds, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
+from fnlkit.federated.client.losses import self_regularized
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- the server
@@ -47,7 +47,7 @@ def fedlsr(
         gamma 0.4, gamma_e and 1 / T = 3.  gamma_e is 0.6 in the authors' code and 0.3 in a later benchmark (FNBench).
     variant : "public" or "plain"
         The loss of the authors' code, whose cross entropy is bounded by a second softmax, or the plain formulas; see
-        `fnlkit.client.losses.self_regularized`.  The divergence of ``plain`` is C times larger at the same gamma.
+        `fnlkit.federated.client.losses.self_regularized`.  The divergence of ``plain`` is C times larger at the same gamma.
 
     Notes
     -----

@@ -8,16 +8,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from fnlkit.client.losses import adjusted_distilled
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Positive, Rounds, Share, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Positive, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import adjusted_distilled
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, teachers_weight, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")

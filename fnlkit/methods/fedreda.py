@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.drift import proximal
-from fnlkit.client.losses.reliable import prior_adjusted, reliable
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, Share, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, Share, check_arguments
+from fnlkit.federated.client.drift import proximal
+from fnlkit.federated.client.losses.reliable import prior_adjusted, reliable
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round, refuse_mixup
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 # Classes with fewer samples at a client have no mixture: all of their samples count as clean.
 FEWEST = 20

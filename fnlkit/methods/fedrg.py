@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses.absorbing import absorbing
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Automatic, NotNegative, Positive, Range, Share, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Automatic, NotNegative, Positive, Range, Share, check_arguments
+from fnlkit.federated.client.losses.absorbing import absorbing
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round, refuse_mixup
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 # Values of the public code: pseudo-counts of the mixture and of the map, first concentration and background share, range of
 # concentrations and of the background share.

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses import kept_cross_entropy
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Rounds, Share, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Count, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import kept_cross_entropy
+from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.inputs import Inputs
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.inputs import Inputs
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses import partly_distilled
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Natural, NotNegative, Patience, Positive, Rounds, Share, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Count, Natural, NotNegative, Patience, Positive, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import partly_distilled
+from fnlkit.federated.server.aggregation import mean
+from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
-from fnlkit.server.aggregation import mean
-from fnlkit.server.selection import cohort_size
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.client.training import Fit
-    from fnlkit.server.clients import Clients, Replies
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.client.training import Fit
+    from fnlkit.federated.server.clients import Clients, Replies
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 RESIDUAL = 12  # residual vectors of a class
 SIMILARITY = {"similarity": Sent.share("mean and mean square similarity of classes", "once, after the identification", (2,))}

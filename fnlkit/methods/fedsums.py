@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, Count, Positive, Range, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_arguments
 from fnlkit.evidence import label_model as noise
 from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
 from fnlkit.evidence.head import Ascent, gradient
@@ -20,8 +20,8 @@ from fnlkit.kernels.streams import stream
 from fnlkit.methods.rounds import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
 
 # Largest standard deviation of a constant input, in units of its mean (at least 1).
 CONSTANT = 1e-5

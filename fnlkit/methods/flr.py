@@ -8,15 +8,15 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fnlkit.client.losses import label_mixture, remember_predictions
-from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, check_arguments, passes_on
+from fnlkit.core.declarations import declare, method
+from fnlkit.core.parameters import NotNegative, Range, Rounds, Share, check_arguments, passes_on
+from fnlkit.federated.client.losses import label_mixture, remember_predictions
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 def rates_at(

@@ -8,16 +8,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import declaration, method
-from fnlkit.components.parameters import NotNegative, check_arguments, passes_on
+from fnlkit.core.declarations import declaration, method
+from fnlkit.core.parameters import NotNegative, check_arguments, passes_on
 from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
     from fnlkit.methods.fedavg import Round
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 RATES = ("alpha", "beta", "gamma", "warmup")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.losses import forward_corrected, kept_cross_entropy
-from fnlkit.client.scoring import softmax_numpy
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, check_arguments, passes_on
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import AboveOne, Natural, Percentile, Share, check_arguments, passes_on
+from fnlkit.federated.client.losses import forward_corrected, kept_cross_entropy
+from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
 from fnlkit.methods.corrected_training import (
     TRANSITION,
@@ -26,10 +26,10 @@ from fnlkit.methods.missed import catching_up
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

@@ -7,19 +7,19 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.client.losses import joint
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, NotNegative, Rounds, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Count, NotNegative, Rounds, check_arguments
+from fnlkit.federated.client.losses import joint
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
 from fnlkit.evidence.gaussian import triangle
 from fnlkit.kernels.annotator import fit_annotator
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
 
 
 # Right labels of each class that are added to the sum of all clients.

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import check_arguments
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

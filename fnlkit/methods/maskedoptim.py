@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from fnlkit.client.losses import label_learning
-from fnlkit.components.declarations import declaration, method
-from fnlkit.components.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
+from fnlkit.core.declarations import declaration, method
+from fnlkit.core.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import label_learning
+from fnlkit.federated.server.robust import rfa
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up
-from fnlkit.server.robust import rfa
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

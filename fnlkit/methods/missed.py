@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients, Replies
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients, Replies
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 def catching_up(opt: "FedOpt", clients: "Clients", replies: "Replies", step: Callable[..., Any]) -> "FedOpt":

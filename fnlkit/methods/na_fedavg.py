@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Percentile, Range, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Percentile, Range, check_arguments
 from fnlkit.methods.energy_levels import SCORED, RoundNumber, estimation_round, round_of_estimation, when_to_estimate
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import knn_vote
 
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.server.clients import Clients
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.server.clients import Clients
 
 
 # Smallest and largest number of neighbors; the largest is the paper's.

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Automatic, Range, Share, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Automatic, Range, Share, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

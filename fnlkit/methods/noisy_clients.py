@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.losses import logit_adjusted
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import Sent
+from fnlkit.core.declarations import Sent
+from fnlkit.federated.client.losses import logit_adjusted
+from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.server.distance import distance_aware_weights
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
-from fnlkit.server.distance import distance_aware_weights
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model, Network
-    from fnlkit.server.clients import Clients, Replies
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model, Network
+    from fnlkit.federated.server.clients import Clients, Replies
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 CLASS_LOSSES = {

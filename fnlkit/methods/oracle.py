@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from fnlkit.components.declarations import Sent
-from fnlkit.components.parameters import Patience, Rounds
+from fnlkit.core.declarations import Sent
+from fnlkit.core.parameters import Patience, Rounds
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 ACCURACY = {

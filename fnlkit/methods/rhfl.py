@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.client.client import Batch, Client, LocalModel
-from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
-from fnlkit.client.training import Adam
-from fnlkit.components.declarations import Sent, declare, method
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, check_arguments
+from fnlkit.core.declarations import Sent, declare, method
+from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, check_arguments
+from fnlkit.federated.client.client import Batch, Client, LocalModel
+from fnlkit.federated.client.losses.robust import LogZero, symmetric_cross_entropy
+from fnlkit.federated.client.training import Adam
 from fnlkit.kernels.fused import FusedSteps, fused_fit
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

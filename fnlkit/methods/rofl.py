@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from fnlkit.client.losses import near_centroids
-from fnlkit.client.losses.centroids import cosines
-from fnlkit.client.scoring import sample_losses
-from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, check_arguments
+from fnlkit.core.declarations import Sent, method
+from fnlkit.core.parameters import Count, NotNegative, Range, Rounds, check_arguments
+from fnlkit.federated.client.losses import near_centroids
+from fnlkit.federated.client.losses.centroids import cosines
+from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.warmup import forgotten
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
+    from fnlkit.federated.client.network import Model
 
 
 class Round(NamedTuple):

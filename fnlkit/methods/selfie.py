@@ -7,16 +7,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fnlkit.client.losses import refurbished
-from fnlkit.components.declarations import method
-from fnlkit.components.parameters import Count, Range, Rounds, Share, check_arguments
+from fnlkit.core.declarations import method
+from fnlkit.core.parameters import Count, Range, Rounds, Share, check_arguments
+from fnlkit.federated.client.losses import refurbished
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 @method(loss="own", schedule=warmup_rounds, cite="Song 2019")  # histories stay on the client

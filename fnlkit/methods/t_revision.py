@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.client import Batch, Client, LocalModel
-from fnlkit.client.learning import learn_slack_compiled
-from fnlkit.client.losses import forward_corrected, importance_reweighted
-from fnlkit.client.training import Adam
-from fnlkit.components.declarations import declare, method
-from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
+from fnlkit.core.declarations import declare, method
+from fnlkit.core.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
+from fnlkit.federated.client.client import Batch, Client, LocalModel
+from fnlkit.federated.client.learning import learn_slack_compiled
+from fnlkit.federated.client.losses import forward_corrected, importance_reweighted
+from fnlkit.federated.client.training import Adam
 from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Model
-    from fnlkit.server.clients import Clients
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.client.network import Model
+    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client

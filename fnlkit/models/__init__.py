@@ -27,8 +27,8 @@ under torch.func.functional_call and vmap with a leading client dimension; batch
 import math
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.spec import Spec, bind, find, parse
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import Spec, bind, find, parse
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ NETWORKS = {
     "resnet20": "fnlkit.models.resnet:resnet20",
     "convmixer": "fnlkit.models.convmixer:convmixer",
     "audio": "fnlkit.models.audio:audio",
-    "pretrained": "fnlkit.datasets.pretrained:pretrained",
+    "pretrained": "fnlkit.encoders.pretrained:pretrained",
 }
 
 

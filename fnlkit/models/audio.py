@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Positive, Range, check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import declare
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import Count, Positive, Range, check_arguments
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.parts import Init, Network, image, initialize
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, Range, check_arguments
+from fnlkit.core.declarations import declare
+from fnlkit.core.parameters import Count, Range, check_arguments
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.parts import Init, Network, image, initialize, norm
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 def device_of(name: str, what: str = "`device`") -> str:

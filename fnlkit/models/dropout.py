@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 FIRST = 500  # layer number of the first replaced layer; built-in networks count from 0
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from fnlkit.components.parameters import check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, initialize
 
 if TYPE_CHECKING:

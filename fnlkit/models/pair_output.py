@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import Count, check_arguments
+from fnlkit.core.declarations import declare
+from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, norm, normalize_rectify
 
 if TYPE_CHECKING:

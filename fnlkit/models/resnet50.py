@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from fnlkit.components.declarations import declare
-from fnlkit.components.parameters import check_arguments
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import declare
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, remove_counters
 from fnlkit.models.vision import torchvision, weights_file
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 # Added to the energy of a Mel band before the logarithm, so that silence (zeros) stays finite.
 FLOOR = 1e-6

@@ -8,7 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
-from fnlkit.errors import InputError, how_to_install
+from fnlkit.core.errors import InputError, how_to_install
 
 _declared: list[object] = []  # torch removes declarations of a Library when the Library is freed
 

@@ -1,6 +1,6 @@
 """Functions behind the commands, for use from Python."""
 
-from fnlkit._lazy import attach
+from fnlkit.core.lazy import attach
 
 _HOME = {
     "partition": "labels",

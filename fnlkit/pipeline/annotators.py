@@ -13,7 +13,7 @@ from fnlkit.artifacts import display
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.pipeline.labels import tell, to_federation
 from fnlkit.pipeline.rows import is_path, rows_of, source_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Say

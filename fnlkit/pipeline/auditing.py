@@ -13,9 +13,9 @@ import numpy as np
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.components.options import keywords_of, option, pick
-from fnlkit.datasets.features import choose_backbone, with_backbone
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.options import keywords_of, option, pick
+from fnlkit.encoders.features import choose_backbone, with_backbone
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of

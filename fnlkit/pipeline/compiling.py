@@ -12,7 +12,7 @@ import numpy as np
 
 from fnlkit import kernels
 from fnlkit._kernels._compile import cache_folders
-from fnlkit.errors import WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.kernels import annotator, dawid_skene, fused, learning, mixture, neighbors
 
 

@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fnlkit.engines import ENGINES
-from fnlkit.errors import InputError, how_to_install
+from fnlkit.core.errors import InputError, how_to_install
+from fnlkit.federated.engines import ENGINES
 
 # Largest difference of two weights, relative to the largest weight, that rounding can cause in two short rounds.
 ROUNDING = 1e-3

@@ -11,12 +11,12 @@ import numpy as np
 
 from fnlkit.artifacts.display import frame
 from fnlkit.artifacts.federation import Federation
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.loading import cache_folder, to_dataset
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.spelling import order_texts
 from fnlkit.datasets.table import Table
-from fnlkit.errors import InputError, list_names
 from fnlkit.pipeline.auditing import Audited, audit
 from fnlkit.pipeline.labels import partition, tell
 from fnlkit.pipeline.types import ArrayLike, FilePath, Say

@@ -17,8 +17,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
 from fnlkit.pipeline.types import FilePath, Model, Samples, Say
 from fnlkit.results import comparison, evaluation, grouping, names, tidy

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fnlkit import noise as models
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
-from fnlkit.components.options import about, keywords_of, option, pick
-from fnlkit.components.parameters import Count
-from fnlkit.components.spec import parse
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.options import about, keywords_of, option, pick
+from fnlkit.core.parameters import Count
+from fnlkit.core.retired import refuse_retired
+from fnlkit.core.spec import parse
 from fnlkit.datasets.copies import note_copies
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.features import choose_backbone, choose_head, with_backbone
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
-from fnlkit.datasets.partition_report import report_partition
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.encoders.features import choose_backbone, choose_head, with_backbone
 from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
-from fnlkit.retired import refuse_retired
+from fnlkit.simulate import noise as models
+from fnlkit.simulate import partitioning
+from fnlkit.simulate.partition_report import report_partition
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows
@@ -110,7 +110,7 @@ class Partitioning:
     say : callable(str) or None
         Receives notes on unverified assumptions.
     report : callable(dict) or None
-        Receives facts on samples, clients, classes and columns (fnlkit.datasets.partition_report.report_partition).
+        Receives facts on samples, clients, classes and columns (fnlkit.simulate.partition_report.report_partition).
     """
 
     scheme: str = "iid"

@@ -16,7 +16,7 @@ from jinja2 import Environment
 
 from fnlkit.artifacts.display import data_set, plain
 from fnlkit.audits.page import thumbnail
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
@@ -354,8 +354,8 @@ def _picture(dataset, position):
 
 def describe_replies(run: Run) -> list[dict[str, object]]:
     """Return name, description, total bytes and mean bytes per client of each reply."""
-    from fnlkit.client.measuring import TRAINING
     from fnlkit.experiment.bound_method import BoundMethod
+    from fnlkit.federated.client.measuring import TRAINING
 
     declarations = dict(TRAINING)
     try:

@@ -18,11 +18,11 @@ from fnlkit.audits import annotation_exports, decisions, page
 from fnlkit.audits.designs import describe_achievable
 from fnlkit.audits.listing import list_labels
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
-from fnlkit.components.options import show_keywords
-from fnlkit.datasets.features import choose_backbone, with_backbone
+from fnlkit.core.errors import InputError
+from fnlkit.core.options import show_keywords
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
-from fnlkit.errors import InputError
+from fnlkit.encoders.features import choose_backbone, with_backbone
 from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
 from fnlkit.pipeline.rows import vectors_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from fnlkit.artifacts.paths import display_path
-from fnlkit.datasets.features import embed_samples, names_backbone
+from fnlkit.encoders.features import embed_samples, names_backbone
 from fnlkit.estimators.absent_classes import class_columns, drop_absent
 from fnlkit.estimators.rows import of_table, read_rows
 from fnlkit.pipeline.types import FilePath

@@ -10,18 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.provenance import provenance
-from fnlkit.components import presets
-from fnlkit.components.options import keywords_of, pick
-from fnlkit.components.spec import bind, parse
-from fnlkit.datasets.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
+from fnlkit.core import presets
+from fnlkit.core.errors import InputError
+from fnlkit.core.options import keywords_of, pick
+from fnlkit.core.spec import bind, parse
 from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.engines import EngineOptions
-from fnlkit.errors import InputError
+from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings, TrainOptions
+from fnlkit.federated.engines import EngineOptions
 from fnlkit.pipeline.labels import check_settings, tell, to_federation
 from fnlkit.pipeline.rows import count_features, vectors_of
 from fnlkit.pipeline.types import Labels, Progress, Say
@@ -220,7 +220,7 @@ def _of_head(settings, run):
     spec = parse(settings.model, "model")
     if spec.name != "pretrained" or str(spec.parameters.get("train", "head")) != "head":
         return settings, run
-    from fnlkit.datasets.pretrained import pretrained
+    from fnlkit.encoders.pretrained import pretrained
 
     bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
     backbone = str(spec.parameters.get("backbone", "auto"))
@@ -298,7 +298,7 @@ def _samples(federation, run, settings, previous):
         vectors = embed_samples(data, spec, **how) if own else encoded.x_train
     if not own:
         return encoded, vectors, settings
-    from fnlkit.datasets.pretrained import find_frozen_part
+    from fnlkit.encoders.pretrained import find_frozen_part
     from fnlkit.experiment.augmentation import augmentation
 
     if not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):

@@ -17,9 +17,9 @@ from typing import Any
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components import own, registry
-from fnlkit.components.spec import data_files, own_names, parse, rename_components
-from fnlkit.errors import InputError, list_names
+from fnlkit.core import own, registry
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.spec import data_files, own_names, parse, rename_components
 from fnlkit.recipes.recipe import entries, step
 
 # A recipe trains on the samples themselves unless it names a backbone.

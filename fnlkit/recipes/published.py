@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components import presets
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core import presets
+from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.estimators.compare import compare
 from fnlkit.recipes import scores
 from fnlkit.recipes.jobs import hint, mentions

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from fnlkit import datasets
 from fnlkit.artifacts import files, paths
-from fnlkit.components import registry
-from fnlkit.components.options import about
-from fnlkit.components.spec import bind, find, own_names, parse, rename_components
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.options import about
+from fnlkit.core.spec import bind, find, own_names, parse, rename_components
 from fnlkit.experiment import Settings
 from fnlkit.experiment.criteria import criterion
 from fnlkit.experiment.settings import TrainOptions
@@ -45,16 +45,16 @@ _NEEDED = {
 }
 # Kind of component: its registry, and the parameters that the caller supplies.
 _TABLES = {
-    "loss": ("fnlkit.components.registry:LOSSES", ()),
-    "optimizer": ("fnlkit.components.registry:OPTIMIZERS", ("aggregate", "schedule")),
-    "aggregator": ("fnlkit.components.registry:AGGREGATORS", registry.AGGREGATED),
-    "selector": ("fnlkit.components.registry:SELECTORS", ("fraction",)),
-    "schedule": ("fnlkit.components.registry:SCHEDULES", ()),
+    "loss": ("fnlkit.core.registry:LOSSES", ()),
+    "optimizer": ("fnlkit.core.registry:OPTIMIZERS", ("aggregate", "schedule")),
+    "aggregator": ("fnlkit.core.registry:AGGREGATORS", registry.AGGREGATED),
+    "selector": ("fnlkit.core.registry:SELECTORS", ("fraction",)),
+    "schedule": ("fnlkit.core.registry:SCHEDULES", ()),
     "model": ("fnlkit.models:NETWORKS", ("input_shape", "classes")),
-    "noise": ("fnlkit.noise.injection:MODELS", ()),
-    "scheme": ("fnlkit.datasets.partitioning:SCHEMES", ("fields",)),
+    "noise": ("fnlkit.simulate.noise.injection:MODELS", ()),
+    "scheme": ("fnlkit.simulate.partitioning:SCHEMES", ("fields",)),
     "estimator": ("fnlkit.estimators:ESTIMATORS", ()),
-    "backbone": ("fnlkit.datasets.embed:BACKBONES", ()),
+    "backbone": ("fnlkit.encoders.embed:BACKBONES", ()),
 }
 
 

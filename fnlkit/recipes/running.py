@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.kernels.threads import core_count
 from fnlkit.recipes import published, scores
 from fnlkit.recipes import recipe as recipes
@@ -31,7 +31,7 @@ from fnlkit.results import tables as results_tables
 from fnlkit.results.grouping import baseline_among
 
 # Imported once by the server that starts the workers; a command imports further modules when needed.
-_COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.engines.fused", "torch._functorch.vmap"]
+_COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.federated.engines.fused", "torch._functorch.vmap"]
 # A worker computes in one thread. Some libraries read these variables when they are imported.
 _ENVIRONMENT = {"FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 # Seconds that an interrupted worker gets to save its run.

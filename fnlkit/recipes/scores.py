@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fnlkit import privacy
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
 from fnlkit.estimators.compare import compare
+from fnlkit.federated import privacy
 from fnlkit.results import evaluation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import encode_as_trained, needs_of

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fnlkit.artifacts import saving
-from fnlkit.datasets.encoding import check_weights, open_encoder
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.encoders.encoding import check_weights, open_encoder
 from fnlkit.experiment.network import network_of
 from fnlkit.results.predicted import describe_samples, encoding_of
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.components.spec import parse
-from fnlkit.errors import InputError, list_names, nearest
+from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.spec import parse
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.tables import Table, Value, shorten
 

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
-from fnlkit.server.optimizers.fedbn import normalizers
+from fnlkit.federated.server.optimizers.fedbn import normalizers
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run

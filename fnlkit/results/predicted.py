@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit import datasets
-from fnlkit.datasets.encoding import Encoding
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.encoders.encoding import Encoding
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 
@@ -72,10 +72,10 @@ def probabilities(
         return names, softmax(Head.of(run.weights_array(), run.meta["classes"]).of_samples(x, scaling).astype(np.float64))
     import torch
 
-    from fnlkit.client.client_list import in_blocks
-    from fnlkit.client.inputs import Inputs, intake
-    from fnlkit.client.network import predict
     from fnlkit.experiment.network import network_of
+    from fnlkit.federated.client.client_list import in_blocks
+    from fnlkit.federated.client.inputs import Inputs, intake
+    from fnlkit.federated.client.network import predict
 
     network = network_of(run)
     part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])

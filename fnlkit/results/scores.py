@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.stored import Chosen
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import effective_size
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import gold_positions, held_out_positions, tested_samples

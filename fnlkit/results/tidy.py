@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import saving
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
 

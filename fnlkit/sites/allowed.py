@@ -13,16 +13,16 @@ from functools import cache
 from typing import Any
 
 PACKAGES = (
-    "fnlkit.client.drift",
-    "fnlkit.client.losses",
-    "fnlkit.client.measuring",
-    "fnlkit.client.penalties",
-    "fnlkit.client.scaling",
-    "fnlkit.client.testing",
+    "fnlkit.federated.client.drift",
+    "fnlkit.federated.client.losses",
+    "fnlkit.federated.client.measuring",
+    "fnlkit.federated.client.penalties",
+    "fnlkit.federated.client.scaling",
+    "fnlkit.federated.client.private_counts",
     "fnlkit.estimators",
     "fnlkit.methods",
-    "fnlkit.server.optimizers",
-    "fnlkit.server.selection",
+    "fnlkit.federated.server.optimizers",
+    "fnlkit.federated.server.selection",
 )
 # Positional parameters of functions that run on a client.
 STEP, LOSS, TERM = ("client", "model", "received"), ("logits", "batch"), ("w", "w_start", "batch")

@@ -17,16 +17,16 @@ from fnlkit.audits import private, report, shifts, summaries
 from fnlkit.audits.audit import SENDS, digest, traffic_of
 from fnlkit.audits.results import Names
 from fnlkit.audits.samples import LEAST, Samples
+from fnlkit.core.errors import WorkStopped
 from fnlkit.datasets import columns as features
-from fnlkit.errors import WorkStopped
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.sites.limits import RUNS, Limit, Row
 from fnlkit.sites.project import FEWEST
 
 if TYPE_CHECKING:
     from fnlkit.audits.shifts import Change
-    from fnlkit.client.client import Client, LocalModel
-    from fnlkit.components.declarations import Sent
+    from fnlkit.core.declarations import Sent
+    from fnlkit.federated.client.client import Client, LocalModel
     from fnlkit.sites.project import Project, Task
 
 _ONCE = True  # a site gives one reply to one message of each step

@@ -4,11 +4,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.paths import display_path
-from fnlkit.components.spec import Spec, find, own_names, parse
-from fnlkit.datasets.embed import BACKBONES, View, embed
-from fnlkit.datasets.encoding import weights_of
-from fnlkit.datasets.features import with_backbone
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import Spec, find, own_names, parse
+from fnlkit.encoders.embed import BACKBONES, View, embed
+from fnlkit.encoders.encoding import weights_of
+from fnlkit.encoders.features import with_backbone
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

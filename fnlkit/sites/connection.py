@@ -7,7 +7,7 @@ import ssl
 import time
 from email.utils import parsedate_to_datetime
 
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 
 # OpenSSL's codes of errors that a clock causes.
 _EARLY, _EXPIRED = 9, 10

@@ -4,7 +4,7 @@ import datetime
 import ipaddress
 from typing import Any
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 DAYS = 365
 _AUTHORITY = "fnlkit federation"

@@ -20,11 +20,11 @@ import torch
 
 from fnlkit.artifacts import message
 from fnlkit.audits.rounding import STEP
-from fnlkit.client.failure import failure, log_failures
-from fnlkit.engines.flower.notebook import Notebook
-from fnlkit.engines.flower.visits import NodeObjects, answer, check_request
-from fnlkit.engines.travel import unpack
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.failure import failure, log_failures
+from fnlkit.federated.engines.flower.notebook import Notebook
+from fnlkit.federated.engines.flower.visits import NodeObjects, answer, check_request
+from fnlkit.federated.engines.travel import unpack
 from fnlkit.sites import ledger, project, secret
 from fnlkit.sites.errors import NotAgreed, NotInTable, Undeclared, Withheld
 from fnlkit.sites.limits import must_fit
@@ -190,7 +190,7 @@ def admit(site: Site, asked: dict[str, Any], remembered: Callable[..., str] = la
     ----------
     site : Site
     asked : dict
-        As returned by fnlkit.engines.flower.visits.check_request.
+        As returned by fnlkit.federated.engines.flower.visits.check_request.
     remembered : callable () -> str
         Digest of the memory with which the visit begins.
 

@@ -1,6 +1,6 @@
 """Errors with which a site refuses a request.  The server receives only the code."""
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 class Withheld(InputError):

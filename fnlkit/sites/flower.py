@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fnlkit.artifacts.message import encode
-from fnlkit.client.failure import failure, log_failures
-from fnlkit.engines.flower import disable_telemetry, messages
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.failure import failure, log_failures
+from fnlkit.federated.engines.flower import disable_telemetry, messages
 from fnlkit.sites import identity, secret
 from fnlkit.sites.door import Door, update_of
 from fnlkit.sites.site import Place
@@ -36,7 +36,7 @@ class FlowerTransport:
     def exchange(
         self, contents: Mapping[int, bytes], limit: float | None, kind: str, *, on_error: Any, on_silent: Any
     ) -> Iterator[tuple[int, Any]]:
-        """Yield (node, bytes) of the replies as they arrive; see `fnlkit.engines.flower.messages.exchange`."""
+        """Yield (node, bytes) of the replies as they arrive; see `fnlkit.federated.engines.flower.messages.exchange`."""
 
         def failed(node: int, error: Any) -> None:
             on_error(node, error.code, error.reason)
@@ -57,7 +57,7 @@ def server_app(file: str) -> Any:
     file : str
         Module in the folder of a package of the project.
     """
-    from fnlkit.engines.flower.api import ServerApp
+    from fnlkit.federated.engines.flower.api import ServerApp
     from fnlkit.sites import project, tasks
 
     app = ServerApp()
@@ -72,7 +72,7 @@ def server_app(file: str) -> Any:
 
 def client_app() -> Any:
     """Return the ClientApp of a site: each message goes through the door."""
-    from fnlkit.engines.flower.api import ClientApp, Error, Message
+    from fnlkit.federated.engines.flower.api import ClientApp, Error, Message
 
     doors = lru_cache(maxsize=1)(lambda config: Door(Place.of(dict(config))))
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
-from fnlkit.client.scaling import moments, pool_moments
-from fnlkit.errors import InputError, list_names
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.scaling import moments, pool_moments
 from fnlkit.sites import scale
 from fnlkit.sites.backbone import definition
 from fnlkit.sites.folders import mode_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import display_path
-from fnlkit.errors import InputError, WorkStopped, list_names
+from fnlkit.core.errors import InputError, WorkStopped, list_names
 from fnlkit.sites.door import Door
 
 _MAX_BYTES = 2**30

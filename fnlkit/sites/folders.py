@@ -20,8 +20,8 @@ import numpy as np
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.sheets import Sheet
+from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets.columns import decode_row
-from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import credentials, identity, project
 from fnlkit.sites.identity import is_name, parse_address

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 PORT = 8000
 # A name starts with a letter or digit: "-rf" is an option and ".." another folder.

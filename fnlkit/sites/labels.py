@@ -16,13 +16,13 @@ from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.suspects import find_reviewed
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.errors import InputError
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:
-    from fnlkit.client.client import Client
+    from fnlkit.federated.client.client import Client
 
 
 JUDGED, REVIEWED = "judged.npz", "reviewed.npz"
@@ -81,7 +81,7 @@ def keep_judgment(folder: str, federation: Federation, client: "Client") -> None
         The site's folder `memory`.
     federation : Federation
         The site's samples, see `labels_of`.
-    client : fnlkit.client.client.Client
+    client : fnlkit.federated.client.client.Client
         After a visit.
     """
     rows = client.rows

@@ -12,7 +12,7 @@ from filelock import FileLock
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.ledger import hash_line, read_lines
 from fnlkit.artifacts.paths import display_path
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 KIND = "fnlkit.left/1"
 

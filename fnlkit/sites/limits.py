@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit.client.training import Fit
+from fnlkit.federated.client.training import Fit
 from fnlkit.sites.errors import NotInTable, Released
 
 # Largest whole number, length and nesting of a value that a message binds to a parameter; draws (`seed`) are not limited.
@@ -115,13 +115,13 @@ class Row:
 
 # Parameters that change by round, from 0 to the argument of the agreed method with this name.
 SCHEDULED = {
-    "fnlkit.client.losses.centroids:near_centroids": ("forget", "pull"),
-    "fnlkit.client.losses.consistency:self_regularized": ("consistency",),
-    "fnlkit.client.losses.contrastive:contrastive": ("strength",),
-    "fnlkit.client.losses.exchange:exchanged": ("forget",),
-    "fnlkit.client.losses.mixmatch:mixmatch": ("unlabeled",),
-    "fnlkit.client.losses.mixture:label_mixture": ("alpha", "beta", "gamma"),
-    "fnlkit.client.losses.revised:revised": ("distil",),
+    "fnlkit.federated.client.losses.centroids:near_centroids": ("forget", "pull"),
+    "fnlkit.federated.client.losses.consistency:self_regularized": ("consistency",),
+    "fnlkit.federated.client.losses.contrastive:contrastive": ("strength",),
+    "fnlkit.federated.client.losses.exchange:exchanged": ("forget",),
+    "fnlkit.federated.client.losses.mixmatch:mixmatch": ("unlabeled",),
+    "fnlkit.federated.client.losses.mixture:label_mixture": ("alpha", "beta", "gamma"),
+    "fnlkit.federated.client.losses.revised:revised": ("distil",),
     "fnlkit.methods.rofl:move_centroids": ("forget",),
 }
 

@@ -9,13 +9,13 @@ import torch
 
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
-from fnlkit.client.client_list import in_blocks
-from fnlkit.client.inputs import Inputs, intake
-from fnlkit.client.network import predict
-from fnlkit.client.testing import Ranges
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.federated import table_of
 from fnlkit.experiment.network import network_of
+from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.inputs import Inputs, intake
+from fnlkit.federated.client.network import predict
+from fnlkit.federated.client.private_counts import Ranges
 from fnlkit.sites import project
 from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.tasks import scores

@@ -6,7 +6,7 @@ import sklearn.linear_model  # noqa: F401
 import sklearn.model_selection  # noqa: F401
 import torch._dynamo  # noqa: F401 - by the first step of training
 
-from fnlkit.engines.flower import api
+from fnlkit.federated.engines.flower import api
 from fnlkit.kernels import neighbors
 from fnlkit.sites import flower
 from fnlkit.sites.allowed import functions

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fnlkit.artifacts import message
-from fnlkit.client.inputs import intake
+from fnlkit.core.errors import list_names
 from fnlkit.datasets.manifest import is_manifest
-from fnlkit.errors import list_names
 from fnlkit.experiment.plan import Plan
+from fnlkit.federated.client.inputs import intake
 from fnlkit.sites import project, replies, steps
 from fnlkit.sites.folder import read_file
 from fnlkit.sites.samples import load_for_task, samples_like, table_like

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from multiprocessing import forkserver
 
-from fnlkit.engines.flower import disable_telemetry
+from fnlkit.federated.engines.flower import disable_telemetry
 
 _MODULE = "fnlkit.sites.preload"
 
@@ -22,7 +22,7 @@ def superexec(arguments: Sequence[str]) -> None:
     arguments : sequence of str
     """
     disable_telemetry()
-    from fnlkit.engines.flower import api
+    from fnlkit.federated.engines.flower import api
 
     os.environ["PYTHONSAFEPATH"] = "1"  # no module is taken from the folder of the site
     context = multiprocessing.get_context("forkserver")
@@ -41,6 +41,6 @@ def superexec(arguments: Sequence[str]) -> None:
 def answer(words: list[str]) -> None:
     """Answer a message as the command line `words` (flwr-clientapp and options) does."""
     disable_telemetry()
-    from fnlkit.engines.flower import api
+    from fnlkit.federated.engines.flower import api
 
     api.clientapp(words)

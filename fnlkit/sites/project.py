@@ -18,15 +18,15 @@ from fnlkit.artifacts import files, run_schema
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits.private import sigma_of
-from fnlkit.client.losses.correction import names_a_file
-from fnlkit.components.declarations import declaration, resolve
-from fnlkit.components.parameters import arguments_of
-from fnlkit.components.spec import MessageText, find, from_file, own_names, parse
-from fnlkit.errors import InputError, nearest
+from fnlkit.core.declarations import declaration, resolve
+from fnlkit.core.errors import InputError, nearest
+from fnlkit.core.parameters import arguments_of
+from fnlkit.core.spec import MessageText, find, from_file, own_names, parse
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.losses.correction import names_a_file
+from fnlkit.federated.server.protection import Secret
 from fnlkit.models import NETWORKS
-from fnlkit.server.protection import Secret
 from fnlkit.sites import scale
 from fnlkit.sites.backbone import common
 from fnlkit.sites.identity import check_names

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit import engines
-from fnlkit.client.client_list import ClientList
-from fnlkit.client.failure import Failure
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import nothing
-from fnlkit.server.admission import TooManyLost
-from fnlkit.server.clients import Clients, CohortRequest, Replies, nbytes
+from fnlkit.federated import engines
+from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.failure import Failure
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import nothing
+from fnlkit.federated.server.admission import TooManyLost
+from fnlkit.federated.server.clients import Clients, CohortRequest, Replies, nbytes
 from fnlkit.sites.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class Remote:
 
         Parameters
         ----------
-        members : fnlkit.client.client_list.ClientList
-        network : fnlkit.client.network.Network
+        members : fnlkit.federated.client.client_list.ClientList
+        network : fnlkit.federated.client.network.Network
         seed : int
         min_replies : float
         """
@@ -123,7 +123,7 @@ class Remote:
 
         Parameters
         ----------
-        clients : fnlkit.server.clients.Clients
+        clients : fnlkit.federated.server.clients.Clients
             As returned by `session`.
         ask : functools.partial of Clients.round
         """
@@ -165,7 +165,7 @@ class Remote:
         check : callable (site, arrays) -> str
             Why no data can have these arrays; "" if some can.
         broadcast, scatter : dict of Tensor
-            As for fnlkit.server.clients.Clients.round, with an entry of `scatter` for each of `ids`.
+            As for fnlkit.federated.server.clients.Clients.round, with an entry of `scatter` for each of `ids`.
         """
         began = time.monotonic()
         run = hashlib.sha256(f"{self.sites.run} steps".encode()).hexdigest()[:16]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fnlkit.client import scaling, testing
+from fnlkit.federated.client import private_counts, scaling
 from fnlkit.sites import audit, scale
 
 if TYPE_CHECKING:
-    from fnlkit.components.declarations import Sent
+    from fnlkit.core.declarations import Sent
     from fnlkit.sites.project import Task
 
 
@@ -21,7 +21,7 @@ def replies_of(task: "Task") -> "Mapping[str, Sent]":
     """
     if task.name == "train":
         return task.plan.sends
-    return {"audit": audit.sends(task), "evaluate": testing.SENDS, scale.TASK: scaling.SENDS}[task.name]
+    return {"audit": audit.sends(task), "evaluate": private_counts.SENDS, scale.TASK: scaling.SENDS}[task.name]
 
 
 def open_sides(task: "Task") -> dict[str, int]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import message
 from fnlkit.artifacts.display import plain
-from fnlkit.client.failure import CODES, Failure
-from fnlkit.engines.flower.messages import LATE
-from fnlkit.errors import WorkStopped
+from fnlkit.core.errors import WorkStopped
+from fnlkit.federated.client.failure import CODES, Failure
+from fnlkit.federated.engines.flower.messages import LATE
 
 if TYPE_CHECKING:
     from fnlkit.sites.folder import Journal

@@ -9,6 +9,7 @@ import numpy as np
 from fnlkit.artifacts import large
 from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
+from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets import cache_folder
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.columns import unseen_rows
@@ -16,7 +17,6 @@ from fnlkit.datasets.copies import find_copies, separate
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
-from fnlkit.errors import InputError, list_names, nearest
 from fnlkit.sites.backbone import encode_samples
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.client.scaling import Moments, pool_moments
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import columns as features
-from fnlkit.errors import InputError
+from fnlkit.federated.client.scaling import Moments, pool_moments
 
 TASK = "scale"  # the task that computes the scale
 FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
@@ -25,7 +25,7 @@ def of_replies(replies: Any, project) -> dict[str, Any]:
     Parameters
     ----------
     replies : dict of Tensor (N, d)
-        As `fnlkit.client.scaling.SENDS` declares.
+        As `fnlkit.federated.client.scaling.SENDS` declares.
     project : fnlkit.sites.project.Project
 
     Returns
@@ -65,7 +65,7 @@ def implausible(replies: Any) -> dict[Any, str]:
     Parameters
     ----------
     replies : dict of {name: Tensor (d,)}
-        By any key, as `fnlkit.client.scaling.SENDS` declares.
+        By any key, as `fnlkit.federated.client.scaling.SENDS` declares.
     """
     keys = list(replies)
     known, total, squares = (np.array([replies[k][name].numpy() for k in keys]) for name in ("known", "total", "squares"))
@@ -126,6 +126,6 @@ def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
 
 
 def remove_fills(project):
-    """Return the Project whose missing numbers stay NaN, for `fnlkit.client.scaling.reply_moments`."""
+    """Return the Project whose missing numbers stay NaN, for `fnlkit.federated.client.scaling.reply_moments`."""
     fills = [math.nan] * len(_numbers(project.columns))
     return replace(project, columns=fill_columns(project.columns, fills), mean=[], std=[])

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.message import Unreadable, decode, encode
-from fnlkit.client.failure import CODES, Failure
-from fnlkit.engines.flower import messages
+from fnlkit.federated.client.failure import CODES, Failure
+from fnlkit.federated.engines.flower import messages
 from fnlkit.kernels.streams import stream
 
 STEPS, MODULUS = 2**22, 2**32  # levels of a quantized entry; modulus of the sums
@@ -124,7 +124,7 @@ def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, in
     Refused
         If a step would reveal more than the protocol permits.
     """
-    from fnlkit.engines.flower import api
+    from fnlkit.federated.engines.flower import api
 
     if terms is None:
         raise Refused("this project masks no updates")
@@ -192,14 +192,14 @@ class _Round:
     """Context, strategy and client manager for Flower's workflow."""
 
     def __init__(self, nodes, round):
-        from fnlkit.engines.flower.api import ArrayRecord, ConfigRecord, RecordDict
+        from fnlkit.federated.engines.flower.api import ArrayRecord, ConfigRecord, RecordDict
 
         about = {"config": ConfigRecord({"current_round": round}), "parameters": ArrayRecord()}
         self.nodes, self.state, self.mean, self.counted = nodes, RecordDict(about), None, []
         self.strategy = self.client_manager = self
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, Any]]:
-        from fnlkit.engines.flower.api import FitIns
+        from fnlkit.federated.engines.flower.api import FitIns
 
         return [(SimpleNamespace(node_id=node), FitIns(parameters, {})) for node in self.nodes]
 
@@ -207,7 +207,7 @@ class _Round:
         return len(self.nodes)
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[None, dict[str, Any]]:
-        from fnlkit.engines.flower.api import parameters_to_ndarrays
+        from fnlkit.federated.engines.flower.api import parameters_to_ndarrays
 
         self.counted = [proxy.node_id for proxy, _ in results]
         self.mean = parameters_to_ndarrays(results[0][1].parameters)[0]
@@ -267,7 +267,7 @@ def gather_sum(
     ----------
     grid : flwr.serverapp.Grid
     requests : dict of node to request
-        Requests as returned by fnlkit.engines.flower.visits.request. They differ only in the visits.
+        Requests as returned by fnlkit.federated.engines.flower.visits.request. They differ only in the visits.
     about : dict
         Facts that every request states.
     most : int
@@ -280,7 +280,7 @@ def gather_sum(
         Time limit of each of the four steps in seconds.
     round : int
     """
-    from fnlkit.engines.flower import api
+    from fnlkit.federated.engines.flower import api
 
     if not FEWEST <= len(requests) <= MOST:
         return f"{len(requests)} sites are connected; `protect='secagg'` requires {FEWEST} to {MOST}"

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.key import read_or_draw
-from fnlkit.client.client import Client, Part
-from fnlkit.client.inputs import Inputs, intake, weight_type
-from fnlkit.client.network import nothing
-from fnlkit.components.declarations import declaration, resolve
-from fnlkit.components.parameters import arguments_of
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import declaration, resolve
+from fnlkit.core.errors import InputError
+from fnlkit.core.parameters import arguments_of
 from fnlkit.experiment.network import build_network
-from fnlkit.server.protection import Secret
+from fnlkit.federated.client.client import Client, Part
+from fnlkit.federated.client.inputs import Inputs, intake, weight_type
+from fnlkit.federated.client.network import nothing
+from fnlkit.federated.server.protection import Secret
 from fnlkit.sites import project, replies, scale, steps
 from fnlkit.sites.budgets import Budgets, LabelReleases, digest
 from fnlkit.sites.labels import keep_judgment, labels_of
@@ -26,7 +26,7 @@ from fnlkit.sites.samples import load_for_task
 from fnlkit.sites.secret import Terms
 
 if TYPE_CHECKING:
-    from fnlkit.client.network import Network
+    from fnlkit.federated.client.network import Network
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Site:
     ----------
     place : Place
     task : fnlkit.sites.project.Task
-    client : fnlkit.client.client.Client
-    network : fnlkit.client.network.Network
+    client : fnlkit.federated.client.client.Client
+    network : fnlkit.federated.client.network.Network
     arrays : dict of str to (dtype, shape)
         NumPy's name of the type and the shape, by the name of each declared reply; see `replies.declared_arrays`.
     rows : dict of str to fnlkit.sites.limits.Row

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnlkit.client import measuring, testing
-from fnlkit.client.inputs import Augment
-from fnlkit.client.scaling import FEWEST
-from fnlkit.client.training import Fit
-from fnlkit.components.declarations import declaration
-from fnlkit.components.parameters import arguments_of
+from fnlkit.core.declarations import declaration
+from fnlkit.core.parameters import arguments_of
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import Plan
+from fnlkit.federated.client import measuring, private_counts
+from fnlkit.federated.client.inputs import Augment
+from fnlkit.federated.client.scaling import FEWEST
+from fnlkit.federated.client.training import Fit
 from fnlkit.sites import audit, scale
 from fnlkit.sites.allowed import PACKAGES, functions
 from fnlkit.sites.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to
@@ -80,15 +80,15 @@ def _of_training(task):
 
 
 def _of_evaluation(task):
-    rounded = f"ranges of {testing.RANGE} or more numbers"
+    rounded = f"ranges of {private_counts.RANGE} or more numbers"
     yield Row(
-        "evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, different=MODELS,
-        noise=rounded,
+        "evaluate", "fnlkit.federated.client.private_counts:reply_tested", tuple(private_counts.SENDS), RUNS,
+        fewest=private_counts.FEWEST, different=MODELS, noise=rounded,
     )  # fmt: skip
 
 
 def _of_scale(task):
-    yield Row(scale.TASK, "fnlkit.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
+    yield Row(scale.TASK, "fnlkit.federated.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
 
 
 def _rates(parts):

@@ -18,16 +18,16 @@ from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.run import Run
-from fnlkit.client import scaling, testing
-from fnlkit.client.client_list import ClientList
-from fnlkit.client.inputs import Inputs, weight_type
-from fnlkit.client.network import Model
-from fnlkit.errors import InputError, WorkStopped, list_names
+from fnlkit.core.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators import federated
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.output import lock_output, torch_threads
-from fnlkit.server.clients import TooManyLost
+from fnlkit.federated.client import private_counts, scaling
+from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.inputs import Inputs, weight_type
+from fnlkit.federated.client.network import Model
+from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites import audit, scale, training
 from fnlkit.sites.folder import Journal
 from fnlkit.sites.project import FEWEST, task_of
@@ -36,8 +36,8 @@ from fnlkit.sites.roster import MOST_TRIES, SILENT, Roster
 from fnlkit.sites.site import network_of
 
 if TYPE_CHECKING:
-    from fnlkit.client.testing import Ranges
     from fnlkit.datasets.dataset import Dataset
+    from fnlkit.federated.client.private_counts import Ranges
     from fnlkit.sites.project import Project, Task
 
 
@@ -259,9 +259,9 @@ def _run_evaluate(remote, task, options):
     if run.weights.numel() != network.size or run.settings["model"] != task.settings.model:
         raise InputError(f"run {options.run}: its model is {run.settings['model']}, not {task.settings.model} of this project")
     inputs = Inputs(about.kind == "image", tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
-    ask, federation = _session(remote, task, testing.SENDS, inputs, Model(network, run.weights))
-    replies = ask(testing.reply_tested, sides={"groups": federation.classes + 1}, compare=testing.implausible)
-    found = scores(testing.ranges(*(replies[name].numpy() for name in testing.SENDS)), federation.names)
+    ask, federation = _session(remote, task, private_counts.SENDS, inputs, Model(network, run.weights))
+    replies = ask(private_counts.reply_tested, sides={"groups": federation.classes + 1}, compare=private_counts.implausible)
+    found = scores(private_counts.ranges(*(replies[name].numpy() for name in private_counts.SENDS)), federation.names)
     return {"run": os.path.abspath(options.run), "classes": list(about.classes), **found}
 
 
@@ -279,7 +279,7 @@ def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
 
     Parameters
     ----------
-    counts : fnlkit.client.testing.Ranges
+    counts : fnlkit.federated.client.private_counts.Ranges
         Of the sites, (N, G).
     names : sequence of str
     """

@@ -15,13 +15,13 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Rows
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.output import metrics_file, metrics_path
-from fnlkit.server.clients import TooManyLost
+from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites.project import Project, Task
 from fnlkit.sites.roster import Roster
 from fnlkit.sites.samples import samples_like

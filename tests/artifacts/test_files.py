@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.files import Artifact
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 NUMBERS = [np.bool_, np.int8, np.uint8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64]
 ARRAYS = st.sampled_from(NUMBERS).flatmap(

@@ -18,7 +18,7 @@ from fnlkit.artifacts import files, large, packing, sheets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.safe import pt as files_pt
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }"
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest
 
 from fnlkit.artifacts import key
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import HiddenStream, derive_key
 
 

@@ -10,7 +10,7 @@ import torch
 from fnlkit import partition, train
 from fnlkit.artifacts import message
 from fnlkit.artifacts.run_schema import check
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 VALUE = {
     "plain": [None, True, 3, 2.5, float("inf"), "text", b"\0\xff", torch.float64],

@@ -8,7 +8,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from tests.commands import succeed
 
 OLD = Path(__file__).parent / "old"

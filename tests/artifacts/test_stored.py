@@ -12,7 +12,7 @@ import pytest
 from fnlkit.artifacts import files, packing
 from fnlkit.artifacts.safe import zip as zips
 from fnlkit.artifacts.stored import Changed, Chosen, Stored, blocks
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 @pytest.fixture

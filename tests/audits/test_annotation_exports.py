@@ -9,7 +9,7 @@ import pytest
 import fnlkit
 from fnlkit import InputError, datasets
 from fnlkit.audits.annotation_exports import read_annotations
-from fnlkit.datasets import partitioning
+from fnlkit.simulate import partitioning
 from tests import commands
 
 

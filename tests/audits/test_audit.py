@@ -14,12 +14,12 @@ from fnlkit.audits.confusions import confusions_of_mistakes, find_confusions, ma
 from fnlkit.audits.records import Confusion
 from fnlkit.audits.statistics import noisier_than_others
 from fnlkit.audits.verdict import AGREES, Assessment
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.local import from_arrays
-from fnlkit.errors import InputError
 from fnlkit.estimators import likelihood
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.intervals import wilson
+from fnlkit.simulate import partitioning
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 import fnlkit
 from fnlkit import InputError, datasets
-from fnlkit.datasets import partitioning
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
 from fnlkit.pipeline.rows import rows_of
+from fnlkit.simulate import partitioning
 from tests import commands
 
 

@@ -14,9 +14,9 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.consensus import consensus, expected_shares, infer, shares
 from fnlkit.audits.rater_agreement import fleiss, krippendorff
 from fnlkit.audits.votes import read_votes
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.class_names import vote_finder
-from fnlkit.errors import InputError
+from fnlkit.simulate import partitioning
 from tests.commands import refuse, succeed
 
 

@@ -9,8 +9,8 @@ from fnlkit import datasets
 from fnlkit.artifacts.sheets import Sheet, guard, unguard
 from fnlkit.audits import decisions
 from fnlkit.audits.suspects import choose
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.simulate import partitioning
 from tests.tables import format_csv, parse_csv
 
 NAMES = ["keep", "drop", "Unsure", "=1+1", "-5", "a b", "6", "7", "8", "9"]

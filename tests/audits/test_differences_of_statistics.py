@@ -5,7 +5,7 @@ import pytest
 
 from fnlkit.audits import shifts, summaries
 from fnlkit.audits.samples import LEAST, Samples
-from fnlkit.client.scaling import moments_of_known
+from fnlkit.federated.client.scaling import moments_of_known
 
 CLASSES, WIDTH = 4, 6
 

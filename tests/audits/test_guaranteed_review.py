@@ -11,8 +11,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import decisions, designs, reviews
 from fnlkit.audits.designs import Design, rank_samples
 from fnlkit.audits.suspects import choose_guaranteed
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.simulate import partitioning
 from tests.commands import refuse, succeed
 from tests.tables import format_csv, parse_csv
 

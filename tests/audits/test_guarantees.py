@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit.audits.guarantees import draw_reviews, find_guaranteed_list, right_with_confidence, shortest_list, update_scores
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
 
 

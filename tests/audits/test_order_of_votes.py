@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.consensus import consensus_of_rows
-from fnlkit.client.client import Client
-from fnlkit.components import registry
-from fnlkit.engines import make
+from fnlkit.core import registry
 from fnlkit.estimators import likelihood
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.engines import make
 from fnlkit.methods import fedem
 from tests import toy
 

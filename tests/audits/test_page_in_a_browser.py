@@ -14,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.audits import decisions, page, report
 from fnlkit.audits.suspects import choose, choose_guaranteed, neighbors_of, points_of
 from fnlkit.audits.verdict import AGREES
-from fnlkit.datasets import partitioning
+from fnlkit.simulate import partitioning
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait

@@ -10,7 +10,7 @@ from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits import report
 from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.reviews import Review
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 RECORDED = Path(__file__).parent / "recorded"  # printed by `fnlkit audit --json` and `fnlkit sites audit` before the records
 KINDS = {"audit": SiteAudit, "quick": SiteAudit, "noise": SiteAudit}

@@ -15,8 +15,8 @@ from fnlkit import datasets
 from fnlkit.audits import decisions, page
 from fnlkit.audits.correct import correct
 from fnlkit.audits.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.simulate import partitioning
 from tests.tables import format_csv, parse_csv
 from tests.toy import toy
 

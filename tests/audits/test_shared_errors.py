@@ -9,7 +9,7 @@ from fnlkit import datasets
 from fnlkit.audits import report, statistics, verdict, wording
 from fnlkit.audits.audit import audit
 from fnlkit.cli.audit import results
-from fnlkit.datasets import partitioning
+from fnlkit.simulate import partitioning
 
 CLASSES = 6
 

@@ -81,7 +81,7 @@ def test_reviewed_labels_count_as_right(noisy, audited):
 
 def test_levels_that_an_audit_withholds_are_printed_nowhere(noisy, audited, tmp_path):
     from fnlkit.cli.tables import estimate_facts, estimate_line
-    from fnlkit.errors import InputError
+    from fnlkit.core.errors import InputError
     from fnlkit.results.plots import clients, labels
 
     federation, _ = noisy

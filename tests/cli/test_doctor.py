@@ -9,7 +9,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from fnlkit.engines import ENGINES
+from fnlkit.federated.engines import ENGINES
 from fnlkit.pipeline import agreement, doctor
 from tests.commands import fnlkit, succeed
 

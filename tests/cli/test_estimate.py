@@ -9,7 +9,7 @@ from fnlkit import datasets
 from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare

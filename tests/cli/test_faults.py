@@ -14,7 +14,7 @@ NETWORK = """
 import sys
 import torch
 from torch import nn
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 class Mine(nn.Module):
     def __init__(self, features, classes, error):

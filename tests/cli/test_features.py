@@ -16,9 +16,9 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Stored
 from fnlkit.cli import main
-from fnlkit.datasets.embed import embed
-from fnlkit.datasets.encoding import weights_of
-from fnlkit.datasets.features import with_backbone
+from fnlkit.encoders.embed import embed
+from fnlkit.encoders.encoding import weights_of
+from fnlkit.encoders.features import with_backbone
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import digest_of_rows
 from fnlkit.experiment.network import network_of
@@ -158,7 +158,7 @@ def test_a_wrong_backbone_ends_in_one_line(made, option, words, capfd):
 )
 def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, tmp_path, capfd):
     missing = {"timm", "wordllama"}
-    monkeypatch.setattr("fnlkit.datasets.features.find_spec", lambda name: None if name in missing else True)
+    monkeypatch.setattr("fnlkit.encoders.features.find_spec", lambda name: None if name in missing else True)
     monkeypatch.setattr("fnlkit.pipeline.training.with_backbone", pytest.fail)
     unknown = replace(Federation.read(str(made / "fed.npz")), true=None)
     unknown.write(str(tmp_path / "unknown.npz"))
@@ -168,7 +168,7 @@ def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, t
 
 @pytest.mark.parametrize("command", ["audit", "estimate-noise"])
 def test_a_missing_backbone_is_named_before_the_work_starts(made, command, monkeypatch, capfd):
-    monkeypatch.setattr("fnlkit.datasets.features.find_spec", lambda name: None)
+    monkeypatch.setattr("fnlkit.encoders.features.find_spec", lambda name: None)
     for module in ("audit", "estimate_noise"):
         monkeypatch.setattr(f"fnlkit.cli.{module}.bar", pytest.fail)
     assert call(command, made / "noisy.npz", "--backbone", "timm", "-o", made / "none.npz") == 2

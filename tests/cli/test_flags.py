@@ -13,7 +13,7 @@ import fnlkit
 from fnlkit.cli import main
 from fnlkit.cli.group import Context, name_options
 from fnlkit.cli.train import command as train
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from fnlkit.cli.parts import KINDS, describe_parameters, find_all, purpose
-from fnlkit.components import own
-from fnlkit.components.spec import find
+from fnlkit.core import own
+from fnlkit.core.spec import find
 from tests.commands import fnlkit, refuse, succeed
 
 PARTS = [(kind, name) for kind, each in KINDS.items() for name in each.parts()]

@@ -4,7 +4,7 @@ import pytest
 
 from fnlkit import pipeline
 from fnlkit.cli import progress
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.recipes import running
 from tests.commands import refuse, succeed, wait_until

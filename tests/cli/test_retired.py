@@ -3,10 +3,10 @@
 import pytest
 
 import fnlkit
-from fnlkit.components import declare
-from fnlkit.components.registry import loss
-from fnlkit.errors import InputError
-from fnlkit.retired import RETIRED
+from fnlkit.core import declare
+from fnlkit.core.errors import InputError
+from fnlkit.core.registry import loss
+from fnlkit.core.retired import RETIRED
 from tests.commands import fnlkit as run
 
 INSTEAD = "write the new name"

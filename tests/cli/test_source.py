@@ -10,9 +10,9 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import group
-from fnlkit.datasets.partitioning import federation
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.simulate.partitioning import federation
 from tests.commands import BIN, ENVIRONMENT, fnlkit, shell, succeed
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)

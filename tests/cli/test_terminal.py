@@ -13,7 +13,7 @@ from PIL import Image
 
 from fnlkit.cli import group
 from fnlkit.cli.terminal import Table, console, out_console
-from fnlkit.client.failure import Failure
+from fnlkit.federated.client.failure import Failure
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
 ANIMALS = ["aardvark", "bumblebee", "cassowary", "dragonfly"]

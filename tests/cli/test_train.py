@@ -9,13 +9,13 @@ import subprocess
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise
+from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
-from fnlkit.datasets import partitioning
-from fnlkit.errors import Terminated
+from fnlkit.core.errors import Terminated
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import lock_output
+from fnlkit.federated.client.losses.correction import inverse_matrix, transition_matrix
+from fnlkit.simulate import noise, partitioning
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"

@@ -9,8 +9,8 @@ from PIL import Image
 
 import fnlkit
 from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.copies import find_copies, merge
-from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
 from fnlkit.sites import flower_app
 from fnlkit.sites.samples import load_for_task

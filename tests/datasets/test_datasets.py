@@ -11,9 +11,10 @@ from PIL import Image
 
 import fnlkit
 from fnlkit import datasets
-from fnlkit.datasets import load, partitioning, places
+from fnlkit.core.errors import InputError
+from fnlkit.datasets import load, places
 from fnlkit.datasets.new_data import new_samples
-from fnlkit.errors import InputError
+from fnlkit.simulate import partitioning
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 

@@ -11,12 +11,12 @@ from PIL import Image
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.folds import assign_folds
 from fnlkit.datasets.groups import class_of_groups, repeats_like_groups
-from fnlkit.datasets.holdout import set_apart
 from fnlkit.datasets.local import split
-from fnlkit.errors import InputError
+from fnlkit.simulate import partitioning
+from fnlkit.simulate.holdout import set_apart
 from tests.commands import succeed
 from tests.datasets.test_partitioning import SPECS
 

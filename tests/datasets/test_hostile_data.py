@@ -7,10 +7,10 @@ import wave
 import numpy as np
 import pytest
 
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import load, table
 from fnlkit.datasets.decoding import read_wav
 from fnlkit.datasets.table import read_table
-from fnlkit.errors import InputError
 from tests.commands import refuse
 
 

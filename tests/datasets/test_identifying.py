@@ -9,9 +9,9 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dates import forms_of, parts_of, read_date
 from fnlkit.datasets.identifying import reason_to_leave_out
-from fnlkit.errors import InputError
 from tests.commands import succeed
 from tests.datasets.test_notation import train_on
 

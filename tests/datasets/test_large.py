@@ -11,16 +11,16 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.stored import Changed, Rows, blocks
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import dataset, local
 from fnlkit.datasets.decoding import Decoded
-from fnlkit.datasets.embed import embed_parts
-from fnlkit.datasets.features import with_backbone
 from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.partitioning import federation as split
-from fnlkit.errors import InputError
+from fnlkit.encoders.embed import embed_parts
+from fnlkit.encoders.features import with_backbone
 from fnlkit.estimators import estimate
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.simulate.partitioning import federation as split
 
 
 @pytest.fixture
@@ -175,8 +175,8 @@ def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
         np.save(tmp_path / f"y_{part}.npy", rng.integers(0, 3, size))
         np.save(tmp_path / f"x_{part}.npy", rng.integers(0, 256, (size, side, side, 3), dtype=np.uint8))
     whole = n * side * side * 3
-    monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", 2**18)
-    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", 2**17)
+    monkeypatch.setattr("fnlkit.encoders.pca._MOST_FITTED", 2**18)
+    monkeypatch.setattr("fnlkit.encoders.batches.BLOCK", 2**17)
     monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
     monkeypatch.setattr("fnlkit.artifacts.packing.BLOCK", 2**17)
     monkeypatch.setattr(blocks, "__defaults__", (2**17, 1))

@@ -10,8 +10,8 @@ from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.audits.page import view
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import decoding, layout
-from fnlkit.errors import InputError
 
 SHAPES = [
     ((3, 32, 32), True), ((1, 28, 20), True), ((13, 64, 64), True), ((3, 4, 4), True), ((3, 20, 5), True),

@@ -11,11 +11,11 @@ from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.artifacts import large
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import decoding
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.labels import doubts
 from fnlkit.datasets.table import parse_table
-from fnlkit.errors import InputError
 from tests.commands import fnlkit
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.columns import learn
 from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
-from fnlkit.errors import InputError
 from tests.commands import refuse, succeed
 
 NAN = float("nan")

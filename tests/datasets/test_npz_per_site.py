@@ -5,8 +5,8 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import large
-from fnlkit.datasets.partitioning import federation
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.simulate.partitioning import federation
 
 
 def site(folder, name, start, labels, **more):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.pathmnist import CLASSES
-from fnlkit.errors import InputError
 
 
 def put(path, *, size=28, labels=9, **more):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import places
-from fnlkit.errors import InputError
 from tests.commands import fnlkit, refuse
 
 

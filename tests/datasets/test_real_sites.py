@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 BINARY = {"exclude": "exclude", "doubtful": "accept", "accept": "accept"}
 load = cache(datasets.load)

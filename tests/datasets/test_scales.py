@@ -8,8 +8,8 @@ from PIL import Image
 
 import fnlkit
 from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.scales import match_scale, scale_of
-from fnlkit.errors import InputError
 
 BYTES = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 1)).astype(np.uint8)
 # Forms of the same images, and of images on a scale that is not known with certainty.

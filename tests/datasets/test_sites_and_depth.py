@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.datasets import decoding, dicom
-from fnlkit.datasets.partitioning import federation
-from fnlkit.errors import InputError
+from fnlkit.simulate.partitioning import federation
 from tests.commands import fnlkit, succeed
 from tests.datasets.test_manifest import tone
 

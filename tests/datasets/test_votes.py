@@ -8,9 +8,9 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.consensus import consensus_of_rows
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.votes import by_vote
-from fnlkit.errors import InputError
+from fnlkit.simulate import partitioning
 from tests.commands import refuse, succeed
 
 VOTES = np.array([[0, 0, 1, -1], [1, -1, 1, -1], [2, 1, -1, -1], [-1, 0, 0, 2], [-1, -1, -1, 1], [0, 2, -1, -1]])

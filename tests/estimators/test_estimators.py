@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit import datasets, noise, partition
+from fnlkit import datasets, partition
 from fnlkit.artifacts.federation import Federation
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, aum, estimate
 from fnlkit.estimators.anchor import true_posterior
 from fnlkit.estimators.apply import add_judgment
@@ -22,6 +21,7 @@ from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.kernels.scores import anchor_transition, auc
 from fnlkit.pipeline.rows import rows_of
+from fnlkit.simulate import noise, partitioning
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLIENTS = 12

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import datasets, noise
+from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
-from fnlkit.components.declarations import declaration
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.declarations import declaration
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators import ESTIMATORS, federated, intervals, likelihood, run_estimator, warmup
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
+from fnlkit.simulate import noise, partitioning
 from tests.commands import fnlkit, succeed
 
 WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}

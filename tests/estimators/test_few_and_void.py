@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit import datasets
+from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import settings_of
+from fnlkit.simulate import noise, partitioning
 
 
 @pytest.fixture(scope="module")

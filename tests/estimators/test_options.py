@@ -8,7 +8,7 @@ import pytest
 
 import fnlkit
 from fnlkit.artifacts.federation import Federation
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators import EstimateOptions, estimate
 from fnlkit.estimators.inputs import EstimatorInputs
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.ranges import share_range
 
 

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import methods
 from fnlkit.artifacts.run import Run
-from fnlkit.components import registry
+from fnlkit.core import registry
 from fnlkit.experiment import cards
 from fnlkit.experiment.cards import TABLES, card
 from tests.commands import fnlkit, succeed

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.components import registry
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.crossfit import make_experiment
 

@@ -10,14 +10,14 @@ import torch
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components import registry
-from fnlkit.engines import sequential
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.network import load_trained
+from fnlkit.federated.engines import sequential
 from fnlkit.results import evaluation
 from tests.commands import fnlkit
 from tests.toy import IN_SESSION

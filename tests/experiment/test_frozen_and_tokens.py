@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import fnlkit
-from fnlkit.engines import make
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import load_trained
+from fnlkit.federated.engines import make
 from tests.experiment.test_experiment import finish, problem, reread, same, settings
 
 NETS = """

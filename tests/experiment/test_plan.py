@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from fnlkit.client.network import Network
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.network import Network
 
 NETWORK = Network(nn.Linear(4, 3))
 FACTS = RunFacts(cohort=5, classes=3, network=NETWORK, real_sites=False, evaluated=10, held_out=10)

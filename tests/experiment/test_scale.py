@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.client.scaling import channel_moments, pool_channel_moments
-from fnlkit.datasets import partitioning
+from fnlkit.core.errors import InputError, SampleError
 from fnlkit.datasets.dataset import moments
-from fnlkit.errors import InputError, SampleError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import scale_of
+from fnlkit.federated.client.scaling import channel_moments, pool_channel_moments
+from fnlkit.simulate import partitioning
 
 QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
 

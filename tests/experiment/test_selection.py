@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.datasets.holdout import set_apart
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
 from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
+from fnlkit.simulate.holdout import set_apart
 from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from tests.experiment.test_experiment import finish, problem, reread, same, settings
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fnlkit.methods.fedavg import Round
-from fnlkit.server.optimizers import FedOpt
+from fnlkit.federated.server.optimizers import FedOpt
 
 
 def plain(work, clients, model, opt, select, rounds):
@@ -85,7 +85,7 @@ def momentum(fit, **more):
 
 
 def expect_step(request):
-    from fnlkit.server.optimizers import Additions
+    from fnlkit.federated.server.optimizers import Additions
 
     if len(request.memory):
         request.memory["step"].sum()

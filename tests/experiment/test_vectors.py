@@ -7,7 +7,7 @@ import pytest
 
 from fnlkit import models
 from fnlkit.artifacts.run import Run
-from fnlkit.client.scaling import moments, pool_moments
+from fnlkit.federated.client.scaling import moments, pool_moments
 from tests.commands import fnlkit, succeed
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.annotator import fit_annotator
 
 

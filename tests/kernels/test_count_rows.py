@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit import kernels
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 
 @pytest.mark.parametrize("classes", [2, 10, 17])

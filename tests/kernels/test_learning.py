@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.learning import learn_matrix
 
 

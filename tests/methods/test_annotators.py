@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import noise, pipeline
-from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses import soft_cross_entropy
-from fnlkit.components import registry
+from fnlkit import pipeline
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
-from fnlkit.errors import InputError
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
 from fnlkit.experiment.assembly import shared_samples
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses import soft_cross_entropy
 from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.label_inference import _infer_labels, keep_given, match_level
+from fnlkit.simulate import noise
 from fnlkit.sites.allowed import may_be_named
 from fnlkit.sites.project import Project, deployable
 from tests.toy import CLASSES, toy, train

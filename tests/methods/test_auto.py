@@ -8,19 +8,20 @@ import pytest
 import torch
 
 from benchmarks.small_tables import small_table
-from fnlkit import noise, pipeline
+from fnlkit import pipeline
 from fnlkit.artifacts.run import Run
-from fnlkit.client.failure import Failure
+from fnlkit.core.errors import InputError
 from fnlkit.datasets.folds import assign_folds, without
-from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.crossfit import CrossFit, make_experiment
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import Scale
+from fnlkit.federated.client.failure import Failure
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import summary
 from fnlkit.results.scores import predictions
+from fnlkit.simulate import noise
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 TWO = "auto(of=[fedavg, flr(strength=2)], folds=3)"

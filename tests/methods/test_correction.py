@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.client.client import Batch
-from fnlkit.client.losses import joint, mixmatch, refurbished
-from fnlkit.client.training import Fit
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.client import Batch
+from fnlkit.federated.client.losses import joint, mixmatch, refurbished
+from fnlkit.federated.client.training import Fit
 from fnlkit.methods.corrected_training import confident_transition
 from tests.toy import toy, train
 
@@ -123,8 +123,8 @@ def test_selfie_by_hand():
 
 
 def test_views_are_the_same_samples_twice():
-    from fnlkit.client.inputs import Augment
-    from fnlkit.client.training import plan
+    from fnlkit.federated.client.inputs import Augment
+    from fnlkit.federated.client.training import plan
 
     draws = plan(7, Fit(batch_size=4, epochs=2, views=2, augment=Augment(2, True)), seed=0, round=0, client=0, image=(8, 8))
     plain = plan(7, Fit(batch_size=4, epochs=2), seed=0, round=0, client=0)

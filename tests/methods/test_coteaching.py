@@ -5,10 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.client.client import Batch
-from fnlkit.client.losses import exchanged
-from fnlkit.client.training import plan
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.client import Batch
+from fnlkit.federated.client.losses import exchanged
+from fnlkit.federated.client.training import plan
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
@@ -69,7 +69,7 @@ def test_a_round_is_two_optimizers_that_exchange_samples():
 
 
 def fed_fit():
-    from fnlkit.client.training import Fit
+    from fnlkit.federated.client.training import Fit
 
     return Fit(epochs=2, lr=0.1, batch_size=8)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.training import Fit
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.training import Fit
 from fnlkit.methods.cufit import cufit
 from tests.methods.test_methods import run
 from tests.toy import clients

@@ -8,22 +8,22 @@ import pytest
 import torch
 
 from fnlkit import kernels
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit, plan
-from fnlkit.components import registry
-from fnlkit.datasets import schemes
-from fnlkit.engines import make
+from fnlkit.core import registry
 from fnlkit.estimators.confident import off_diagonal
 from fnlkit.estimators.loss import cross_entropies
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit, plan
+from fnlkit.federated.engines import make
 from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import memorization
 from fnlkit.methods import corrected_training, energy_levels, fedcorr, fedefc, flr, na_fedavg, prestopping
+from fnlkit.simulate import schemes
 from tests.methods.test_golden import Scored
 from tests.methods.test_worked_rounds import A, B, Line, antisymmetric, client, plain_clients, sigma, worked
-from tests.noise.test_noise import fed as federation
-from tests.noise.test_noise import noisy as corrupted
+from tests.simulate.noise.test_noise import fed as federation
+from tests.simulate.noise.test_noise import noisy as corrupted
 
 
 def labeled(labels, classes=2):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.scoring import double_softmax_losses, sample_losses
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
+from fnlkit.federated.server.optimizers import FedOpt
 from fnlkit.methods import fedcorr
-from fnlkit.server.optimizers import FedOpt
 from tests.methods.test_methods import run
 
 

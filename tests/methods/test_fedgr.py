@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses.filtered import filter_weight
-from fnlkit.client.losses.revised import divergence, revised
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses.filtered import filter_weight
+from fnlkit.federated.client.losses.revised import divergence, revised
 from fnlkit.methods.fedgr import BINS, WIDTH, average_and_count, fit_losses, path_weights, relabel, revise_labels, stages
 from tests.methods.test_golden import golden
 from tests.toy import toy, train

@@ -8,11 +8,11 @@ import torch
 
 import fnlkit
 from fnlkit import datasets
-from fnlkit.client.scoring import confidence, energy
+from fnlkit.federated.client.scoring import confidence, energy
+from fnlkit.federated.privacy import debias
+from fnlkit.federated.server.selection import Uniform
 from fnlkit.methods.energy_levels import when_to_estimate
 from fnlkit.methods.feddpcont import expected_error
-from fnlkit.privacy import debias
-from fnlkit.server.selection import Uniform
 from tests.methods.test_methods import run
 
 

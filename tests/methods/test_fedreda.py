@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses.reliable import reliable
-from fnlkit.client.network import Model
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses.reliable import reliable
+from fnlkit.federated.client.network import Model
 from fnlkit.methods.fedreda import FEWEST, find_small_losses, judge_samples, predict_as_teacher, teachers_of
 from tests.methods.test_golden import golden
 from tests.toy import toy, train
@@ -68,7 +68,7 @@ def test_probabilities_move_by_a_fifth_and_the_reply_is_the_share_of_clean_uses(
 
 
 def test_the_default_path_weights_clients_equally_then_by_their_clean_share(monkeypatch):
-    from fnlkit.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
     counted, real = [], FedOpt._counted
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses.absorbing import absorbing
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses.absorbing import absorbing
 from fnlkit.methods.fedrg import find_noisy, judge_by_geometry, learn_absorption, posteriors, start_mixture, update_mixture
 from tests.methods.test_golden import Scored, golden
 from tests.methods.test_methods import run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
 from fnlkit.methods import fedsir
 from fnlkit.methods.fedsir import stages

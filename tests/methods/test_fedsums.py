@@ -8,15 +8,15 @@ import torch
 from scipy.optimize import brentq, minimize
 
 import fnlkit
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.components import registry
-from fnlkit.engines import make
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.evidence import head as heads
 from fnlkit.evidence import label_model
 from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.engines import make
 from fnlkit.kernels.streams import stream
 from fnlkit.models.mlp import mlp
 from tests.commands import fnlkit as command

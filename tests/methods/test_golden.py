@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.client import Batch, Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.losses import cross_entropy, forward_corrected, label_learning, label_mixture, partly_distilled
-from fnlkit.client.network import Network
-from fnlkit.client.penalties import decorrelate
-from fnlkit.client.training import Fit, plan, train_client
+from fnlkit.federated.client.client import Batch, Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.losses import cross_entropy, forward_corrected, label_learning, label_mixture, partly_distilled
+from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.penalties import decorrelate
+from fnlkit.federated.client.training import Fit, plan, train_client
+from fnlkit.federated.server.aggregation import mean, median, squared_distances, trimmed_mean
+from fnlkit.federated.server.distance import distance_aware_weights
+from fnlkit.federated.server.optimizers import Updates
+from fnlkit.federated.server.optimizers.feddyn import subtract_drift
+from fnlkit.federated.server.optimizers.fedexp import extrapolate, extrapolation
+from fnlkit.federated.server.residuals import arfl, reweight
+from fnlkit.federated.server.robust import krum, rfa
 from fnlkit.kernels import count_matrix
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import anchor_transition
@@ -21,13 +28,6 @@ from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedefc import transition_of
 from fnlkit.methods.forward import confident_issues
 from fnlkit.methods.noisy_clients import teachers_weight
-from fnlkit.server.aggregation import mean, median, squared_distances, trimmed_mean
-from fnlkit.server.distance import distance_aware_weights
-from fnlkit.server.optimizers import Updates
-from fnlkit.server.optimizers.feddyn import subtract_drift
-from fnlkit.server.optimizers.fedexp import extrapolate, extrapolation
-from fnlkit.server.residuals import arfl, reweight
-from fnlkit.server.robust import krum, rfa
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

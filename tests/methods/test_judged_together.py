@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from sklearn.mixture import GaussianMixture
 
-from fnlkit.client.client import Batch, LocalModel
-from fnlkit.client.losses import consistent
-from fnlkit.client.losses.filtered import filter_weight
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses import consistent
+from fnlkit.federated.client.losses.filtered import filter_weight
 from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.feddiv import filter_losses, filter_samples, first_visits, update_bias
 from fnlkit.methods.fedrn import reliabilities, select_clean

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.failure import Failure
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
-from fnlkit.components.spec import parse
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import parse
+from fnlkit.federated.client.failure import Failure
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.methods.missed import ask_again, complete_levels
-from fnlkit.server.clients import TooManyLost
 from tests.toy import IN_SESSION, Net, fitting, toy
 
 

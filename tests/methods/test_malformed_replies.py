@@ -8,15 +8,15 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.client.failure import Failure
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
-from fnlkit.components.declarations import LARGEST, Sent
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.declarations import LARGEST, Sent
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.plan import Plan
-from fnlkit.server.clients import TooManyLost
+from fnlkit.federated.client.failure import Failure
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.clients import TooManyLost
+from fnlkit.simulate import partitioning
 from tests.methods.test_methods import with_embeddings
 from tests.toy import IN_SESSION, Net, fitting, toy
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
-from fnlkit.engines import make
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines import make
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg, prestopping
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, public
@@ -151,7 +151,7 @@ def test_the_budget_is_kept(method):
     assert fed.traffic.client_rounds == 8 * 6 * (0.5 if method == "centralized" else 1)
 
 
-# Methods with their defaults are in the products of tests/engines/test_engines.py; these change what a client computes.
+# Methods with their defaults are in the products of test_engines.py; these change what a client computes.
 STACKED = [
     "fedcorr(group=4, mixup_in=first, code=[proximal, ranking, strict, lid])", "flr(warm=server, warmup=3)",
     "feddpcont(expected=true, delay=0, length=0, simplex=clip)", "akd(k=5, scale=rms)",
@@ -394,7 +394,7 @@ def test_the_ramp():
     assert [step.report["contrast"] for step in steps][:6] == [0, 0, 0.25, 0.5, 0.75, 1]
     assert feddpcont.published_epsilon(10) == 0.81 and feddpcont.published_epsilon(100) == 3.21
     assert feddpcont.published_epsilon(14) == 1.17 and feddpcont.published_epsilon(2) > 0
-    from fnlkit.privacy import keep_probability
+    from fnlkit.federated.privacy import keep_probability
 
     assert keep_probability(feddpcont.published_epsilon(47), 47) == pytest.approx(0.2)
 

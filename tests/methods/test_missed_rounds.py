@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.engines import sequential
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.federated.engines import sequential
 
 SIZES, CLASSES, FEATURES, PUBLIC = (30, 30, 30, 30, 30, 60), 4, 6, 30
 LAST = len(SIZES) - 1

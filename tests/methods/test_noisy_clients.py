@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.client.client import Batch
-from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularized
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.federated.client.client import Batch
+from fnlkit.federated.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularized
+from fnlkit.federated.server.clients import Replies
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.noisy_clients import aware_of_distance, score_classes, stages, teachers_weight
 from fnlkit.methods.rofl import class_means, merge_centroids, move_centroids, pseudo_from
-from fnlkit.server.clients import Replies
 from tests.toy import toy, train
 
 C = 3

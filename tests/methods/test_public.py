@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.client.client import LocalModel
 from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.client import LocalModel
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
 from tests.commands import fnlkit, refuse, succeed
 from tests.toy import toy, train

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from fnlkit.components import presets, registry
-from fnlkit.components.spec import parse
+from fnlkit.core import presets, registry
+from fnlkit.core.spec import parse
 from fnlkit.experiment import Settings
 from fnlkit.methods.fedcorr import budget
 from fnlkit.models import NETWORKS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.components import registry
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.methods.centralized import visits

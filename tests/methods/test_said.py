@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from fnlkit.components import registry
+from fnlkit.core import registry
 from fnlkit.methods.neighbor_votes import limit_neighbors, neighbors_for
 from tests.toy import toy
 
@@ -31,9 +31,9 @@ def test_the_papers_k_is_reduced_if_a_client_has_fewer_samples_of_a_class():
 
 def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_does_not():
     """144 samples a client, 46 % of the labels wrong: with k = 100 a fifth of the labels was right afterwards."""
-    from fnlkit import datasets, noise
-    from fnlkit.datasets import partitioning
+    from fnlkit import datasets
     from fnlkit.experiment import Experiment, Settings
+    from fnlkit.simulate import noise, partitioning
 
     digits = datasets.load("digits")
     fed = noise.inject(partitioning.federation(digits, clients=10, seed=0), "symmetric(eta=0.46)", seed=0)

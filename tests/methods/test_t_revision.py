@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.client.client import Batch, Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.losses import importance_reweighted
+from fnlkit.federated.client.client import Batch, Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.losses import importance_reweighted
 from fnlkit.methods.t_revision import revise, revise_transition, stages
 from tests.toy import train
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from fnlkit.client.client import Client
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit, plan
-from fnlkit.components import registry
-from fnlkit.engines import make
-from fnlkit.errors import InputError
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import Model, Network
+from fnlkit.federated.client.training import Fit, plan
+from fnlkit.federated.engines import make
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.akd import measure_moments
 from fnlkit.models.head import WithHead
@@ -207,7 +207,7 @@ def test_feddpcont_with_drawn_labels_and_the_floor():
     assert d == pytest.approx(0.0767700, abs=1e-6)
     weights, fed, steps = worked("feddpcont(epsilon=40)", plain_clients(), w=(7.0, -7.0))
     # The labels drawn: the plan's own uniform numbers against the prior (1/4, 3/4), whatever they are at this seed.
-    from fnlkit.client.training import plan
+    from fnlkit.federated.client.training import plan
 
     fit = Fit(epochs=1, batch_size=10, uniform=True)
     moved = []

@@ -9,7 +9,7 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fnlkit import models
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.models.dropout import Dropout, Dropout2d, replace_dropout
 

@@ -8,14 +8,14 @@ from torch import nn
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.client.network import Network
-from fnlkit.datasets.encoding import open_encoder
-from fnlkit.datasets.pretrained import LowRank, freeze, train_lora
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.encoders.encoding import open_encoder
+from fnlkit.encoders.pretrained import LowRank, freeze, train_lora
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.settings import Settings
+from fnlkit.federated.client.network import Network
 from fnlkit.models import build
 from fnlkit.models.encoder import Encoder
 from fnlkit.models.split import blocks_of, count_values, first_trained
@@ -91,7 +91,7 @@ def test_without_augmentation_the_frozen_part_is_computed_once(federation, once)
 
 
 def test_a_frozen_part_that_is_computed_in_each_batch_is_noted(federation, monkeypatch):
-    monkeypatch.setattr("fnlkit.datasets.pretrained.MOST_BYTES", 100)
+    monkeypatch.setattr("fnlkit.encoders.pretrained.MOST_BYTES", 100)
     notes = []
     made = run(federation, "last(n=1)", augment="none", rounds=1, say=notes.append, engine="sequential")
     assert made.meta["features"] is None and [note for note in notes if "computed again in each batch" in note]
@@ -135,7 +135,7 @@ def test_parts_of_a_network_compute_what_it_computes():
 
 def test_a_head_reads_features_only(federation):
     head = run(federation, "head", engine="sequential")
-    assert head.meta["features"]["backbone"] == str(fnlkit.components.spec.parse(BACKBONE))
+    assert head.meta["features"]["backbone"] == str(fnlkit.core.spec.parse(BACKBONE))
     assert len(head.weights) == 4 * 1024 + 4 and head.settings["model"] == "mlp(hidden=[])"
 
 

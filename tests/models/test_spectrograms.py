@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.models.spectrograms import FLOOR, LogMel, log_mel
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.models import vision
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fnlkit.components import own
+from fnlkit.core import own
 from tests.pages.steps import ROOT, walk
 
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")

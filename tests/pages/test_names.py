@@ -8,8 +8,8 @@ import click
 import fnlkit
 from fnlkit import kernels
 from fnlkit.cli import COMMANDS, group, parts
-from fnlkit.engines import EngineOptions
 from fnlkit.experiment.settings import Settings, TrainOptions
+from fnlkit.federated.engines import EngineOptions
 from tests.pages.steps import PAGES, ROOT
 
 TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)

@@ -13,16 +13,16 @@ from sklearn.metrics import roc_auc_score
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components.spec import bind, find, parse
-from fnlkit.datasets import partitioning
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
-from fnlkit.noise import MODELS
 from fnlkit.recipes import published, scores
 from fnlkit.recipes.jobs import expand
 from fnlkit.recipes.recipe import step
+from fnlkit.simulate import partitioning
+from fnlkit.simulate.noise import MODELS
 from tests.commands import succeed
 from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 

@@ -22,8 +22,8 @@ from benchmarks.size import ROOT
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
-from fnlkit.components import registry
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.pipeline import training
 from fnlkit.recipes import recipe, running
 from fnlkit.recipes.jobs import expand
@@ -220,7 +220,7 @@ from pathlib import Path
 
 from beside import STEP
 from fnlkit.methods.fedavg import fedavg
-from fnlkit.noise import Corruption
+from fnlkit.simulate.noise import Corruption
 
 def plain(clients, model, opt, select, *, rounds, trust=1.0):
     return (yield from fedavg(clients, model, opt, select, rounds=rounds))

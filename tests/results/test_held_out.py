@@ -8,7 +8,7 @@ import pytest
 
 import fnlkit
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import held_out
 from fnlkit.results.plots import curves
 from tests.commands import refuse, succeed

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import league, worlds
 from benchmarks.league import SCORES, League, split_complete, world_of
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.recipes import recipe
 from tests.commands import fnlkit
 
@@ -94,7 +94,7 @@ def test_every_regime_of_the_recipe_is_stored_and_has_a_kind():
 
 
 def test_every_method_of_fnlkit_has_a_row_or_a_reason():
-    from fnlkit.components import registry
+    from fnlkit.core import registry
 
     labels = {entry.label for entry in recipe.entries(recipe.load_recipe("league")["regime"][0])}
     assert labels | {league.PUBLIC, league.FINE_TUNING} == set(registry.METHODS)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import fnlkit as library
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results.plots import curves
 from tests.commands import fnlkit, succeed
 from tests.recipes.test_reproduce import here as here  # noqa: PLC0414

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit.errors import InputError
-from fnlkit.noise.injection import mean_requested_transition
+from fnlkit.core.errors import InputError
 from fnlkit.results import plots
 from fnlkit.results.plots import KINDS, plot, style
+from fnlkit.simulate.noise.injection import mean_requested_transition
 from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 

@@ -9,7 +9,7 @@ import torch
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.results.scores import Independence, measure_run, summarize_counts

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import fnlkit
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import grouping, statistics
 from fnlkit.results.tables import Table, Value
 from tests.commands import fnlkit as command

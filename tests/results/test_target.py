@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation, grouping
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.pipeline import evaluate
 from fnlkit.results import grouping, tidy
 from tests.commands import fnlkit, succeed

@@ -10,9 +10,9 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts import message
 from fnlkit.artifacts.federation import Federation
-from fnlkit.engines import travel
-from fnlkit.engines.flower import messages, visits
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.federated.engines import travel
+from fnlkit.federated.engines.flower import messages, visits
 from fnlkit.sites import flower_app, identity, ledger, project, site
 from fnlkit.sites.site import network_of
 
@@ -22,7 +22,7 @@ from flwr.app import Error, Message, RecordDict  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 
 from fnlkit.sites import flower, secret, tasks  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
+from tests.federated.engines.here import Grid  # noqa: E402
 from tests.sites.by_folder import result_of  # noqa: E402
 
 SITES = 4  # of audits

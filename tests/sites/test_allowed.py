@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fnlkit.client import drift, losses, penalties
-from fnlkit.components import registry
+from fnlkit.core import registry
+from fnlkit.federated.client import drift, losses, penalties
 from fnlkit.methods import nnc
 from fnlkit.sites.allowed import PACKAGES, functions, may_be_named
 
@@ -24,7 +24,7 @@ def steps():
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args[:3]] == ARGUMENTS[0]:
                     # Names with an underscore run in simulations only, and a message names a step and not its compiled form.
-                    if not node.name.startswith("_") and module != "fnlkit.client.learning":
+                    if not node.name.startswith("_") and module != "fnlkit.federated.client.learning":
                         yield module, node.name
 
 
@@ -55,16 +55,16 @@ def test_the_table_contains_nothing_else():
     "name",
     [
         ("os", "system"),
-        ("fnlkit.client.client", "predict"),  # imported there, made elsewhere
+        ("fnlkit.federated.client.client", "predict"),  # imported there, made elsewhere
         ("fnlkit.methods_of_mine", "step"),
         ("fnlkit.methods.fedcorr", "np.load"),
-        ("fnlkit.client.losses.correction", "transition_matrix"),  # reads a file
-        ("fnlkit.client.losses", "cross_entropy"),  # defined in another module
+        ("fnlkit.federated.client.losses.correction", "transition_matrix"),  # reads a file
+        ("fnlkit.federated.client.losses", "cross_entropy"),  # defined in another module
         ("fnlkit.methods.fedcorr", "fedcorr"),
         ("fnlkit.methods.fedcorr", "adaptive_proximal.__globals__"),
         ("fnlkit.methods.fedavg", "importlib"),
         ("fnlkit.audits.copies", "find_copies"),
-        (["fnlkit.client.drift"], "proximal"),
+        (["fnlkit.federated.client.drift"], "proximal"),
         (None, 3),
     ],
 )

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fnlkit.audits import summaries
-from fnlkit.client import testing
-from fnlkit.components.declarations import Sent
-from fnlkit.server.replies import Malformed, admit
+from fnlkit.core.declarations import Sent
+from fnlkit.federated.client import private_counts
+from fnlkit.federated.server.replies import Malformed, admit
 from fnlkit.sites import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
@@ -42,7 +42,7 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_pat
     deployed, run = Judged(audited, tmp_path, "evaluate"), str(tmp_path / "run.pt")
     deployed.run(task="train", output=run)
     with monkeypatch.context() as patch:
-        tamper(patch, audited, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
+        tamper(patch, audited, private_counts, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
         found = deployed.run(run=run)
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert "no ranges" in found["lost"][f"site-{HOSTILE}"]

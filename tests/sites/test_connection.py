@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.sites import connection, credentials, folders
 from tests.commands import LIMIT
 

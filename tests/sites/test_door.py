@@ -11,19 +11,19 @@ import torch
 
 from fnlkit.artifacts import message
 from fnlkit.audits import summaries
-from fnlkit.client import testing
-from fnlkit.client.drift import proximal
-from fnlkit.client.inputs import Augment
-from fnlkit.client.losses.consistency import self_regularized
-from fnlkit.client.losses.exchange import exchanged
-from fnlkit.client.penalties import decorrelate
-from fnlkit.client.training import Fit
-from fnlkit.engines import travel
 from fnlkit.estimators import federated
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
+from fnlkit.federated.client import private_counts
+from fnlkit.federated.client.drift import proximal
+from fnlkit.federated.client.inputs import Augment
+from fnlkit.federated.client.losses.consistency import self_regularized
+from fnlkit.federated.client.losses.exchange import exchanged
+from fnlkit.federated.client.penalties import decorrelate
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines import travel
+from fnlkit.federated.server.clients import Clients
 from fnlkit.methods import energy_levels, fedcorr
-from fnlkit.server.clients import Clients
 from fnlkit.sites import audit, door, limits, preview, project, steps
 from fnlkit.sites.allowed import may_be_named
 from tests import toy
@@ -57,13 +57,13 @@ def changed(name, change):
 REFUSED = [
     # Local training and weights where only counts are agreed.
     ("evaluate", [Fit(epochs=1)], {}),
-    ("evaluate", [testing.reply_tested, Fit(epochs=1)], {}),
+    ("evaluate", [private_counts.reply_tested, Fit(epochs=1)], {}),
     ("evaluate", [federated.reply_predicted], {}),
     ("evaluate", [audit.summarize], {}),
-    ("evaluate", [Fit(loss=testing.reply_tested)], {}),
-    ("evaluate", [testing.reply_tested] * (steps.RUNS + 1), {}),
+    ("evaluate", [Fit(loss=private_counts.reply_tested)], {}),
+    ("evaluate", [private_counts.reply_tested] * (steps.RUNS + 1), {}),
     ("audit", [Fit(epochs=1)], {}),
-    ("audit", [testing.reply_tested], {}),
+    ("audit", [private_counts.reply_tested], {}),
     ("audit", [partial(energy_levels.score_samples, name="sums", score="energy")], {}),
     # Parameters that only the site binds, and arrays that no step takes.
     ("audit", [partial(audit.summarize, scale=(np.zeros(64), np.ones(64)))], {}),
@@ -201,17 +201,17 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     monkeypatch.setattr(steps, "RUNS", 3)
     deployed = Judged(audited, tmp_path, "evaluate")
     runs = [f"{number:016x}" for number in range(5)]
-    assert [ask(deployed, testing.reply_tested, run=run) for run in runs] == [["tested", "wrong"]] * 3 + ["request"] * 2
+    assert [ask(deployed, private_counts.reply_tested, run=run) for run in runs] == [["tested", "wrong"]] * 3 + ["request"] * 2
     assert not memory_of(tmp_path, runs[3]) and "delete" in lines(deployed)[-1]["told"]["refused"]
     record = tmp_path / "memory-1/requests.json"
     (entry,) = json.loads(record.read_text())["agreements"].values()
     counts = entry["counts"]
     (digest,) = (name for name in counts if name.count(" ") == 2)
-    assert counts == {"evaluate fnlkit.client.testing:reply_tested": 3, digest: 3}
+    assert counts == {"evaluate fnlkit.federated.client.private_counts:reply_tested": 3, digest: 3}
     deployed.agree(max_samples=99)
-    assert ask(deployed, testing.reply_tested) == ["tested", "wrong"]
+    assert ask(deployed, private_counts.reply_tested) == ["tested", "wrong"]
     record.write_text("{")
-    assert ask(deployed, testing.reply_tested) == "request"
+    assert ask(deployed, private_counts.reply_tested) == "request"
 
 
 def test_a_site_evaluates_few_models(audited, tmp_path):
@@ -220,15 +220,15 @@ def test_a_site_evaluates_few_models(audited, tmp_path):
     flat = request(deployed)["weights"]
     for number in range(steps.MODELS + 2):
         weights = flat + min(number, steps.MODELS)
-        answers.append(ask(deployed, testing.reply_tested, weights=weights, run=f"{number:016x}"))
+        answers.append(ask(deployed, private_counts.reply_tested, weights=weights, run=f"{number:016x}"))
     assert answers == [["tested", "wrong"]] * steps.MODELS + ["request"] * 2
-    assert ask(deployed, testing.reply_tested, weights=flat, run="f" * 16) == answers[0]
+    assert ask(deployed, private_counts.reply_tested, weights=flat, run="f" * 16) == answers[0]
 
 
 @pytest.mark.parametrize("what", ["text", "arrays"])
 def test_a_huge_request_is_refused_before_it_is_parsed(what, audited, tmp_path, monkeypatch):
     deployed = Judged(audited, tmp_path, "evaluate")
-    right, parsed, read = request(deployed, testing.reply_tested), [], message.decode
+    right, parsed, read = request(deployed, private_counts.reply_tested), [], message.decode
     if what == "text":
         data = message.encode(right | {"steps": ["x" * message.MOST_TEXT]}, about(deployed))
     else:
@@ -242,7 +242,7 @@ def test_a_huge_request_is_refused_before_it_is_parsed(what, audited, tmp_path, 
 @pytest.mark.parametrize("caught", [False, True])
 def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, monkeypatch):
     """With `caught`, the code of a step handles all exceptions and returns a reply."""
-    right = testing.reply_tested
+    right = private_counts.reply_tested
 
     @functools.wraps(right)
     def endless(client, model, received):
@@ -258,11 +258,11 @@ def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, 
     deployed = Judged(audited, tmp_path, "evaluate")
     deployed.agree(timeout=0.5)
     ask(deployed, right, run="f" * 16)
-    monkeypatch.setattr(testing, "reply_tested", endless)
+    monkeypatch.setattr(private_counts, "reply_tested", endless)
     began = time.process_time()
     assert ask(deployed, endless) == "request" and time.process_time() - began < 5
     assert "CPU time" in lines(deployed)[-1]["told"]["refused"] and not memory_of(tmp_path)
-    monkeypatch.setattr(testing, "reply_tested", right)
+    monkeypatch.setattr(private_counts, "reply_tested", right)
     assert ask(deployed, right) == ["tested", "wrong"]
 
 
@@ -273,7 +273,7 @@ def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, 
 def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, more, open, place, tmp_path):
     """Other tasks return open weights and exact counts of labels."""
     deployed = Deployed(place, tmp_path, method, **more)
-    evaluated = request(deployed, testing.reply_tested, task="train")
+    evaluated = request(deployed, private_counts.reply_tested, task="train")
     assert told(sent(deployed, evaluated, task="evaluate")) == (["tested", "wrong"] if open else "setup")
     assert {task.name for task in preview.agreed_tasks(str(deployed.agreed))} == ({*project.TASKS} if open else {"train"})
     deployed.agree(open_tasks=True)

@@ -16,8 +16,8 @@ from fnlkit.artifacts import message
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import private
 from fnlkit.audits.audit import audit
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.errors import InputError, WorkStopped
 from fnlkit.sites import folder, ledger, project, tasks
 from fnlkit.sites.door import Door
 from fnlkit.sites.site import Place

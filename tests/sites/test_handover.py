@@ -12,7 +12,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import saving
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.sites import folders, identity, samples
 from fnlkit.sites import project as projects
 from tests.commands import refuse, succeed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.sites import ledger
 from tests.experiment.test_experiment import problem
@@ -19,7 +19,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen  # n
 from flwr.supercore.primitives.asymmetric import generate_key_pairs  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from fnlkit.server.clients import TooManyLost  # noqa: E402
+from fnlkit.federated.server.clients import TooManyLost  # noqa: E402
 from fnlkit.sites import secret  # noqa: E402
 from tests.sites.deployed import CANARY, Deployed, gather, sent  # noqa: E402
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import fnlkit.cli.sites as coordinator
 from fnlkit.artifacts.federation import Federation
-from fnlkit.errors import WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.sites import folders, labels, ledger
@@ -25,7 +25,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit
 from fnlkit.sites import flower, flower_app, project, tasks  # noqa: E402
 from fnlkit.sites import site as site_module  # noqa: E402
 from fnlkit.sites.samples import load_for_task  # noqa: E402
-from tests.engines.here import Grid  # noqa: E402
+from tests.federated.engines.here import Grid  # noqa: E402
 from tests.tables import edit_csv  # noqa: E402
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.datasets.partitioning import federation
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.simulate.partitioning import federation
 from fnlkit.sites import flower_app
 from fnlkit.sites.preview import describe_data
 from fnlkit.sites.samples import samples_like

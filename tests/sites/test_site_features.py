@@ -10,10 +10,10 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.client import scaling
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.scale import scale_of
+from fnlkit.federated.client import scaling
 from fnlkit.sites import folders, ledger, project, samples, scale
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
@@ -199,7 +199,7 @@ def test_images_of_a_site_become_the_features_of_the_project(images, monkeypatch
     deployed = of_images(images)
     deployed.run("train")
     assert len(list(images.glob("cache/features/*/shapes.json"))) == 2
-    monkeypatch.setattr("fnlkit.datasets.features.embed_parts", None)
+    monkeypatch.setattr("fnlkit.encoders.features.embed_parts", None)
     deployed.run("evaluate", run=str(images / "train.out"))
     task = deployed.project
     sites, parts = [np.load(images / f"site-{k}.npz") for k in (0, 1)], []

@@ -9,8 +9,8 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.client.measuring import reply_held_out_agreement
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.federated.client.measuring import reply_held_out_agreement
 from fnlkit.sites.preview import describe_data
 from tests.sites.deployed import CANARY, Deployed
 
@@ -72,7 +72,7 @@ def test_the_server_needs_no_samples(select, held, tmp_path, capsys):
 
 
 def test_a_site_that_does_not_count_is_left_out(held, tmp_path, monkeypatch, capsys):
-    from fnlkit.client import client
+    from fnlkit.federated.client import client
 
     deployed = Deployed(held, tmp_path, "fedavg", select="best-holdout", rounds=2)
     whole = deployed.train()

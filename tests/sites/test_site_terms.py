@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fnlkit.artifacts import message
-from fnlkit.client.failure import CODES
-from fnlkit.client.training import Fit
-from fnlkit.engines.flower import messages
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.federated.client.failure import CODES
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines.flower import messages
 from fnlkit.methods.feddpcont import release_labels
 from fnlkit.sites import flower_app, identity, project, roster
 from fnlkit.sites import site as site_module

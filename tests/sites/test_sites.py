@@ -22,12 +22,12 @@ from flwr.supercore.superexec.executor import subprocess_executor  # noqa: E402
 from flwr.supercore.superexec.executor.types import ExecutionSpec  # noqa: E402
 
 from fnlkit import datasets
-from fnlkit.client.losses.correction import forward_given
-from fnlkit.client.training import Fit
-from fnlkit.engines.flower import api
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
-from fnlkit.server.clients import TooManyLost
+from fnlkit.federated.client.losses.correction import forward_given
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.engines.flower import api
+from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites import door, flower, flower_app, ledger, project, roster, tasks, training
 from tests.commands import fnlkit, refuse, succeed
 from tests.sites.deployed import CANARY, NUMBER, Deployed

@@ -15,11 +15,11 @@ from PIL import Image
 from fnlkit import datasets, pipeline
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.audit import audit
-from fnlkit.client.inputs import Inputs
-from fnlkit.client.network import predict
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment import Settings
+from fnlkit.federated.client.inputs import Inputs
+from fnlkit.federated.client.network import predict
 from fnlkit.sites import flower_app, labels, ledger, roster, tasks
 from fnlkit.sites.samples import load_for_task, samples_like
 from fnlkit.sites.site import network_of

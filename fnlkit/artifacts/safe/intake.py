@@ -12,7 +12,7 @@ import numpy as np
 from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import zip as files_zip
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 MAX_TEXT = 2**25  # of a csv, and of any other format without a signature
 _OF_TORCH = (b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/.storage_alignment")

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from fnlkit.artifacts.safe import zip as files_zip
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 MAX_HEADER = 10_000
 MAX_TEXT = 16 * 2**20  # characters of one text

@@ -17,7 +17,7 @@ import numpy as np
 
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import zip as files_zip
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch

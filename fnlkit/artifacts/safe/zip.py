@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 _NAME = re.compile(r"(?!/|.*\.\.)[A-Za-z0-9_./-]{1,255}(?<!/)")
 # Real data compresses far less. Two kilobytes that unpack to two megabytes are harmless, to two gigabytes they are not.

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fnlkit.errors import InputError, nearest
+from fnlkit.core.errors import InputError, nearest
 from fnlkit.results.plots import style
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.names import client_names
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import (
     COLORS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.held_out import differing
 from fnlkit.results.plots.style import COLORS, STYLES, data_set, look, panels, place_legend_right

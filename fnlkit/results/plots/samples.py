@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 from fnlkit.kernels import scores
 from fnlkit.results import comparison
 from fnlkit.results.plots.style import COLORS, below, data_set, panels

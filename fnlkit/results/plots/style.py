@@ -13,7 +13,7 @@ import numpy as np
 
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.names import class_names
-from fnlkit.errors import InputError
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,49 @@
+"""RoFL's loss: small-loss samples, relabeled if their features are not nearest to the centroid of their class."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fnlkit.federated.client.losses.exchange import select_small_losses
+from fnlkit.federated.client.losses.parts import reads, select_label
+
+if TYPE_CHECKING:
+    from fnlkit.federated.client.client import Batch
+
+
+@reads(features=True)
+def near_centroids(
+    logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False
+) -> "torch.Tensor":
+    """Return L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
+
+    L_c is the cross entropy with the given label if, by cosine, the sample's features are nearest to the centroid of the given
+    class.  For other samples, L_c uses the global model's ``rows["pseudo_label"]``, and L_cen is 0.  Otherwise L_cen is the
+    mean squared distance of the features from the centroid.  L_e is the entropy.  The values are scaled so that their mean is
+    the mean over the chosen samples.
+
+    Parameters
+    ----------
+    forget : float in [0, 1)
+    pull, entropy : float >= 0
+        lambda_cen and lambda_e.
+    pseudo : bool
+        False keeps the given labels, as before round T_pl.
+    """
+    logp = logits.log_softmax(-1)
+    given = -select_label(logp, batch.y)
+    taken = select_small_losses(given.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
+    features, centroids = batch.features, batch.state["centroids"].to(batch.features)
+    similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
+    agree = similar == batch.y
+    label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
+    label_centroids = centroids.gather(-2, batch.y[..., None].expand(features.shape))
+    away = (features - label_centroids).square().mean(-1) * agree
+    values = -select_label(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
+    count = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
+    return taken * values * (values.shape[-1] / count)
+
+
+def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":
+    """Return the cosine of the angle between vectors on the last axis; 0 if a vector is 0."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-12)

@@ -1,0 +1,51 @@
+"""Shared parts of losses."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fnlkit.core.declarations import declaration, declare
+
+if TYPE_CHECKING:
+    import torch
+
+
+def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+    """Return the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
+    return values.gather(-1, labels[..., None])[..., 0]
+
+
+def reads(
+    *,
+    teacher: bool = False,
+    features: bool = False,
+    uniform: bool = False,
+    unmixed: bool = False,
+    before: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """Return a decorator for a loss that reads more of its Batch than labels and received values.
+
+    Parameters
+    ----------
+    teacher, features, uniform, unmixed : bool
+        Values that Fit must provide in the Batch.
+    before : callable or None
+        (**keywords of the loss) -> client steps that run before local training, for example to allocate rows.
+    check : callable or None
+        Called before training as ``check(classes, **keywords of the loss)``; raises InputError if a keyword does not fit.
+    """
+
+    fields = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}
+    return declare(reads=tuple(name for name, needed in fields.items() if needed), before=before, check=check)
+
+
+def needs(loss: Callable[..., Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the declared needs of a loss with bound keywords: (fields of Fit that must be True, client steps)."""
+    known = declaration(loss)
+    return known.reads, tuple(known.before(**getattr(loss, "keywords", {}))) if known.before else ()
+
+
+def suits(loss: Callable[..., Any], classes: int) -> None:
+    """Raise InputError if a loss with bound keywords does not support this number of classes."""
+    if check := declaration(loss).check:
+        check(classes, **getattr(loss, "keywords", {}))

@@ -1,0 +1,444 @@
+"""Session of the server with clients: everything goes through one method, `Clients.round`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.exchange import Exchange
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.network import UNKNOWN, Model, Network
+from fnlkit.federated.server import admission
+from fnlkit.federated.server.admission import TooManyLost as TooManyLost
+from fnlkit.federated.server.replies import names_of
+from fnlkit.federated.server.transaction import Transactional
+
+
+class Public(NamedTuple):
+    """Samples that belong to no client.
+
+    Attributes
+    ----------
+    x : Tensor (m, ...)
+        Raw samples.
+    y : Tensor (m,) int64
+        Their given labels.
+    """
+
+    x: "torch.Tensor"
+    y: "torch.Tensor"
+
+
+@dataclass
+class CohortRequest:
+    """Steps for the clients of a cohort.
+
+    Attributes
+    ----------
+    ids : int64 (K,)
+        The cohort, in ascending order.
+    weights : Tensor (P + Q,)
+        The model that each client receives.
+    steps : sequence of Fit or (client, model, received) -> dict or None
+    broadcast : dict of str to Tensor
+        Sent to each client.
+    scatter : dict of str to Tensor (K, ...)
+        Each client receives its entry.
+    round : int
+        Number of the round, part of the key of each client's random streams.
+    log, rejected : list
+        Earlier rounds of the session, from which an engine on other machines finds the last visit of a client that counts.
+    committed : int
+        Number of rounds that cannot be undone.
+    """
+
+    ids: np.ndarray
+    weights: "torch.Tensor"
+    steps: Sequence[Any]
+    broadcast: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    scatter: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    round: int = 0
+    log: list[Exchange] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    committed: int = 0
+
+    def part(self, places: Sequence[int]) -> "CohortRequest":
+        """Return the request for the clients at some positions of the cohort."""
+        scatter = {name: values[places] for name, values in self.scatter.items()}
+        return replace(self, ids=self.ids[places], scatter=scatter)
+
+    def received(self, place: int) -> "dict[str, torch.Tensor]":
+        """Return the values that the client at a position of the cohort receives in addition to the weights."""
+        return {**self.broadcast, **{name: values[place] for name, values in self.scatter.items()}}
+
+
+class Replies(dict[str, Any]):
+    """Named replies of a cohort, stacked (K, ...) in client order.  If no client replied, every name is empty, (0,).
+
+    A reply that is declared with `sum_only` is the sum over the cohort, (1, ...).
+
+    Attributes
+    ----------
+    ids : int64 (K,)
+        The clients whose replies were accepted.  Rejected clients are missing here and in all entries.
+    repeated : bool
+        True if the replies come from the log of a resumed run, which stores no weights.
+    """
+
+    def __init__(self, values, ids, *, repeated=False):
+        super().__init__(values)
+        self.ids, self.repeated = np.asarray(ids, np.int64), repeated
+
+    def __missing__(self, name):
+        if len(self.ids):
+            if self.repeated and name == "weights":
+                raise InputError(f": a user component reads the clients' weights {UNKNOWN}", parameter="resume")
+            if self.repeated:
+                raise InputError(
+                    f": the log of the run lacks {name!r}; the run was made by another version, train again", parameter="resume"
+                )
+            raise KeyError(name)
+        return torch.zeros(0, dtype=torch.float64)
+
+
+class Clients(Transactional):
+    """Session with all clients of a federation: an engine runs the steps, and the session does everything else.
+
+    It meters the traffic, checks replies (`fnlkit.federated.server.admission`), and records, commits, undoes and replays rounds
+    (`fnlkit.federated.server.transaction`).
+
+    Parameters
+    ----------
+    engine : fnlkit.federated.engines.engine.Engine
+        The session uses the members, network, inputs and seed of the engine.
+    min_replies : float in [0, 1]
+        The smallest share of a cohort whose replies must be accepted.  A cohort of one client is judged together with earlier
+        visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.
+    max_update_ratio : float >= 0
+        Limit on the length of an update, as a multiple of the median update.  A longer update is rejected if it is also longer
+        than the model.  Trainable entries and buffers are compared separately.  0 disables the check.
+
+    Attributes
+    ----------
+    sizes : float64 Tensor (N,)
+    classes : int
+    on_release : callable(round, epsilon or None) or None
+        Called with the number of a round before clients send information about their labels in this round; raises if that is
+        not allowed.
+    public : Public or None
+        Public samples that a method can send to clients.
+    shared : int
+        Number of distinct samples if the method needs their numbers, rows["input/sample"]; otherwise 0.
+    sends : dict of str to fnlkit.core.declarations.Sent, or None
+        Declaration of the replies in addition to ``weights``; replies with any other name are rejected.  None allows all
+        names.
+    protect : str
+        Name of the protection of updates (--protect).  If it is not empty, clients can send only ``weights``, in a round that
+        is `protected`.
+    rounds, traffic, log, memory, results, rejected
+        As in `fnlkit.federated.server.transaction.Transactional`.
+    """
+
+    def __init__(self, engine, *, min_replies=0.5, max_update_ratio=100.0):
+        super().__init__(engine.members, engine.network)
+        self.engine, self.inputs, self.seed = engine, engine.inputs, engine.seed
+        self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
+        self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
+        self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
+        self.public, self.sends, self.protect = None, None, ""
+        self.shared = 0
+
+    def __len__(self):
+        return len(self.sizes)
+
+    @property
+    def notes(self) -> list[str]:
+        """Messages to the user."""
+        return self.engine.notes
+
+    def note(self, text: str) -> None:
+        """Add a message to the user, at most once."""
+        self.engine.note(text)
+
+    def use_network(self, network: "Network") -> None:
+        """Continue with another network, for example of a later step of an estimate."""
+        self.network = self.engine.network = network
+
+    def releasing_labels(self, epsilon: float | None) -> None:
+        """Declare that clients send information about their labels in the next round; each method must call it.
+
+        Parameters
+        ----------
+        epsilon : float or None
+            Privacy parameter of randomized response; None if labels are sent unchanged.
+        """
+        if self.on_release is not None:
+            self.on_release(self.rounds, epsilon)
+
+    def round(
+        self,
+        ids: "Sequence[int] | np.ndarray",
+        model: Model,
+        *steps,
+        expect: Sequence[str] | str | None = None,
+        broadcast: dict[str, Any] | None = None,
+        scatter: dict[str, Any] | None = None,
+        secret: Any = None,
+        protected: bool = False,
+        sides: dict[str, int] | None = None,
+        compare: Callable[..., Any] | None = None,
+        optional: bool = False,
+    ) -> Replies:
+        """Run steps on clients and return their replies.
+
+        Parameters
+        ----------
+        ids : sequence of int (K,)
+            Distinct clients in any order; they are visited and combined in ascending order.
+        model : fnlkit.federated.client.network.Model
+            Sent to each client.
+        *steps : Fit or (client, model, received) -> dict or None
+            Run in order on each client.  Only the returned dicts leave the client.  A Fit replies ``weights``.
+        expect : tuple of str or None
+            Names that each reply must have in addition to the ``weights`` of a Fit.  A client is rejected if its reply lacks a
+            name, or has a name that the other replies lack. None: the names that most clients sent.
+        broadcast, scatter : dict
+            Values sent to all clients; values (K, ...) of which each client receives one entry, in the order of `ids`.
+        secret : (float, float64 Tensor (N,) or None) or None
+            The largest allowed entry of an update, and the weight of each client (None: equal weights).  The ``weights`` of
+            each reply are then the weighted mean of the cohort, and the server receives no single update.  Only some engines
+            support it.
+        protected : bool
+            True if the caller uses only a protected sum of the ``weights``; implied by `secret`.
+        sides : dict of str to int, optional
+            Numbers of open sides of declared replies (`fnlkit.core.declarations.Sent`).
+        compare : callable, optional
+            Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
+            {position: reason} of those to reject.
+        optional : bool
+            True if the caller can do without any reply: failed clients do not stop the run, however many they are.
+
+        Returns
+        -------
+        Replies
+            Without ``weights`` during a replay.
+
+        Raises
+        ------
+        TooManyLost
+            If fewer than the share `min_replies` of the cohort gave an accepted reply, unless the round is `optional`.
+        InputError
+            If all clients failed because of a user error, unless the round is `optional`; or if the method requests a reply
+            that it does not declare or that no protection covers.
+        """
+        if self._in_once:
+            raise InputError("clients.round was called within clients.once, which a resumed run cannot repeat; call it outside")
+        ids = np.asarray(torch.as_tensor(ids).cpu(), np.int64).reshape(-1)
+        order = np.argsort(ids, kind="stable")
+        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
+            raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
+        if self.replaying:
+            entry = self._next_logged(ids)
+            return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept, repeated=True)
+        declared = {"sends": self.sends, "protect": self.protect}
+        allowed, required = admission.names_in_round(steps, expect, **declared, protected=protected or secret is not None)
+        broadcast = {k: torch.as_tensor(v) for k, v in (broadcast or {}).items()}
+        scatter = {k: torch.as_tensor(v)[order] for k, v in (scatter or {}).items()}
+        ids = ids[order]
+        self._begin_visits(ids)
+        replies = self._run(self._request(ids, model, steps, broadcast, scatter), secret) if len(ids) else []
+        for i in ids.tolist():
+            self.members[i].keep_reviewed()
+        extra = admission.common_forbidden(replies, allowed)
+        if extra is not None and allowed is not None and self._is_common(ids):
+            raise InputError(admission.forbidden(extra, allowed, **declared))
+        names = names_of(replies, allowed, required, exact=expect is not None)
+        self._meter(ids, model, broadcast, scatter, replies, names)
+        accepted, norms = self._accept(ids, model, replies, names, sides or {}, compare, optional)
+        self.rounds += 1
+        names = list(replies[accepted[0]]) if accepted else []
+        values = {name: [replies[j][name] for j in accepted] for name in names if name != "weights"}
+        values |= {name: [sum_of(parts)] for name, parts in values.items() if self._sum_only(name)}
+        logged = {name: [v.numpy() for v in vs] for name, vs in values.items()}
+        self.log.append(Exchange(ids, ids[accepted], logged, norms))
+        out = {name: gather(values[name]) if name in values else let_go(replies, accepted) for name in names}
+        return Replies(out, ids[accepted])
+
+    def survey(
+        self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None
+    ) -> list[Any]:
+        """Ask all clients for numbers about a model, outside the rounds: the training is the same as without this call.
+
+        Nothing is logged, so a resumed run does not repeat the call.
+
+        Parameters
+        ----------
+        model : fnlkit.federated.client.network.Model
+        step : (client, model, received) -> dict
+            Must neither change the client's memory nor draw random numbers.
+        name : str
+            The declared reply of `step`.
+        broadcast : dict
+            As for `round`.
+
+        Returns
+        -------
+        list of Tensor
+            Accepted replies.  Missing replies are noted.
+        """
+        ids, names, broadcast = np.arange(len(self)), frozenset({name}), broadcast or {}
+        replies = self.engine.run(self._request(ids, model, (step,), broadcast, {}))
+        self._meter(ids, model, broadcast, {}, replies, names)
+        samples = self.sizes.long().tolist()
+        reasons, _ = admission.examine(replies, names, self.sends, self.network, model.weights, samples, **self._sides())
+        for i, reason in enumerate(reasons):
+            if reason:
+                self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
+        return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
+
+    def _request(self, ids, model, steps, broadcast, scatter):
+        records = self.log, self.rejected, self.committed.rounds
+        return CohortRequest(ids, model.weights, steps, broadcast, scatter, self.rounds, *records)
+
+    def _run(self, request, secret):
+        if secret is None:
+            return self.engine.run(request)
+        replies, sent = self.engine.run_secretly(request, secret)
+        self.count_traffic("secagg", up=sent)
+        return replies
+
+    def _accept(self, ids, model, replies, names, sides, compare, optional):
+        """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
+        start, samples, sides = model.weights, self.sizes[ids].long().tolist(), self._sides() | sides
+        reasons, norms = admission.examine(replies, names, self.sends or {}, self.network, start, samples, **sides)
+        fitting = {j: replies[j] for j, reason in enumerate(reasons) if reason is None}
+        for j, reason in (compare(fitting) if compare else {}).items():
+            reasons[j] = reason
+            norms.pop(j, None)
+        # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
+        count, has_buffers = self.network.parameters_count, self.network.parameters_count < self.network.size
+        buffers = {j: admission.l2_norm(replies[j]["weights"][count:] - start[count:]) for j in norms if has_buffers}
+        long = admission.too_long(buffers, [], start[count:], self.max_update_ratio)
+        long |= admission.too_long(norms, self.log, start[:count], self.max_update_ratio)
+        if long:
+            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
+        for j, reason in long.items():
+            reasons[j] = reason
+        message = None if optional else admission.user_error(replies)
+        if message is not None and self._is_common(ids):
+            raise InputError(message)
+        accepted = self.refuse(self.rounds, ids, reasons, optional=optional)
+        return accepted, np.array([norms[j] for j in accepted if j in norms])
+
+    def _sides(self):
+        """Return the numbers for the letters of a declared shape, except those of a single client."""
+        sides = {"classes": self.classes, "size": self.network.size}
+        sides |= {} if self.public is None else {"public": len(self.public.x)}
+        width = getattr(self.network.module, "width", None)
+        return sides | ({} if width is None else {"width": width, "triangle": width * (width + 1) // 2})
+
+    def _sum_only(self, name):
+        sent = (self.sends or {}).get(name)
+        return sent is not None and sent.sum_only
+
+    def _is_common(self, ids):
+        """Return whether an error of all clients of a round is one of the method, which ends the run, and not of a client."""
+        return len(ids) > 1 or not self.engine.foreign and self._too_few(ids, [])
+
+    def _too_few(self, ids, kept):
+        return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))
+
+    def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[int]:
+        """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
+
+        Parameters
+        ----------
+        round : int
+        ids : int64 (K,)
+        reasons : list of (str or None)
+            None for an accepted client.
+        optional : bool
+            As for `round`.
+
+        Raises
+        ------
+        TooManyLost
+            If fewer than the share `min_replies` are accepted, unless the round is `optional`.
+        """
+        reasons = [admission.printable(reason) for reason in reasons]
+        accepted = [j for j, reason in enumerate(reasons) if reason is None]
+        for client, reason in zip(ids.tolist(), reasons, strict=True):
+            if reason:
+                self.rejected.append({"round": round, "client": client, "reason": reason})
+                self._undo_visit(client)
+        if not optional and self._too_few(ids, accepted):
+            raise admission.to_error(round, ids.tolist(), reasons)
+        return accepted
+
+    def _meter(self, ids, model, broadcast, scatter, replies, names):
+        """Count the traffic of a round. Bytes with an unexpected name count as ``refused``."""
+        self.traffic.broadcast(nbytes(model.weights) + sum(map(nbytes, broadcast.values())), len(ids))
+        self.traffic.broadcast(sum(map(nbytes, scatter.values())))
+        replied = [reply for reply in replies if isinstance(reply, dict)]
+        if "weights" in names and replied:
+            self.traffic.trained(len(ids))
+        for reply in replied:
+            for name, value in reply.items():
+                self.traffic.received(name if name in names else "refused", nbytes(value))
+
+    def count_traffic(self, name: str, *, up: int, down: int = 0) -> None:
+        """Count data exchanged outside of `round`, for example statistics of samples.
+
+        Parameters
+        ----------
+        name : str
+            Name of the data that clients sent.
+        up, down : int
+            Bytes sent by all clients, and bytes received by all clients.
+        """
+        self.traffic.received(name, up)
+        self.traffic.broadcast(down)
+
+    def predict(self, weights: "torch.Tensor", x: "np.ndarray | torch.Tensor") -> "torch.Tensor":
+        """Return the logits (n, C) of raw samples on the server; see `fnlkit.federated.engines.engine.Engine.predict`."""
+        return self.engine.predict(weights, x)
+
+    def close(self) -> None:
+        """Release the processes and the shared memory of the engine."""
+        self.engine.close()
+
+
+def sum_of(values: "list[torch.Tensor]") -> "torch.Tensor":
+    """Return the sum of tensors of equal shape; floats are added and returned in float64."""
+    values = torch.stack(values)
+    return values.sum(0, dtype=torch.float64 if values.is_floating_point() else None)
+
+
+def nbytes(value: "torch.Tensor") -> int:
+    """Return the payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
+    try:
+        value = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return 0
+    return value.numel() * value.element_size()
+
+
+def let_go(replies: list[Any], kept: list[int]) -> "torch.Tensor":
+    """Return the weights (K, P) of the replies at positions `kept`.
+
+    Each reply is released after it was copied, because the weights are most of a round's memory.
+    """
+    first = replies[kept[0]]["weights"]
+    out = first.new_empty((len(kept), *first.shape))
+    for place, j in enumerate(kept):
+        out[place] = replies[j]["weights"]
+        replies[j] = None
+    return out
+
+
+def gather(values: list[Any]) -> "torch.Tensor | tuple[torch.Tensor, ...]":
+    """Return replies of equal shape stacked (K, ...), otherwise a tuple of replies."""
+    values = [torch.as_tensor(v) for v in values]
+    return torch.stack(values) if len({v.shape for v in values}) <= 1 and values else tuple(values)

@@ -1,0 +1,1 @@
+"""Simulated federations: partition schemes, hold-out, and label noise."""

@@ -1,0 +1,362 @@
+"""A part of any kind is one file: named by a line of its registry, or by FILE.py:NAME, and then it runs from the shell."""
+
+import functools
+import json
+import shutil
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import models
+from fnlkit.artifacts.run import Run
+from fnlkit.core import own, registry
+from fnlkit.core.errors import InputError
+from fnlkit.encoders import embed
+from fnlkit.estimators import ESTIMATORS
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
+from fnlkit.federated import engines
+from fnlkit.federated.engines.travel import pack, unpack
+from fnlkit.simulate import partitioning
+from fnlkit.simulate.noise.injection import MODELS
+from tests.commands import fnlkit, refuse, succeed
+
+# Written as CONTRIBUTING.md says, and as a user writes them.
+PARTS = {
+    "method": """
+        from fnlkit.core import method
+        from fnlkit.methods.fedavg import Round
+
+        @method(cite="Nobody 2026")
+        def part(clients, model, opt, select, *, rounds, every: int = 1):
+            for r in range(rounds):
+                model, said = opt.round(clients, select(clients, model), model)
+                yield Round(model, "mine", said, {"mine": float(every)})
+            return model
+    """,
+    "loss": """
+        def part(logits, batch, *, power=2.0):
+            return (1 - logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]) ** power
+    """,
+    "optimizer": """
+        from fnlkit.federated.server.optimizers import Additions, FedOpt
+
+        def halve(updates, merged):
+            updates.memory["halved"] = updates.memory.get("halved", 0) + 1
+            return (updates.start + merged) / 2
+
+        def shrink(w, w_start, batch):
+            return 0.01 * w
+
+        def part(fit, *, strength=1.0, **settings):
+            return FedOpt(fit, server=halve, prepare=lambda request: Additions(corrections=(shrink,)), **settings)
+    """,
+    "aggregator": """
+        def part(stacked, weights, *, place=0):
+            return stacked[place].clone()
+    """,
+    "selector": """
+        from dataclasses import dataclass
+
+        import numpy as np
+
+        @dataclass(frozen=True, kw_only=True)
+        class part:
+            fraction: float = 0.1
+            first: int = 0
+
+            def __call__(self, clients, model, among=None):
+                return np.arange(self.first, self.first + 2)
+    """,
+    "schedule": """
+        def part(done, total, *, low=0.5):
+            return 1.0 - (1 - low) * done / total
+    """,
+    "model": """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self, size, classes):
+                super().__init__()
+                self.line = torch.nn.Linear(size, classes)
+
+            def forward(self, x):
+                return self.line(x.flatten(1))
+
+        def part(*, input_shape, classes, bias=True):
+            return Net(input_shape[0] * input_shape[1] * input_shape[2], classes)
+    """,
+    "noise": """
+        from fnlkit.simulate.noise import Corruption
+
+        def part(ground, *, step=1):
+            return Corruption((ground.labels + step) % ground.classes)
+    """,
+    "scheme": """
+        import numpy as np
+
+        def part(labels, classes, clients, rng, *, gap=1):
+            return [np.arange(k, len(labels), clients) for k in range(clients)]
+    """,
+    "estimator": """
+        import numpy as np
+
+        from fnlkit.estimators.judgment import Judgment
+
+        def part(evidence, *, share=0.5):
+            clients, samples = len(evidence.offsets) - 1, len(evidence.labels)
+            level, issue = np.full(clients, share), np.full(samples, share)
+            return Judgment(level, level, level, level, issue, issue > 0.6, evidence.labels, np.eye(evidence.classes))
+    """,
+    "backbone": """
+        import numpy as np
+
+        def part(dataset, forward, *, dim=3):
+            return np.asarray(dataset.x_train, np.float32).reshape(len(dataset.x_train), -1)[:, 20 : 20 + dim]
+    """,
+}
+TABLES = {
+    "method": registry.METHODS,
+    "loss": registry.LOSSES,
+    "optimizer": registry.OPTIMIZERS,
+    "aggregator": registry.AGGREGATORS,
+    "selector": registry.SELECTORS,
+    "schedule": registry.SCHEDULES,
+    "model": models.NETWORKS,
+    "noise": MODELS,
+    "scheme": partitioning.SCHEMES,
+    "estimator": ESTIMATORS,
+    "backbone": embed.BACKBONES,
+}
+TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --fraction 0.5 --epochs 1 --engine sequential -o run.pt"
+LINES = {
+    "noise": "fnlkit inject-noise fed.npz --noise '{}' -o out.npz",
+    "scheme": "fnlkit partition --clients 5 --scheme '{}' -o out.npz",
+    "estimator": "fnlkit estimate-noise fed.npz --estimator '{}' -o out.npz",
+    "backbone": "fnlkit estimate-noise fed.npz --embeddings '{}' -o out.npz",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    succeed("fnlkit partition --clients 4 | fnlkit inject-noise -o fed.npz", folder)
+    for kind, text in PARTS.items():
+        (folder / f"my_{kind}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    """A folder with a small federation and a file of each part; its modules are importable."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def line(kind, name):
+    return LINES[kind].format(name) if kind in LINES else f"{TRAIN} --{kind} '{name}'"
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypatch):
+    """So does the file alone; a parameter is checked whichever way it is named."""
+    (parameter,) = [p for p in ("every", "power", "strength", "place", "first", "bias", "step", "gap", "share", "dim",
+                                  "low")
+                    if f"{p}=" in PARTS[kind] or f"{p}: " in PARTS[kind]]  # fmt: skip
+    monkeypatch.setitem(TABLES[kind], "mine", f"my_{kind}:part")
+    for name in ("mine", f"my_{kind}.py:part"):
+        succeed(line(kind, name), folder)
+        refuse(line(kind, f"{name}(wrong=1)"), folder, f"it takes: {parameter}")
+    assert (folder / "run.pt").exists() or (folder / "out.npz").exists()
+
+
+def test_a_user_component_is_used(folder):
+    """Not only that it runs: the method's report, the optimizer's memory and the selector's clients are there."""
+    parts = "--method my_method.py:part --optimizer my_optimizer.py:part --selector 'my_selector.py:part(first=1)'"
+    assert fnlkit(f"{TRAIN} {parts}", folder).returncode == 0
+    run = Run.read(str(folder / "run.pt"))
+    assert [row["clients"] for row in run.history] == [[1, 2]] * 2 and run.history[0]["mine"] == 1
+    assert run.memory["server/halved"] == 2
+    rows = [json.loads(row) for row in (folder / "run.metrics.jsonl").read_text().splitlines()]
+    assert [row["stage"] for row in rows] == ["mine"] * 2
+
+
+def test_an_engine_is_one_line_too(folder, monkeypatch):
+    (folder / "my_engine.py").write_text(
+        "from fnlkit.federated.engines.sequential import Sequential\nclass Mine(Sequential): pass\n"
+    )
+    monkeypatch.setitem(engines.ENGINES, "mine", "my_engine:Mine")
+    assert fnlkit(f"{TRAIN} --engine mine", folder).returncode == 0
+    assert Run.read(str(folder / "run.pt")).meta["machine"]["engine"] == "mine"
+
+
+def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
+    """Loss, drift term and network of the user's; the workers end with the bytes of sequential."""
+    parts = "--model my_model.py:part --optimizer my_optimizer.py:part --loss 'my_loss.py:part(power=1.5)'"
+    found = []
+    for engine in ("sequential", "workers --workers 1"):
+        succeed(f"{TRAIN} {parts} --engine {engine}", folder)
+        found.append(Run.read(str(folder / "run.pt")).weights)
+    assert torch.equal(*found)
+    loss = functools.partial(own.load_function(f"{folder / 'my_loss.py'}:part", "loss"), power=3.0)
+    packed = pack(loss)
+    assert packed[1] == ("own", str(folder / "my_loss.py"), "part")
+    assert unpack(packed).func is loss.func and unpack(packed).keywords == {"power": 3.0}
+
+
+def test_a_user_file_can_import_its_neighbors(folder):
+    (folder / "powers_of_a_part.py").write_text("POWER = 3\n")
+    (folder / "uses.py").write_text(
+        "from powers_of_a_part import POWER\n\ndef part(logits, batch):\n    return logits[..., 0] ** POWER\n"
+    )
+    assert fnlkit(f"{TRAIN} --loss uses.py:part --lr 0.001", folder).returncode == 0
+
+
+ROWS = """import torch
+from fnlkit.methods.fedavg import Round
+
+def step(client, model, received):
+    client.rows["score"] = {}
+
+def part(clients, model, opt, select, *, rounds):
+    replies = clients.round([0, 1], model, step)
+    yield Round(model, "train", replies, {{}})
+"""
+MISTAKES = {
+    "no file": ("loss", None, "there is no file my.py"),
+    "no name": ("loss", "def parts(logits, batch): pass", "my.py has no 'part'; did you mean 'parts'?"),
+    "no function": ("loss", "part = 3", "is int; expected a function of (logits, batch, *, parameters)"),
+    "syntax": ("loss", "def part(logits, batch):\n    return (", "my.py, line 2: SyntaxError"),
+    "import": ("loss", "\nimport nowhere_at_all", "my.py, line 2: ModuleNotFoundError"),
+    "leaves": ("loss", "import sys\nsys.exit(3)", "my.py, line 2: SystemExit"),
+    "signature": ("loss", "def part(logits): pass", "my.py, line 1, in part: takes (logits); a loss is called as"),
+    "too many": ("loss", "def part(logits, batch, rate): pass", "parameters after a `*`"),
+    "before the star": ("loss(rate=1)", "def part(logits, batch, rate=2): pass", "'rate' cannot be set; write it after"),
+    "raises": ("loss", "def part(logits, batch):\n    return oops", "my.py, line 2, in part: NameError: name 'oops' is not"),
+    "a key": (
+        "loss",
+        "def part(logits, batch):\n    return batch.rows['nowhere']",
+        "my.py, line 2, in part: KeyError: 'nowhere'; batch.rows has no entries",
+    ),
+    "short rows": ("method", ROWS.format("torch.zeros(2)"), "left client.rows['score'] without one entry per sample"),
+    "rows of numpy": ("method", ROWS.format("client.y.numpy()"), "left client.rows['score'] without one entry per sample"),
+    "a mean": ("loss", "def part(logits, batch):\n    return logits.mean()", "my.py, line 1, in part: returned shape ()"),
+    "nothing": ("loss", "def part(logits, batch):\n    pass", "returned NoneType; expected one value per sample"),
+    "no generator": ("method", "def part(clients, model, opt, select, *, rounds): pass", "a method is a generator"),
+    "yields": ("method", "def part(clients, model, opt, select, *, rounds):\n    yield 3", "yielded int; a method yields"),
+    "divides": ("method", "def part(clients, model, opt, select, *, rounds):\n    yield 1 / 0", "my.py, line 2, in part: Zero"),
+    "no FedOpt": ("optimizer", "def part(fit, **settings): pass", "returned NoneType; expected a FedOpt"),
+    "half a vector": ("aggregator", "def part(stacked, weights):\n    return stacked[0, :3]", "returned (3,); expected one"),
+    "no selector": ("selector", "def part(*, fraction): pass", "returned NoneType; expected what is called as"),
+    "fails to select": (
+        "selector",
+        "class part:\n    def __init__(self, *, fraction):\n        self.fraction = fraction\n"
+        "    def __call__(self, clients, model, among=None):\n        return clients.nobody",
+        "my.py, line 5, in __call__: AttributeError",
+    ),
+    "no corruption": ("noise", "def part(ground): pass", "returned NoneType; expected fnlkit.simulate.noise.Corruption"),
+    "no parts": ("scheme", "def part(labels, classes, clients, rng): pass", "returned NoneType; expected a list of"),
+    "no judgment": ("estimator", "def part(evidence): pass", "returned NoneType; expected a Judgment"),
+    "no vectors": ("backbone", "def part(dataset, forward):\n    return [1, 2]", "expected (n, d)"),
+    "no module": ("model", "def part(*, input_shape, classes): pass", "it must return a torch.nn.Module"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
+    kind, text, says = MISTAKES[mistake]
+    kind, _, rest = kind.partition("(")
+    if text is not None:
+        (folder / "my.py").write_text(text + "\n")
+    done = fnlkit(line(kind, f"my.py:part{'(' * bool(rest)}{rest}"), folder)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and says in last and "internal error" not in last, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_exception_texts_of_user_components_stay_on_the_client(folder):
+    """Its own sentence may quote them; the interpreter's about a name does not."""
+    (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
+    assert "someone" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 2, in part: TypeError\n").stderr
+
+
+def test_the_key_of_a_sample_stays_on_the_client(folder):
+    (folder / "my.py").write_text("def part(logits, batch):\n    key = str(batch.y.tolist())\n    return {}[key]\n")
+    assert "[" not in refuse(line("loss", "my.py:part"), folder, "my.py, line 3, in part: KeyError; batch").stderr
+
+
+def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
+    (folder / "my.py").write_text(ROWS.format("None").replace("model, step)", "model, lambda client, model, received: None)"))
+    done = fnlkit(line("method", "my.py:part") + " --engine workers --workers 1", folder)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "<lambda>" in last and "bind its parameters with functools.partial" in last, done.stderr
+
+
+def test_unnamed_files_are_not_imported(folder):
+    (folder / "ce.py").write_text("raise SystemExit('imported')\n")
+    assert fnlkit(f"{TRAIN} --loss ce", folder).returncode == 0
+
+
+# ---- data sets and measures
+LOADER = """import numpy as np
+
+def blobs(*, samples=80, shift=3.0):
+    rng = np.random.default_rng(0)
+    y = np.arange(samples) % 2
+    x = (rng.normal(size=(samples, 4)) + shift * y[:, None]).astype(np.float32)
+    return {"x_train": x, "y_train": y, "x_test": x[:20], "y_test": y[:20]}
+
+def nothing():
+    return 3
+"""
+
+
+def test_a_user_loads_a_data_set(tmp_path):
+    (tmp_path / "mine.py").write_text(LOADER)
+    data = "--dataset 'mine.py:blobs(samples=60)'"
+    first = f"fnlkit partition {data} --clients 3 --labels true -o fed.npz && fnlkit inject-noise fed.npz -o n.npz {data}"
+    train = "fnlkit train n.npz --rounds 2 --fraction 1 --epochs 1 --engine sequential -o run.pt"
+    done = succeed(f"{first} && {train} {data} && fnlkit evaluate run.pt {data} --json", tmp_path)
+    assert '"dataset": "mine.py:blobs(samples=60)"' in done.stdout
+    # A file that names a loader does not run it.
+    for line in (train, "fnlkit evaluate run.pt", "fnlkit audit fed.npz -o a.npz"):
+        refuse(line, tmp_path, "a loader of yours: reading it runs that code")
+    refuse("fnlkit partition --dataset mine.py:nothing", tmp_path, "returned int; return arrays x_train")
+    refuse("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path, "did you mean 'samples'?")
+    refuse("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path, "--dataset")
+
+
+def test_a_user_measures_each_evaluated_model(folder):
+    text = "import numpy as np\n\ndef balanced(probs, labels, *, power=1.0):\n"
+    text += "    hit = probs.argmax(-1) == labels\n"
+    text += "    return float(np.mean([hit[labels == c].mean() for c in np.unique(labels)]) ** power)\n\n"
+    text += "def both(probs, labels):\n    return {'sharp': probs.max(-1).mean(), 'rows': len(labels)}\n\n"
+    text += "def bad(probs, labels):\n    return {'accuracy': 1.0}\n\ndef fails(probs, labels):\n    return probs['x']\n"
+    (folder / "scores.py").write_text(text)
+    row = json.loads(succeed(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder).stdout)
+    run = Run.read(str(folder / "run.pt"))
+    assert all(0 <= each["balanced"] <= 1 for each in run.history) and row["balanced_last"] == run.history[-1]["balanced"]
+    assert row["balanced_last"] == pytest.approx(np.mean(row["class_accuracy"]))
+    assert fnlkit(f"{TRAIN} --measure scores.py:both", folder).returncode == 0
+    assert Run.read(str(folder / "run.pt")).history[-1]["rows"] == 359
+    for name, says in {
+        "bad": "'accuracy' cannot be a column",
+        "fails": "scores.py, line 14, in fails: IndexError",
+        "none": "has no 'none'",
+        "balanced(p=1)": "has no parameter 'p'",
+    }.items():
+        done = fnlkit(f"{TRAIN} --measure 'scores.py:{name}'", folder)
+        assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
+    refuse(f"{TRAIN} --measure accuracy", folder, "write auto, holdout, or FILE.py:NAME")
+
+
+# ---- losses and methods
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_methods_with_their_own_loss_refuse_a_user_loss(method):
+    if registry.brings_loss(method):
+        with pytest.raises(InputError, match=f"{method}.* has its own loss; remove `loss`"):
+            Plan.of(Settings(method=method, loss="gce"))
+    assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"

@@ -1,0 +1,256 @@
+"""Twelve kinds of bad update on every engine: refused, named, and the mean of the others exact."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from fnlkit.artifacts.exchange import pack_log, unpack_log
+from fnlkit.core import registry
+from fnlkit.federated import engines
+from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.aggregation import mean
+from fnlkit.federated.server.clients import TooManyLost
+from fnlkit.methods.flr import local_training
+from fnlkit.models import build
+from tests import toy
+
+FIT = Fit(epochs=1, lr=0.1, batch_size=8)
+mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
+BAD, COHORT = 2, [0, 1, 2, 4]
+
+
+def spoiled(weights, kind):
+    """Return what a broken or hostile client would reply after local training."""
+    first = torch.zeros(len(weights), dtype=torch.bool)
+    first[0] = True
+    return {
+        "nan": {"weights": torch.where(first, torch.nan, weights)},
+        "infinite": {"weights": torch.where(first, torch.inf, weights)},
+        "minus infinite": {"weights": torch.where(first, -torch.inf, weights)},
+        "shorter": {"weights": weights[:-1]},
+        "one for all": {"weights": weights[:1]},
+        "a row": {"weights": weights[None]},
+        "half precision": {"weights": weights.half()},
+        "integers": {"weights": weights.long()},
+        "text": {"weights": "0.1 0.2"},
+        "nothing": {"weights": None},
+        "extra": {"weights": weights, "labels": torch.arange(3)},
+        "raises": 1 / 0 if kind == "raises" else None,
+    }[kind]
+
+
+REASONS = {
+    "nan": "'weights' has NaN entries",
+    "infinite": "'weights' has infinite entries",
+    "minus infinite": "'weights' has infinite entries",
+    "shorter": "'weights' is (159,) torch.float",
+    "one for all": "'weights' is (1,) torch.float",
+    "a row": "'weights' is (1, 160) torch.float",
+    "half precision": "'weights' is (160,) torch.float16, expected (160,)",
+    "integers": "'weights' is (160,) torch.int64, expected",
+    "text": "'weights' is str, expected an array",
+    "nothing": "'weights' is NoneType, expected an array",
+    "extra": "sent unexpected 'labels'",
+    "raises": "failed: ZeroDivisionError",
+}
+
+
+def spoil(client, model, received, *, kind, bad=(BAD,)):
+    return spoiled(model.weights, kind) if client.id in bad else None
+
+
+def misses(client, model, received):
+    return {"score": torch.tensor(1.0)} if client.id != BAD else None
+
+
+# Workers run the code of `sequential`; starting them takes seconds.
+OWN_CODE = [
+    pytest.param(name, marks=pytest.mark.slow if name == "workers" else ()) for name in engines.ENGINES if name != "flower"
+]
+
+
+@pytest.fixture(scope="module", params=OWN_CODE)
+def federation(request):  # flower: tests/federated/engines/test_flower.py
+    # The precision that users compile: its kernels have one source with those of the other one.
+    options = {"workers": {"workers": 1}, "fused": {"dtype": torch.float32}}.get(request.param, {})
+    fed, model = toy.toy(request.param, network=mlp, count=6, **options)
+    yield fed, model
+    fed.close()
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_bad_update_is_refused_and_named(federation, kind):
+    fed, model = federation
+    fed.rejected.clear()
+    fed.rounds = 7
+    said = fed.round(COHORT, model, FIT, partial(spoil, kind=kind))
+    (refusal,) = fed.rejected
+    assert (refusal["client"], refusal["round"]) == (BAD, 7) and refusal["reason"].startswith(REASONS[kind])
+    assert said.ids.tolist() == [0, 1, 4] and set(said) == {"weights"}
+    fed.rounds = 7
+    good = fed.round([0, 1, 4], model, FIT)
+    assert torch.equal(said["weights"], good["weights"])
+    assert torch.equal(mean(said["weights"], fed.sizes[said.ids]), mean(good["weights"], fed.sizes[good.ids]))
+
+
+def test_a_missing_name_is_refused(federation):
+    fed, model = federation
+    fed.rejected.clear()
+    said = fed.round(COHORT, model, FIT, misses)
+    assert said.ids.tolist() == [0, 1, 4] and fed.rejected[0]["reason"] == "lacks 'score'"
+
+
+def test_training_that_runs_off_is_refused(federation):
+    """No planted fault: a learning rate at which weights overflow."""
+    fed, model = federation
+    with pytest.raises(TooManyLost, match="4 of 4 replies rejected .client 0: 'weights' has NaN entries"):
+        fed.round(COHORT, model, FIT.changed(lr=torch.finfo(model.weights.dtype).max ** 0.65, epochs=2))
+    fed.rollback()
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 0.0])
+def test_aggregation_weights_must_be_positive(federation, weight):
+    fed, model = federation
+    opt, weights = registry.optimizer("fedavg", FIT), torch.ones(6, dtype=torch.float64)
+    weights[BAD] = weight
+    fed.rejected.clear()
+    fed.rounds = 7
+    found, _ = opt.round(fed, COHORT, model, weights=weights)
+    assert fed.rejected == [{"round": 7, "client": BAD, "reason": f"its aggregation weight is {weight:g}"}]
+    fed.rounds = 7
+    assert torch.equal(found.weights, opt.round(fed, [0, 1, 4], model, weights=torch.ones(6))[0].weights)
+    weights[:] = weight
+    with pytest.raises(TooManyLost, match="4 of 4 replies rejected"):
+        opt.round(fed, COHORT, model, weights=weights)
+    fed.rollback()
+
+
+def test_a_round_that_lost_too_many_is_as_if_never_asked(federation):
+    fed, model = federation
+    fed.commit()
+    before, rounds, refused = [c.y.clone() for c in fed.members], fed.rounds, len(fed.rejected)
+    with pytest.raises(TooManyLost, match="3 of 4 replies rejected"):
+        fed.round(COHORT, model, FIT, partial(spoil, kind="nan", bad=(0, 1, 4)))
+    fed.rollback()
+    assert fed.rounds == rounds and len(fed.rejected) == refused
+    assert all(torch.equal(c.y, y) for c, y in zip(fed.members, before, strict=True))
+    said = fed.round(COHORT, model, FIT)
+    assert said.ids.tolist() == COHORT
+
+
+def poison(client, model, received):
+    """A fault that passes: the client starts from NaN, once."""
+    if client.id == BAD:
+        model.weights = model.weights * torch.nan
+
+
+MEMORIES = {
+    "feddyn": ("feddyn(alpha=0.1)", {}),
+    "flr": ("fedavg", local_training(5, 10, warmup=0)[0]),
+    "elr": ("fedavg", local_training(5, 10, warmup=0, alpha=0.0, beta=0.0, rates="constant")[0]),
+}
+
+
+def poisoned(fed, model, optimizer, step):
+    """Three rounds of which the second poisons a client; return the last model and what the client remembered."""
+    fed.rejected.clear()
+    fed.rounds, fed.log[:], memories = 7, [], []
+    opt, before = registry.optimizer(optimizer, FIT), step.get("before", ())
+    for r in range(3):
+        first = (poison, *before) if r == 1 else before
+        model, said = opt.round(fed, COHORT, model, **{**step, "before": first})
+        assert (BAD in said.ids) == (r != 1)
+        memories.append({i: _remembered(fed.members[i]) for i in COHORT})
+    fed.rollback()
+    return model, memories
+
+
+def _remembered(client):
+    named = {**client.rows, **client.state, "labels": client.y}
+    return {name: value.tolist() for name, value in named.items() if torch.is_tensor(value)}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_refused_visit_leaves_no_trace_on_its_client(federation, memory):
+    fed, model = federation
+    fed.commit()
+    found, (first, second, third) = poisoned(fed, model, *MEMORIES[memory])
+    assert [(r["client"], r["round"]) for r in fed.rejected] == []  # rolled back with the rest
+    assert second[BAD] == first[BAD] != third[BAD] and second[0] != first[0]
+    other, same = toy.toy(network=mlp, count=6)
+    expected, memories = poisoned(other, same, *MEMORIES[memory])
+    exact = found.weights.dtype == torch.float64
+    torch.testing.assert_close(found.weights.double(), expected.weights, rtol=0, atol=1e-9 if exact else 1e-5)
+    assert memories[1][BAD].keys() == second[BAD].keys()
+
+
+def grow(client, model, received, *, factor):
+    return {"weights": model.start + (model.weights - model.start) * (factor if client.id == BAD else 1)}
+
+
+def test_an_update_out_of_all_proportion_is_refused(federation):
+    """Finite weights of 1e15 are no number to average."""
+    fed, model = federation
+    fed.commit()
+    fed.rejected.clear()
+    fed.log.clear()
+    said = fed.round(COHORT, model, FIT, partial(grow, factor=1e15))
+    (refusal,) = fed.rejected
+    assert said.ids.tolist() == [0, 1, 4] and refusal["client"] == BAD
+    assert refusal["reason"].startswith("its update is 1") and "times as long as the median update" in refusal["reason"]
+    assert any("`max_update_ratio`" in note for note in fed.notes)
+    # Nothing to compare with in its own cohort: the rounds before it are.
+    assert fed.round([BAD], model, FIT, partial(grow, factor=1e15)).ids.tolist() == []
+    # Ten times the median one, or no longer than the model itself: differences between honest clients.
+    assert fed.round(COHORT, model, FIT, partial(grow, factor=10)).ids.tolist() == COHORT
+    fed.max_update_ratio = 0
+    assert fed.round(COHORT, model, FIT, partial(grow, factor=1e15)).ids.tolist() == COHORT
+    fed.max_update_ratio = 100
+    fed.rollback()
+
+
+def test_the_first_update_of_a_run_is_compared_with_the_model():
+    fed, model = toy.toy(network=mlp, count=6)
+    assert fed.round([BAD], model, FIT, partial(grow, factor=1e15)).ids.tolist() == []
+    assert fed.round([BAD], model, FIT).ids.tolist() == [BAD]
+
+
+class Normed(toy.Net):
+    """With batch norm after features of a large scale, so that the buffers move more than the parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(self.width)
+
+    def features(self, x):
+        return self.norm(1000 * self.hidden(x)).relu()
+
+
+def grow_part(client, model, received, *, factor, buffers):
+    update, count = model.weights - model.start, model.network.parameters_count
+    part = slice(count, None) if buffers else slice(count)
+    update[part] *= factor if client.id == BAD else 1
+    return {"weights": model.start + update}
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_parameters_and_buffers_are_each_compared_with_their_own_length(buffers):
+    fed, model = toy.toy(network=Normed, count=6)
+    replies = fed.round(COHORT, model, FIT)
+    count = model.network.parameters_count
+    parameters, statistics = (
+        (replies["weights"] - model.weights)[:, part].norm(dim=1) for part in (slice(count), slice(count, None))
+    )
+    assert statistics.min() > 1000 * parameters.max()
+    assert fed.log[-1].norms == pytest.approx(parameters.tolist())
+    grown = partial(grow_part, factor=1e4, buffers=buffers)
+    assert fed.round(COHORT, model, FIT, grown).ids.tolist() == [0, 1, 4]
+
+
+def test_the_lengths_of_updates_are_part_of_a_run():
+    fed, model = toy.toy(network=mlp, count=6)
+    fed.round(COHORT, model, FIT)
+    index, _, data = pack_log(fed.log)
+    ((entry,), _) = unpack_log(index, [], data)
+    assert len(entry.norms) == 4 and entry.norms.tolist() == fed.log[0].norms.tolist()
