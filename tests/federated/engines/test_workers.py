@@ -217,7 +217,7 @@ fed.round([0, 1], model, partial(sleeps, folder=sys.argv[1]))
 @pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_workers_end_with_their_parent(tmp_path, sign):
     """Also in the middle of a task, also if the parent cannot notify them."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=root, stderr=subprocess.DEVNULL)
     assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     pids = [int(p.name) for p in tmp_path.iterdir()]

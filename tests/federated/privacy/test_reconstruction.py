@@ -8,7 +8,7 @@ import pytest
 from benchmarks import reconstruction
 from benchmarks.reconstruction import closed_form, of_sums, page_table, recovered, span
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def samples(n, width=16):
