@@ -28,8 +28,8 @@ from fnlkit.core.errors import InputError, list_names, nearest
 def command(name: str | None, template: str | None, markdown: bool, as_json: bool) -> None:
     """List components, or print the purpose, parameters and replies of a component.
 
-    NAME is a component (method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone),
-    FILE.py:NAME for your own component, or a kind such as loss, which lists all components of this kind.
+    NAME is a component (method, loss, optimizer, aggregator, selector, schedule, network, noise model, scheme, estimator or
+    backbone), FILE.py:NAME for your own component, or a kind such as loss, which lists all components of this kind.
 
     \b
     Example:

@@ -32,8 +32,8 @@ def centralized(
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
-    fraction x rounds rounds (at least 1) with the same number of epochs.  The schedule of the learning rate ends at the same
-    value.
+    fraction x rounds rounds (at least 1) with the same number of epochs.  The schedule of the learning rate is
+    stretched over these rounds.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from fnlkit.core.errors import InputError
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
 # Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
 WRITERS = {
-    "retired.py",
+    "core/retired.py",
     "sites/folders.py",
     "recipes/jobs.py",
     "recipes/published.py",

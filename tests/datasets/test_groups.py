@@ -18,7 +18,7 @@ from fnlkit.datasets.local import split
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.holdout import set_apart
 from tests.commands import succeed
-from tests.datasets.test_partitioning import SPECS
+from tests.simulate.test_partitioning import SPECS
 
 SIZES = np.random.default_rng(0).integers(1, 9, 60)
 PATIENTS = np.repeat(np.arange(60), SIZES)  # of 60 patients with 1 to 8 rows

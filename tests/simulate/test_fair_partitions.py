@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fnlkit.simulate.partitioning import FIXED, SCHEMES, partition
-from tests.datasets.test_partitioning import SPECS
+from tests.simulate.test_partitioning import SPECS
 
 CLIENTS = 4
 # 43 rows; two classes have fewer rows than there are clients.

@@ -174,10 +174,10 @@ def mine(labels, classes, clients, rng, *, stop=10):
 
 
 def test_schemes_of_the_user():
-    parts = partition(LABELS, 10, Spec("tests.datasets.test_partitioning:mine", {"stop": 5}), clients=2, seed=0)
+    parts = partition(LABELS, 10, Spec("tests.simulate.test_partitioning:mine", {"stop": 5}), clients=2, seed=0)
     assert [len(part) for part in parts] == [5, 15]
     with pytest.raises(InputError, match="belongs to two clients"):
-        partition(LABELS, 10, "tests.datasets.test_partitioning:mine", clients=2, seed=0)
+        partition(LABELS, 10, "tests.simulate.test_partitioning:mine", clients=2, seed=0)
 
 
 def test_a_federation_of_a_data_set():

@@ -17,7 +17,7 @@ from fnlkit.core.errors import InputError, SampleError
 
 # Log of the client: tracebacks at level DEBUG (`fnlkit -vv` in a simulation), a line per failure at INFO (a real site).
 log = logging.getLogger("fnlkit.federated.client")
-_OURS = str(Path(__file__).resolve().parents[1])
+_OURS = str(Path(__file__).resolve().parents[2])
 _WORDS = {
     "failed": "failed: {name}",
     "input": "failed: {name}",
