@@ -69,7 +69,7 @@ def six(a, b, c, d, e, f):
         ("program", ["method"]),
         ("chosen", ["selector"]),
         ("network", ["model"]),
-        ("two", ["loss", "aggregator", "regularizer", "backbone", "schedule"]),
+        ("two", ["loss", "aggregator", "regularizer", "schedule", "backbone"]),
     ],
 )
 def test_a_user_component_is_described(name, kinds, tmp_path):
