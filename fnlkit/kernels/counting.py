@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit._kernels import counts
+from fnlkit._kernels import counting as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
@@ -43,7 +43,7 @@ def _label_sums(probs, labels, offsets, pieces, threads):
 
     def work(piece: int, start: int, stop: int) -> object:
         copy = piece % copies
-        return counts.label_sums(flat, labels, classes, offsets, start, stop, sums[copy], members[copy])
+        return compiled.label_sums(flat, labels, classes, offsets, start, stop, sums[copy], members[copy])
 
     for wrong in run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads):
         if wrong >= 0:
@@ -75,7 +75,7 @@ def _must_be_probabilities(probs):
     if np.isnan(probs).any():
         where = np.argwhere(np.isnan(probs))[0]
         raise InputError(f"`probs` must not hold NaN, found one at row {where[0]}, class {where[1]}; did training diverge?")
-    checks.distributions(probs, "probs", counts.SUM_SLACK, "apply softmax to logits first")
+    checks.distributions(probs, "probs", compiled.SUM_SLACK, "apply softmax to logits first")
 
 
 def class_thresholds(
@@ -121,7 +121,7 @@ def class_thresholds(
     threads = checks.thread_count(threads)
     pieces, flat = _row_pieces(offsets, probs.shape[1], threads), probs.reshape(-1)
     sums, members = _label_sums(probs, labels, offsets, pieces, threads)
-    if not all(run(lambda start, stop: counts.are_probabilities(flat, probs.shape[1], start, stop), pieces, threads)):
+    if not all(run(lambda start, stop: compiled.are_probabilities(flat, probs.shape[1], start, stop), pieces, threads)):
         _must_be_probabilities(probs)
     result = thresholds_of(sums, members)
     return result[0] if client_offsets is None else result
@@ -250,7 +250,7 @@ def count_confident(
     flat = probs.reshape(-1)
 
     def work(piece: int, start: int, stop: int) -> object:
-        return counts.count_confident(flat, labels, classes, offsets, limits, largest, cells[piece % copies], start, stop)
+        return compiled.count_confident(flat, labels, classes, offsets, limits, largest, cells[piece % copies], start, stop)
 
     if not all(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)):
         _must_be_probabilities(probs)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit._kernels import dawid_skene as _loops
+from fnlkit._kernels import dawid_skene as compiled
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
@@ -102,11 +102,11 @@ def dawid_skene(
     counts, mass = np.zeros((people * classes, classes)), np.zeros(classes)
     error, logs = np.empty((2, people * classes, classes))
     posterior, share_logs = np.empty((size, classes)), np.empty(classes)
-    _loops.start(offsets, rows, posterior, counts, mass)
+    compiled.start(offsets, rows, posterior, counts, mass)
     moved, done = math.inf, 0
     while moved >= SETTLED and done < rounds:
-        _loops.maximize(counts, mass, float(prior), float(strength), error, logs, share_logs)
+        compiled.maximize(counts, mass, float(prior), float(strength), error, logs, share_logs)
         share = mass / mass.sum()
         counts[:], mass[:] = 0, 0
-        moved, done = _loops.expect(offsets, rows, logs, share_logs, posterior, counts, mass), done + 1
+        moved, done = compiled.expect(offsets, rows, logs, share_logs, posterior, counts, mass), done + 1
     return DawidSkene(posterior, error.reshape(people, classes, classes).swapaxes(1, 2), share, done)

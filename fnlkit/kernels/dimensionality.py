@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit._kernels import lid as _lid
+from fnlkit._kernels import dimensionality as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
@@ -84,7 +84,7 @@ def lid(
         points = np.ldexp(points, -exponent)
 
     def work(start: int, stop: int) -> None:
-        _lid.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)
+        compiled.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)
 
     run(work, even(len(points), 4 * threads if threads > 1 else 1), threads)
     return out
@@ -144,12 +144,12 @@ def lid_scores(
     score = np.bincount(client, per_sample, len(sizes)) / np.maximum(sizes, 1)
     left_out = np.zeros((2, len(sizes)), np.int64)
     # Without a value at a limit, there are no copies among the neighbors.
-    limited = (per_sample <= 0) | (per_sample >= _lid.LARGEST)
+    limited = (per_sample <= 0) | (per_sample >= compiled.LARGEST)
     for one in np.unique(client[limited]).tolist() if copies == "once" else []:
         client_points = points[offsets[one] : offsets[one + 1]]
         distinct = np.unique(client_points, axis=0)
         scores = lid(distinct, k=k, variant=variant, threads=threads)
-        counts = scores[scores < _lid.LARGEST]
+        counts = scores[scores < compiled.LARGEST]
         left_out[:, one] = len(client_points) - len(distinct), len(scores) - len(counts)
         score[one] = counts.mean() if len(counts) else 0.0
     return LidScores(score, left_out[0], left_out[1])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit._kernels import sampling
+from fnlkit._kernels import flipping as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
@@ -56,7 +56,7 @@ def flip_labels(
     checks.check_range(labels, "labels", len(T))
     uniforms = checks.uniforms(uniforms, "uniforms", (len(labels),))
     sums = np.empty_like(T)
-    wrong = sampling.cumulate(T, sums)
+    wrong = compiled.cumulate(T, sums)
     if wrong >= 0:
         raise InputError(
             f"`T` must have rows of numbers >= 0 that sum to 1, found a sum of {T[wrong].sum():.6g} in row {wrong}; "
@@ -65,7 +65,7 @@ def flip_labels(
     out = np.empty_like(labels)
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
-    run(lambda start, stop: sampling.flip(labels, sums, uniforms, start, stop, out), pieces, threads)
+    run(lambda start, stop: compiled.flip(labels, sums, uniforms, start, stop, out), pieces, threads)
     return out.astype(checks.holding(given.dtype, len(T) - 1), copy=False)
 
 
@@ -125,5 +125,5 @@ def randomized_response(
     out = np.empty_like(labels)
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
-    run(lambda a, b: sampling.respond(labels, keep, uniforms, classes, a, b, out), pieces, threads)
+    run(lambda a, b: compiled.respond(labels, keep, uniforms, classes, a, b, out), pieces, threads)
     return out.astype(checks.holding(given.dtype, classes - 1), copy=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit._kernels import transition
+from fnlkit._kernels import inversion as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
@@ -86,7 +86,7 @@ def invert_transition(
 
 
 def _must_be_stochastic(stack):
-    checks.distributions(stack, "T", transition.SLACK, "divide counts[true, given] by the sums of their rows")
+    checks.distributions(stack, "T", compiled.SLACK, "divide counts[true, given] by the sums of their rows")
 
 
 def _inverse(stack, threads):
@@ -94,17 +94,17 @@ def _inverse(stack, threads):
     inverses, conditions = np.empty_like(stack), np.empty(len(stack))
     size = stack.shape[1]
     pieces = even(len(stack), min(threads, 1 + stack.size // 65536))
-    run(lambda a, b: transition.invert_two_valued(stack, a, b, inverses, conditions), pieces, threads)
-    rest = np.flatnonzero(conditions == transition.LEFT)
+    run(lambda a, b: compiled.invert_two_valued(stack, a, b, inverses, conditions), pieces, threads)
+    rest = np.flatnonzero(conditions == compiled.LEFT)
     if len(rest):
-        run(lambda a, b: transition.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == transition.LEFT)
+        run(lambda a, b: compiled.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
+        rest = np.flatnonzero(conditions == compiled.LEFT)
     if len(rest) and size <= _LANES_SIZE:
         pieces = even(len(rest), min(threads, 1 + len(rest) * size**3 // 500_000))
-        run(lambda a, b: transition.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == transition.LEFT)
+        run(lambda a, b: compiled.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
+        rest = np.flatnonzero(conditions == compiled.LEFT)
     # The kernels compare rows with probabilities while they read them; numpy would need as long as the inversion.
-    improper = np.flatnonzero(conditions == transition.IMPROPER)
+    improper = np.flatnonzero(conditions == compiled.IMPROPER)
     _must_be_stochastic(stack[np.union1d(rest, improper)])
     if len(rest) == len(stack):
         return _lapack_inverse(stack, threads)
@@ -115,7 +115,7 @@ def _inverse(stack, threads):
 
 def _norms(stack):
     norms = np.empty(len(stack))
-    transition.row_norms(stack, 0, len(stack), norms)
+    compiled.row_norms(stack, 0, len(stack), norms)
     return norms
 
 

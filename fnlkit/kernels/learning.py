@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fnlkit._kernels import learning as _learning
+from fnlkit._kernels import learning as compiled
 from fnlkit.core.errors import InputError
 
 
@@ -63,5 +63,5 @@ def learn_matrix(
     if factor.shape not in ((0,), labels.shape):
         raise InputError(f"`factor` must have shape {labels.shape}, found {factor.shape}")
     if labels.size:
-        _learning.learn(p, labels, base, values, factor, float(floor), float(rate), int(steps))
+        compiled.learn(p, labels, base, values, factor, float(floor), float(rate), int(steps))
     return values

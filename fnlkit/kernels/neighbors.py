@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fnlkit._kernels import vote
+from fnlkit._kernels import voting as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.kernels import checks
 
@@ -36,7 +36,7 @@ def origin(points: np.ndarray) -> np.ndarray:
     The center is rounded to a power of two below the spread, so that points on a grid stay on the grid and ties stay ties.
     """
     out = np.empty(points.shape[1], points.dtype)
-    vote.midst(points, out)
+    compiled.midst(points, out)
     return out
 
 
@@ -154,7 +154,7 @@ def vote_by_products(
             checks.finite(points, "embeddings")
             own[:] = center(points[first:last], points.dtype)
             multiply(own, products)
-        vote.mirror(products, members)
+        compiled.mirror(products, members)
         squares = np.zeros(padded, points.dtype)
         # Use the same product, so that a sample is at distance 0 from its copies.
         squares[:members] = products.diagonal()[:members]
@@ -162,7 +162,7 @@ def vote_by_products(
         flat = products[:members].ravel()
         within = groups[block] if len(groups) else groups
         more = classes, use, include_self, draws[block], 0, votes[block], shares[block]
-        vote.vote_products(flat, squares, labels[block], within, *more)
+        compiled.vote_products(flat, squares, labels[block], within, *more)
 
     with blas_threads(1):
         run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)
@@ -221,7 +221,7 @@ def nearest(
 def _others(found, rows):
     """Return neighbors (m, k) from those (m, k + 1) that contain the row itself."""
     out = np.empty((len(found), found.shape[1] - 1), np.int64)
-    vote.drop_self(found, rows, out)
+    compiled.drop_self(found, rows, out)
     return out
 
 
@@ -283,5 +283,6 @@ def vote_by_index(
     wanted = min(k + largest, len(points) - (not include_self))
     neighbors = nearest(points, wanted, include_self=include_self, threads=threads)
     pieces = even(len(labels), threads)
-    run(lambda a, b: vote.vote_neighbors(neighbors, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
+    vote = compiled.vote_neighbors
+    run(lambda a, b: vote(neighbors, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
     return votes, shares

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit._kernels import simplex
+from fnlkit._kernels import projection as compiled
 from fnlkit._kernels.threads import even, run
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
@@ -49,5 +49,5 @@ def project_to_simplex(v: ArrayLike, *, threads: int | None = None) -> NDArray[n
     out = np.empty_like(flat)
     threads = checks.thread_count(threads)
     pieces = even(len(flat), min(threads, 1 + flat.size // 65536))
-    run(lambda a, b: simplex.project_rows(flat, a, b, out), pieces, threads)
+    run(lambda a, b: compiled.project_rows(flat, a, b, out), pieces, threads)
     return out.reshape(v.shape)

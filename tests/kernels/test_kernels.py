@@ -516,8 +516,7 @@ def test_points_at_equal_distances_count_in_no_score():
 
 def test_read_only_and_fortran_input_compiles_no_second_kernel():
     """numba compiles a function again for arrays that are marked as read-only, or in another order."""
-    from fnlkit._kernels import counts, vote
-    from fnlkit._kernels import lid as lids
+    from fnlkit._kernels import counting, dimensionality, voting
 
     rng = np.random.default_rng(0)
     probs, labels, points = rng.dirichlet(np.ones(3), 20), rng.integers(0, 3, 20), rng.normal(size=(20, 4))
@@ -532,7 +531,7 @@ def test_read_only_and_fortran_input_compiles_no_second_kernel():
         return values
 
     first = call_all(np.array)
-    compiled = [counts.count_confident, counts.label_sums, vote.vote_products, vote.midst, lids.lid_rows]
+    compiled = [counting.count_confident, counting.label_sums, voting.vote_products, voting.midst, dimensionality.lid_rows]
     before = [len(function.overloads) for function in compiled]
     for values, right in zip(call_all(frozen), first, strict=True):
         np.testing.assert_array_equal(values, right)
