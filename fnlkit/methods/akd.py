@@ -135,7 +135,7 @@ def akd(
     source : "embeddings" or "logits"
         The teacher: KD = |e - ê| with a pretrained embedding, or T^2 KL with the round's global model.
     strength, temperature : float >= 0, float > 0
-        beta and T.
+        beta and T; the paper fixes 10 and 2 for both teachers (Section 4.3.2).
     above : float in [0, 1]
         epsilon: clients with a higher estimated noise level are distilled.  The paper allows 0; the public code uses 0.15.
     level : "auto", "neighbors", "energy" or "all"
@@ -145,7 +145,7 @@ def akd(
     k, include_self : int >= 1 or -1, bool
         Parameters of the votes, as in NNC.
     at, percentile, score : int >= 1 or -1, float in [0, 100], str
-        Parameters of the energy scores, as in NA-FedAvg.
+        Parameters of the energy scores, as in NA-FedAvg; 30 and 75 in the paper (Sections 5.2, 5.3.1).
     towards : "teacher" or "student"
         Direction of KL with logits; see `fnlkit.federated.client.losses.logit_distilled`.
     distance : "norm" or "absolute"

@@ -433,7 +433,8 @@ def fedcorr(
     correct : bool
         False does not change labels (ablation).
     clean_level : float in [0, 1]
-        kappa: clients with an estimated noise level of at most this value take part in fine-tuning.
+        kappa: clients with an estimated noise level of at most this value take part in fine-tuning (Section 3.3 and public
+        code; Algorithm 1 prints <).
     usual : method
         Method that runs stage 3, for example flr().
     usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None

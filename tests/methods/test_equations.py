@@ -173,6 +173,17 @@ def test_fedcorr_forgets_the_level_of_a_client_that_is_clean_again():
     assert found == [[0, 0, 0, 0.5], [0.5, 0, 0, 0]]
 
 
+def test_fedcorr_fine_tunes_on_clients_whose_level_equals_kappa(monkeypatch):
+    # Section 3.3 and the public code: mu <= kappa.  Algorithm 1, line 14, prints mu < 0.1.  A level of 1 in 10 samples is 0.1.
+    stages = []
+    monkeypatch.setattr(fedcorr, "fedavg", lambda *arguments, among, **options: iter(stages.append(among.tolist()) or ()))
+    levels = np.array([0.0, np.mean(np.arange(10) < 1), 2 / 10])
+    findings = fedcorr.Findings(levels, noisy=levels > 0, silent=np.zeros(3, bool))
+    relabeling = fedcorr.Relabeling(confidence=0.5, correct=False, code=frozenset())
+    options = {"rounds": 1, "findings": findings, "relabeling": relabeling, "schedule": None}
+    assert list(fedcorr.fine_tuning(None, None, None, None, **options)) == [] and stages == [[True, True, False]]
+
+
 def test_shares_of_a_class_have_the_variance_of_dirichlet():
     # Dirichlet(a) over K = 5 clients: variance of a share (1/K)(1 - 1/K) / (K a + 1) = 0.16 / 51 at a = 10.  200 samples of a
     # class add at most 0.16 / 200.
