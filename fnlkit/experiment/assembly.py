@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fnlkit.experiment.evaluation_set import EvaluationSet
     from fnlkit.experiment.settings import Settings
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
-    from fnlkit.methods.fedavg import Round
+    from fnlkit.federated.server.rounds import Round
 
 
 # ---- samples

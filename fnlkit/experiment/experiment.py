@@ -24,10 +24,10 @@ from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
 from fnlkit.federated.client.client_list import load_small
 from fnlkit.federated.server.admission import check_any_accepted
+from fnlkit.federated.server.rounds import Round
+from fnlkit.federated.server.schedules import pooled_rounds
 from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.scores import confusion
-from fnlkit.methods.centralized import visits
-from fnlkit.methods.fedavg import Round
 from fnlkit.models.devices import device_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Experiment:
     def client_rounds_total(self) -> int:
         """Client-rounds in the budget; for the progress bar."""
         rounds, fraction = self.settings.rounds + self.settings.warmup_head, self.settings.fraction
-        return visits(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
+        return pooled_rounds(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
 
     def labels(self) -> np.ndarray:
         """Return the working labels of all clients by position in the training set (n,)."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import check_arguments
-from fnlkit.federated.server.schedules import stretch
+from fnlkit.federated.server.schedules import pooled_rounds, stretch
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
@@ -42,10 +42,5 @@ def centralized(
     usual : method
         The method that trains, for example ``dividemix(warmup=10)``.  With ``--fraction 1 --epochs 1`` its rounds are epochs.
     """
-    passes = visits(rounds, getattr(select, "fraction", 1.0))
+    passes = pooled_rounds(rounds, getattr(select, "fraction", 1.0))
     return (yield from usual(clients, model, stretch(opt, rounds / passes), select, rounds=passes))
-
-
-def visits(rounds: int, fraction: float) -> int:
-    """Return the number of rounds in which the single client trains."""
-    return max(1, round(rounds * fraction))

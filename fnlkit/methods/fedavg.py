@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.core.declarations import method
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import Model
-from fnlkit.methods.rounds import Round as Round
+from fnlkit.federated.server.rounds import Round as Round
 
 if TYPE_CHECKING:
     import numpy as np

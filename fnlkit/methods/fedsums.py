@@ -16,8 +16,8 @@ from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_argu
 from fnlkit.evidence import label_model as noise
 from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
 from fnlkit.evidence.head import Ascent, gradient
+from fnlkit.federated.server.rounds import Round
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.rounds import Round
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.network import Model

@@ -10,7 +10,7 @@ from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
-from fnlkit.methods.centralized import visits
+from fnlkit.federated.server.schedules import pooled_rounds
 from tests.experiment.test_experiment import finish, problem, settings
 
 
@@ -22,7 +22,7 @@ def data():
 def test_centralized_passes_over_all_samples_as_often_as_fedavg(data):
     federation, dataset = data
     run = finish(federation, dataset, settings("centralized", rounds=12, fraction=0.25))
-    assert run.traffic.client_rounds == 3 == visits(12, 0.25) and visits(1, 0.1) == 1
+    assert run.traffic.client_rounds == 3 == pooled_rounds(12, 0.25) and pooled_rounds(1, 0.1) == 1
     assert run.client_offsets.tolist() == [0, len(federation.client_indices)]
     assert run.client_indices.tolist() == sorted(federation.client_indices.tolist())
     # It is plain training on the whole set: one client that holds everything, of a federation of one.

@@ -76,6 +76,11 @@ def factor_of(done: float, *, schedule: Callable[[float, int], float], rounds: i
     return float(schedule(done - warmup_rounds, max(1, rounds - warmup_rounds)))
 
 
+def pooled_rounds(rounds: int, fraction: float) -> int:
+    """Return the number of rounds with as many passes over all samples as `rounds` that train a share of the clients."""
+    return max(1, round(rounds * fraction))
+
+
 def stretch(opt: "FedOpt", ratio: float) -> "FedOpt":
     """Return an optimizer whose calls of `round` each advance the schedule by `ratio` rounds."""
     return replace(opt, schedule=partial(_stretched, schedule=opt.schedule, ratio=ratio))
