@@ -10,7 +10,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.federated.server.optimizers import FedOpt
 from fnlkit.methods import fedcorr
-from tests.methods.test_methods import run
+from tests.methods.test_methods import SHORT, run
 
 
 @pytest.mark.parametrize(("asked", "stages"), [
@@ -36,7 +36,7 @@ def test_stages_that_cost_too_much_are_refused():
 
 @cache
 def steps_of_fedcorr():
-    return run("fedcorr", rounds=12)[2]
+    return run("fedcorr", rounds=12, fit=SHORT)[2]
 
 
 def stage(steps, name):
@@ -48,7 +48,7 @@ def stage(steps, name):
     "usual_decay=0.5",
 ])  # fmt: skip
 def test_usual_components_act_in_the_last_stage_only(late):
-    plain, (_, _, changed) = steps_of_fedcorr(), run(f"fedcorr({late})", rounds=12)
+    plain, (_, _, changed) = steps_of_fedcorr(), run(f"fedcorr({late})", rounds=12, fit=SHORT)
     early = [step.stage != "usual training" for step in plain]
     assert early == [step.stage != "usual training" for step in changed] and sum(early) < len(early)
     same = [torch.equal(a.model.weights, b.model.weights) for a, b in zip(plain, changed, strict=True)]
@@ -68,12 +68,12 @@ def test_the_last_stage_has_its_own_learning_rate_and_clock():
     def optimizer(fit, **settings):
         return Opt(fit, **settings)
 
-    run(partial(fedcorr.fedcorr, usual_optimizer=optimizer, usual_lr=0.1, usual_decay=0.998), rounds=12)
+    run(partial(fedcorr.fedcorr, usual_optimizer=optimizer, usual_lr=0.1, usual_decay=0.998), rounds=12, fit=SHORT)
     assert [(lr, decay, r) for lr, decay, r, _ in seen] == [(0.1, 0.998, r) for r in range(len(seen))] and len(seen) > 1
 
 
 def test_feddyn_remembers_nothing_of_the_first_stages():
-    fed, _, steps = run("fedcorr(usual_optimizer=feddyn(alpha=0.1))", rounds=12)
+    fed, _, steps = run("fedcorr(usual_optimizer=feddyn(alpha=0.1))", rounds=12, fit=SHORT)
     late = {int(i) for step in stage(steps, "usual training") for i in step.replies.ids}
     assert {c.id for c in fed.members if "dual" in c.state} == late
 

@@ -40,15 +40,16 @@ CASES = [
 def test_every_method_trains_by_recordings_of_both_forms(method, form, monkeypatch):
     ways, taken = stand_in(monkeypatch), check_steps(monkeypatch)
     monkeypatch.setattr("fnlkit.federated.engines.graphs.ways", lambda training: (form,))
-    found = run("stacked", method, "fedavg", "uniform", rounds=2)
-    agree(found, specification(method, "fedavg", "uniform", rounds=2))
+    case = {"rounds": 2, "fit": SHORT}
+    found = run("stacked", method, "fedavg", "uniform", **case)
+    agree(found, specification(method, "fedavg", "uniform", **case))
     assert set(ways) == {form} and not [note for note in found[0].notes if "stacked" in note] and taken
 
 
 @pytest.mark.parametrize("optimizer", [name for name in registry.OPTIMIZERS if name != "fedbn"])
 def test_no_optimizer_mixes_devices_in_a_step(optimizer, monkeypatch):
     taken = check_steps(monkeypatch)
-    fed, _ = run("stacked", "fedavg", optimizer, "uniform", rounds=2)
+    fed, _ = run("stacked", "fedavg", optimizer, "uniform", rounds=2, fit=SHORT)
     assert taken and not [note for note in fed.notes if "stacked" in note]
 
 
