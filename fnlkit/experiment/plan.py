@@ -17,8 +17,9 @@ from fnlkit.federated.client.losses import suits
 from fnlkit.federated.client.network import Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.aggregation import too_few
+from fnlkit.federated.server.optimizers.optimizer import unchanged
 from fnlkit.federated.server.protection import Secret
-from fnlkit.federated.server.schedules import factor_of
+from fnlkit.federated.server.schedules import constant, factor_of
 from fnlkit.models import NETWORKS
 
 
@@ -144,6 +145,8 @@ class Plan:
 
     def schedule_over(self, rounds: int) -> Callable[[float], float]:
         """Return the function (finished rounds) -> factor on the learning rate in a run of `rounds` rounds."""
+        if getattr(self.schedule, "func", self.schedule) is constant and not self.settings.warmup_rounds:
+            return unchanged
         return partial(factor_of, schedule=self.schedule, rounds=rounds, warmup_rounds=self.settings.warmup_rounds)
 
     def make_selector(self) -> Any:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,15 @@ from fnlkit.core.parameters import select_accepted
 from fnlkit.federated.client.losses import needs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
-from fnlkit.federated.server.aggregation import mean, outvotes_nobody
+from fnlkit.federated.server.aggregation import mean, outvotes_nobody, smallest_cohort
 from fnlkit.federated.server.protection import NotSummed, Summed
 
 if TYPE_CHECKING:
     from fnlkit.federated.server.clients import Clients, Replies
+
+
+# Arguments that an aggregator can have in addition to the weights, see fnlkit.federated.server.aggregation.
+_CONTEXT = ("start", "slots", "trainable", "ids", "memory")
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,7 @@ class FedOpt:
             self.rounds += 1
             replies = clients.round(ids, model)
             return model if not len(replies.ids) and self.protect is None else model.with_weights(None), replies
-        wanted, remember = needs(local.loss)
+        wanted, remember = self._needs if local.loss is self.fit.loss else needs(local.loss)
         local = local.changed(**dict.fromkeys(wanted, True))
         more = self.prepare(Request(ids, model, local, clients.sizes, clients.memory))
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
@@ -264,6 +269,19 @@ class FedOpt:
         if not accepted:
             return model, replies
         return model.with_weights(self._next(clients, model, replies, accepted, chosen, local)), replies
+
+    # Bound once, because they are the same in all rounds.
+    @cached_property
+    def _needs(self):
+        return needs(self.fit.loss)
+
+    @cached_property
+    def _safe_cohort(self):
+        return smallest_cohort(self.aggregate)[1]
+
+    @cached_property
+    def _accepted_names(self):
+        return tuple(select_accepted(self.aggregate, dict.fromkeys(_CONTEXT)))
 
     def reads_each(self) -> bool:
         """Return True if the server step reads models of single clients; found by a trial call with a sum."""
@@ -297,11 +315,11 @@ class FedOpt:
         scaled = self.rescale(updates)
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
-        if text := outvotes_nobody(self.aggregate, len(stacked)):
-            clients.note(text)
-        context = {"start": model.weights, "slots": model.network.slots, "trainable": p, "ids": updates.ids}
-        context["memory"] = clients.memory
-        merged = self.aggregate(stacked, weights, **select_accepted(self.aggregate, context))
+        if len(stacked) < self._safe_cohort:
+            clients.note(outvotes_nobody(self.aggregate, len(stacked)))
+        context = model.weights, model.network.slots, p, updates.ids, clients.memory
+        context = dict(zip(_CONTEXT, context, strict=True))
+        merged = self.aggregate(stacked, weights, **{name: context[name] for name in self._accepted_names})
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             kind = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)
