@@ -19,8 +19,8 @@ import numpy as np
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.audit import audit
-from fnlkit.audits.results import AGREEING
-from fnlkit.audits.verdict import UNKNOWN, WRONG
+from fnlkit.audits.server.results import AGREEING
+from fnlkit.audits.server.verdict import UNKNOWN, WRONG
 from fnlkit.datasets import columns
 from fnlkit.datasets.table import Table
 

@@ -34,11 +34,15 @@ from benchmarks.audit import simulated
 from benchmarks.reconstruction import Data, recovered, span
 from fnlkit import datasets
 from fnlkit.artifacts import files
-from fnlkit.audits import rounding, shifts, summaries
+from fnlkit.audits import messages, rounding
 from fnlkit.audits.audit import audit
+from fnlkit.audits.changes import possible
+from fnlkit.audits.messages import LEAST
 from fnlkit.audits.private import DELTA
-from fnlkit.audits.samples import LEAST, Samples, large_classes
-from fnlkit.audits.verdict import UNKNOWN, WRONG
+from fnlkit.audits.server.heads import make_heads
+from fnlkit.audits.server.verdict import UNKNOWN, WRONG
+from fnlkit.audits.site import inputs, judging, summaries
+from fnlkit.audits.site.samples import Samples, large_classes
 from fnlkit.kernels.streams import stream
 
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
@@ -61,14 +65,14 @@ def cost(samples, width, seed=0):
     for k in range(SITES):
         y = rng.integers(0, CLASSES, samples)
         clients.append(site(centers[y] + rng.normal(size=(samples, width)), y, k))
-    scale, changes = (np.zeros(width), np.ones(width)), shifts.possible("vector", (width,))
+    scale, changes = (np.zeros(width), np.ones(width)), possible("vector", (width,))
     firsts = [summaries.summarize(client, scale) for client in clients[1:]]
     started = time.process_time()
     firsts.insert(0, summaries.summarize(clients[0], scale))
     first = time.process_time() - started
-    heads = summaries.make_heads(firsts, scale)
+    heads = make_heads(firsts, scale)
     started = time.process_time()
-    second = summaries.judge(clients[0], heads, 0, changes=changes)
+    second = judging.judge(clients[0], heads, 0, changes=changes)
     judged = time.process_time() - started
     kinds = ("fnlkit.sums/1", firsts[0]), ("fnlkit.heads/1", heads), ("fnlkit.judged/1", second)
     sizes = [sum(len(memoryview(c).cast("B")) for c in files.encode(files.Artifact(kind, parts))) for kind, parts in kinds]
@@ -94,9 +98,9 @@ def attack(size, seed):
     data, clients, scale, public = sites_of_digits(size, seed)
     rng, own = stream(seed, "by mail"), data.x[:size].astype(np.float64)
     firsts = [summaries.summarize(client, scale) for client in clients]
-    heads = summaries.make_heads(firsts, scale)
-    changes = shifts.possible("vector", (64,))
-    second = summaries.judge(clients[0], heads, 0, changes=changes)
+    heads = make_heads(firsts, scale)
+    changes = possible("vector", (64,))
+    second = judging.judge(clients[0], heads, 0, changes=changes)
     first, m = firsts[0], firsts[0]["sums"].shape[1]
     rotation = np.linalg.qr(stream(0, "summaries").standard_normal((64, 64)))[0][:, :m]
     turn = lambda rows: rows @ rotation.T * scale[1] + scale[0]  # noqa: E731
@@ -115,7 +119,7 @@ def attack(size, seed):
     out["without limits, 5 samples"] = recovered(span(own[:5].T @ own[:5], rng), own[:5], every, scaled=True)
     kept, _ = large_classes(clients[0])
     told = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][0]}
-    points = shifts.describe(kept, told, changes)[0]
+    points = inputs.describe(kept, told, changes)[0]
     width = int(heads["compared"])
     if points.shape[1] > width:
         points = points @ (stream(0, "shifts").standard_normal((points.shape[1], width)) / np.sqrt(points.shape[1]))
@@ -136,17 +140,17 @@ def single_values(size, seed, limited):
     clients = [site(rng.normal(size=(size, width)), np.arange(size) % 2, k) for k in range(SITES)]
     scale = np.zeros(width), np.ones(width)
     firsts = [summaries.summarize(client, scale) for client in clients]
-    heads, changes = summaries.make_heads(firsts, scale), shifts.possible("vector", (width,))
+    heads, changes = make_heads(firsts, scale), possible("vector", (width,))
     # Beyond the 90 % quantile, few values are close to each other.
     center = firsts[0]["columns"][4] + 0.7
-    heads |= {"compared": np.array(shifts.MOST_COLUMNS), "center": np.stack([center, np.full(width, 0.05)])}
-    refused = summaries.narrow(heads, 0, clients[0], scale)
+    heads |= {"compared": np.array(messages.MOST_COLUMNS), "center": np.stack([center, np.full(width, 0.05)])}
+    refused = judging.narrow(heads, 0, clients[0], scale)
     if limited and refused:
-        heads["center"] = summaries.widen(heads["center"], scale)
-    second = summaries.judge(clients[0], heads, 0, changes=changes)
+        heads["center"] = messages.widen(heads["center"], scale)
+    second = judging.judge(clients[0], heads, 0, changes=changes)
     found, x, y = 0, clients[0].x.astype(np.float64), clients[0].y
     for c in range(2):
-        n, most = (y == c).sum(), shifts.CLIPPED
+        n, most = (y == c).sum(), messages.CLIPPED
         mean, square = (second["class_means"][0][c, part] for part in (slice(width), slice(width, 2 * width)))
         alone = n * square - most**2 * (n - 1)  # the square of z if all others are clipped
         size_of = np.sqrt(np.clip(alone, 0, most**2))
@@ -164,7 +168,7 @@ def cap_heads(heads, points, size, rng):
     caps[0] = caps[:, m:] = 0
     along = np.sort(points[:, :m] @ caps[:, :m].T, 0)
     bounds = along[max(0, len(points) - 1 - round(2 * len(points) / size))]
-    steep = summaries.LARGEST / 2 / np.abs(caps).max()
+    steep = messages.LARGEST / 2 / np.abs(caps).max()
     coefficients, offsets = heads["coefficients"].copy(), heads["offsets"].copy()
     coefficients[0], offsets[0] = steep * caps, -steep * bounds
     offsets[0, 0] = 0
@@ -223,10 +227,10 @@ def attack_counts(size, seed):
     """Return shares of the cells of 1 to 4 samples that follow (exactly, as 1 to 4), from the file and from the control."""
     data, clients, scale, public = sites_of_digits(size, seed)
     firsts = [summaries.summarize(client, scale) for client in clients]
-    heads = summaries.make_heads(firsts, scale)
+    heads = make_heads(firsts, scale)
     points = summaries.features(site(data.x[public], data.y[public], 0), scale)
     heads = cap_heads(heads, points, size, stream(seed, "caps"))
-    second = summaries.judge(clients[0], heads, 0, changes=shifts.possible("vector", (64,)))
+    second = judging.judge(clients[0], heads, 0, changes=possible("vector", (64,)))
     kept, _ = large_classes(clients[0])
     guess = (summaries.features(kept, scale)[:, : heads["sizes"][0]] @ heads["coefficients"][0, :, : heads["sizes"][0]].T
              + heads["offsets"][0]).argmax(1)  # fmt: skip

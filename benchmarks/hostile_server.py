@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import message
-from fnlkit.audits import summaries
+from fnlkit.audits.messages import rotation, widen
 from fnlkit.estimators import em, federated
 from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.client.training import Fit
@@ -230,14 +230,14 @@ def head_of(federation, k, column, cut):
     """Return a message of an audit whose classifier predicts class 1 for samples whose column exceeds `cut`, else class 0."""
     width, (mean, std) = COLUMNS, audit.scale_of(federation.project)
     # The features are a rotation of the standardized columns, which is the same at all sites.
-    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((width, width)))[0]
+    rotated = rotation(width)
     coefficients, offsets = np.zeros((CLASSES, width)), np.array([0.0, 0.0, -1e3])
-    coefficients[1] = 1e3 * rotation[column]
+    coefficients[1] = 1e3 * rotated[column]
     offsets[1] = -1e3 * (cut - mean[column]) / std[column]
     head = {
         "coefficients": coefficients, "offsets": offsets, "sizes": np.array(width), "known": np.ones(CLASSES, bool),
         "shares": np.full(CLASSES, 1 / CLASSES), "differ": np.array(False),
-        "center": summaries.widen(np.stack([mean, std]), (mean, std)),
+        "center": widen(np.stack([mean, std]), (mean, std)),
         "tone": np.array([0.0, 1.0]), "fits": np.stack([np.ones(width), np.zeros(width)]), "suspects": np.full(8, -1),
         "compared": np.array(16),
     }  # fmt: skip
@@ -266,11 +266,11 @@ def subtract_statistics(federation, k):
     described = counts @ reply["class_columns"][0]
     for rest in (1, counts.sum()):
         rows.append((counts.sum() * reply["columns"][0] - described) / rest)
-    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
+    rotated = rotation(COLUMNS)
     mean, std = audit.scale_of(federation.project)
     if reply["sums"].shape[1] >= COLUMNS:  # the first features are the rotated columns
         sums, moments = reply["sums"][:, :COLUMNS], reply["moments"][:COLUMNS, :COLUMNS]
-        rows += [row @ rotation.T * std + mean for row in (*sums, *np.linalg.eigh(moments)[1].T)]
+        rows += [row @ rotated.T * std + mean for row in (*sums, *np.linalg.eigh(moments)[1].T)]
     return Outcome(rows, [-1] * len(rows))
 
 
@@ -307,9 +307,9 @@ def change_a_label(federation, k):
     second = federation.ask(k, "audit", audit.summarize, run="1" * 16)
     if second is None or second["sums"].shape != first["sums"].shape:
         return Outcome()
-    rotation = np.linalg.qr(summaries.stream(0, "summaries").standard_normal((COLUMNS, COLUMNS)))[0]
+    rotated = rotation(COLUMNS)
     mean, std = audit.scale_of(federation.project)
-    row = (first["sums"] - second["sums"]).sum(0)[:COLUMNS] @ rotation.T * std + mean
+    row = (first["sums"] - second["sums"]).sum(0)[:COLUMNS] @ rotated.T * std + mean
     return Outcome([row], [int(np.abs(first["counts"] - second["counts"]).argmax())])
 
 

@@ -92,6 +92,25 @@ def test_the_folders_of_a_round_import_downward_and_methods_import_no_engine():
             assert "engines" not in imported, path
 
 
+def reached_from(folder):
+    """Return {file: the file that imports it} of all files of fnlkit that the files of a folder import, also through others."""
+    reached = {path: path for path in ROOMED if path.startswith(folder)}
+    left = list(reached)
+    while left:
+        path = left.pop()
+        for target in {place(name) for name in imports(path) if name.startswith("fnlkit.")} & {*ROOMED} - {*reached}:
+            reached[target] = path
+            left.append(target)
+    return reached
+
+
+@pytest.mark.parametrize(("start", "end"), [("audits/site", "audits/server"), ("audits/server", "audits/site")])
+def test_no_side_of_an_audit_imports_the_other(start, end):
+    """What leaves a site can be read from the imports: what reads samples and what sees sums only are apart."""
+    reached = reached_from(f"fnlkit/{start}/")
+    assert len(reached) > 5 and [f"{by}: {path}" for path, by in reached.items() if path.startswith(f"fnlkit/{end}/")] == []
+
+
 def test_the_size_of_the_project_counts_code_and_imports():
     source = '"""Doc.\n\nMore.\n"""\n\n# comment\nx = """a\nb"""\n\n\ndef f():\n    """Doc."""\n    return 1  # code\n'
     assert size.count_code_lines(source) == 4  # two of the string, def, return

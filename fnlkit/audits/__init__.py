@@ -1,7 +1,6 @@
 """Label review: audits of sites, lists of suspicious samples, and decisions of human reviewers.
 
-In reading order: `samples` and `summaries` (both messages of a site), `own_model` and `copies` (results that stay at the site),
-`shifts` and `column_differences` (inputs), `statistics`, `verdict` and `results` (findings), `audit` (all sites), `private`
-(sums with noise), `report`; then `suspects`, `decisions`, `designs` and `guarantees` (reviews),
-and `crowd`, `votes` and `consensus` (annotators).
+`site` has everything that reads samples, and `server` what follows from both messages of all sites; neither imports the other.
+`messages` and `rounding` are what both agree on.  `audit` runs both in a simulation, and `report` writes the results.  Then
+follow `suspects`, `decisions`, `designs` and `guarantees` (reviews), and `crowd`, `votes` and `consensus` (annotators).
 """

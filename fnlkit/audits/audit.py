@@ -1,7 +1,8 @@
 """Audit of the sites of a federation from sums: noise levels, confusions, suspicious samples, copies and outliers.
 
-The steps of fnlkit.audits.summaries run for one site after another.  Two messages of a site leave it, which SENDS declares:
-sums of its samples, and counts by a classifier from the sums of the other sites.  Results by sample stay at the site.
+The steps of fnlkit.audits.site run for one site after another, and those of fnlkit.audits.server between them.  Two messages
+leave a site (fnlkit.audits.messages): sums of its samples, and counts by a classifier from the sums of the other sites.
+Results by sample stay at the site.
 """
 
 import hashlib
@@ -14,15 +15,20 @@ import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.records import to_json
-from fnlkit.audits import crowd, private, rounding, shifts, summaries
+from fnlkit.audits import crowd, private, rounding
+from fnlkit.audits.changes import possible
 from fnlkit.audits.designs import describe_last
+from fnlkit.audits.messages import scale_of
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.results import Names
 from fnlkit.audits.reviews import read_guaranteed_reviews
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.server import conclusion, heads
+from fnlkit.audits.server import private as noisy_sums
+from fnlkit.audits.server.results import Names
+from fnlkit.audits.server.verdict import AGREES, UNKNOWN, WRONG
+from fnlkit.audits.site import judging, summaries
+from fnlkit.audits.site import private as noisy_site
+from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.suspects import find_reviewed
-from fnlkit.audits.verdict import AGREES, UNKNOWN, WRONG
-from fnlkit.core.declarations import Sent
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets.dataset import must_be
 from fnlkit.datasets.groups import of_federation
@@ -47,42 +53,6 @@ ASSUMPTIONS = (
 )
 # Detectors without a training, which flag samples by default.
 USUAL = ("confident", "knn")
-_LIMIT: dict[str, Any] = {"low": -1e30, "high": 1e30}
-_ONE, _TWO = "first message", "second message"
-_FIVES: dict[str, Any] = {"when": _TWO, "dtype": "int64", "low": 0}
-_MATRICES = {
-    "predicted": "numbers of samples by predicted and given class",
-    "within": "numbers of samples by given class and the prediction of a cross-validated model of the site itself",
-    "expected": "expected numbers of samples by true and given class",
-    "doubted": "numbers of samples for which both models predict the same other class",
-}
-SENDS = {
-    "known": Sent.counts("numbers of known values by column", "once", ("d",)),
-    "total": Sent("sums of the columns", "once", ("d",), **_LIMIT),
-    "squares": Sent("sums of squared differences from the site's mean by column", "once", ("d",), low=0),
-    "counts": Sent.counts("numbers of samples by class, of classes with 5 samples or more", _ONE, ("C",)),
-    "withheld": Sent.counts("classes with 1 to 4 samples, which are left out", _ONE, ("C",)),
-    "observations": Sent.counts("number of independent samples: a group, such as a patient, counts as one", _ONE),
-    "width": Sent("number of features", _ONE, (), "int64", low=0),
-    "sums": Sent("sums of clipped features by class", _ONE, ("C", "summed"), **_LIMIT),
-    "moments": Sent("second moments of at most a quarter as many features as samples", _ONE, ("summed", "summed"), **_LIMIT),
-    **{name: shifts.SENDS[name]._replace(when=_ONE) for name in ("columns", "class_columns")},
-    **{name: Sent(f"{what}; multiples of 5", shape=("C", "C"), **_FIVES) for name, what in _MATRICES.items()},
-    **{
-        f"{name}_wrong": Sent(f"number of labels in {name} of another class; multiples of 5", shape=("C",), **_FIVES)
-        for name in _MATRICES
-    },
-    "chosen": Sent("number of the change of the inputs with which the classifier fits best", shape=(), **_FIVES),
-    "supported": Sent("number of labels that only the site's own model predicts; a multiple of 5", shape=(), **_FIVES),
-    "certain": Sent(
-        "samples of which the own model is most certain: other predictions (a multiple of 5), all", shape=(2,), **_FIVES
-    ),
-    **{
-        name: Sent(f"{what} end of the range of the number of wrong labels; a multiple of 5", shape=(), **_FIVES)
-        for name, what in (("low", "lower"), ("high", "upper"))
-    },
-    **{name: shifts.SENDS[name]._replace(when=_TWO) for name in ("class_means", "covariances")},
-}
 
 
 @dataclass
@@ -210,8 +180,8 @@ def audit(
         scales = [moments_of_known(site.x) for site in sites]
         moments = [dict(zip(("known", "total", "squares"), one, strict=True)) for one in scales]
         scale = pool_moments(scales)
-    scale = scale and summaries.scale_of(*scale)
-    changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
+    scale = scale and scale_of(*scale)
+    changes = possible(dataset.kind, dataset.x_train.shape[1:])
     named = Names(whole.names, list(map(str, dataset.class_names)), dataset.columns)
     if epsilon is not None:
         return _audit_protected(sites, whole, named, scale, seed, epsilon=epsilon, delta=delta)
@@ -219,26 +189,26 @@ def audit(
         for site, p in zip(sites, crowd.judge_together(sites), strict=True):
             site.probabilities = p
     firsts = [summaries.summarize(site, scale) for site in sites]
-    heads = summaries.make_heads(firsts, scale)
+    message = heads.make_heads(firsts, scale)
     seconds = []
     for k, site in enumerate(sites):
         step(k, len(sites), "sites")
-        seconds.append(summaries.judge(site, heads, k, changes=changes, seed=seed, detectors=detectors))
+        seconds.append(judging.judge(site, message, k, changes=changes, seed=seed, detectors=detectors))
     step(len(sites), len(sites), "sites")
-    found, T = summaries.conclude(
-        firsts, heads, seconds, changes=changes, named=named, embedded=embeddings is not None, shared=shared,
+    found, T = conclusion.conclude(
+        firsts, message, seconds, changes=changes, named=named, embedded=embeddings is not None, shared=shared,
         searched=_describe_samples(sites, whole),
     )  # fmt: skip
     held = zip(seconds, firsts, strict=True)
     counts = np.stack([rounding.restore_table(s["expected"], s["expected_wrong"], first["counts"]) for s, first in held])
-    estimates = summaries.range_of(seconds, counts)
+    estimates = conclusion.range_of(seconds, counts)
     rows_of = sorted(found, key=lambda row: row.client)
     low, high = np.array([row.low for row in rows_of]), np.array([row.high for row in rows_of])
     judged = [row.client for row in rows_of if row.level is not None]
     T = transition(counts[judged].sum(0)) if judged else T
     ends = np.clip(estimates["level"], low, high), low, high
     traffic = traffic_of(moments, firsts, seconds)
-    traffic.broadcast(sum(np.asarray(values).nbytes for values in heads.values()) * len(sites))
+    traffic.broadcast(sum(np.asarray(values).nbytes for values in message.values()) * len(sites))
     _limit_suggestions(sites, rows_of)
     found = [replace(row, **_count_flags(sites[row.client], ("em", *detectors))) for row in found]
     notes = _note_groups(whole.names, firsts)
@@ -343,13 +313,13 @@ def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta):
     """Return the Audit from sums with noise, which is drawn from the seed."""
     terms = {"epsilon": epsilon, "delta": delta}
     draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(sites))] for part in ("sums", "counts")]
-    firsts = [private.summarize_with_noise(one, scale, **terms, draws=rng) for one, rng in zip(sites, draws[0], strict=True)]
-    head, seconds = private.make_head(firsts, **terms, scale=scale), []
+    firsts = [noisy_site.summarize_with_noise(one, scale, **terms, draws=rng) for one, rng in zip(sites, draws[0], strict=True)]
+    head, seconds = noisy_sums.make_head(firsts, **terms, scale=scale), []
     for k, site in enumerate(sites):
-        reply, p = private.judge_with_noise(site, head, scale, **terms, draws=draws[1][k])
+        reply, p = noisy_site.judge_with_noise(site, head, scale, **terms, draws=draws[1][k])
         seconds.append(reply)
-        summaries.keep_suspects(site, p, seed=seed)
-    rows, T, counts = private.conclude(firsts, seconds, **terms, named=named)
+        judging.keep_suspects(site, p, seed=seed)
+    rows, T, counts = noisy_sums.conclude(firsts, seconds, **terms, named=named)
     by_client = sorted(rows, key=lambda row: row.client)
     ends = [np.array([getattr(row, name) or 0.0 for row in by_client]) for name in ("level", "low", "high")]
     return _audit(sites, whole, rows, T, ends, counts, traffic_of(firsts, seconds), ("em",), [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.audits.samples import Samples, values_of
+from fnlkit.audits.site.samples import Samples, values_of
 from fnlkit.evidence.gaussian import gaussian_head, softmax
 
 if TYPE_CHECKING:

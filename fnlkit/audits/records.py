@@ -200,7 +200,7 @@ class SiteAudit:
     copies, near_copies, far, unlabeled : int or None
         Numbers of samples: copies and near copies within the site, far from all others, without a label. None: not counted.
     finding : str
-        See fnlkit.audits.verdict.find_verdict.
+        See fnlkit.audits.server.verdict.find_verdict.
     words, next : list of str
         Findings, and the next steps, as texts.
     withheld : list of str or None

@@ -13,11 +13,12 @@ import numpy as np
 from fnlkit.artifacts.display import data_set, plain
 from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits import crowd
-from fnlkit.audits.audit import ASSUMPTIONS, SENDS, Audit
+from fnlkit.audits.audit import ASSUMPTIONS, Audit
+from fnlkit.audits.messages import SENDS
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.results import AGREEING
-from fnlkit.audits.verdict import UNKNOWN
-from fnlkit.audits.wording import COMPARED
+from fnlkit.audits.server.results import AGREEING
+from fnlkit.audits.server.verdict import UNKNOWN
+from fnlkit.audits.server.wording import COMPARED
 from fnlkit.core.errors import list_names
 from fnlkit.estimators.judgment import PREFIX
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.audits.shifts import LEAST
+from fnlkit.audits.messages import LEAST
 from fnlkit.kernels.scores import allot
 
 STEP, AWAY = LEAST, LEAST // 2

@@ -13,10 +13,17 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.audits import private, report, shifts, summaries
-from fnlkit.audits.audit import SENDS, digest, traffic_of
-from fnlkit.audits.results import Names
-from fnlkit.audits.samples import LEAST, Samples
+from fnlkit.audits import messages, private, report
+from fnlkit.audits.audit import digest, traffic_of
+from fnlkit.audits.changes import possible
+from fnlkit.audits.messages import LEAST, SENDS
+from fnlkit.audits.server import conclusion, plausibility
+from fnlkit.audits.server import private as noisy_sums
+from fnlkit.audits.server.heads import make_heads
+from fnlkit.audits.server.results import Names
+from fnlkit.audits.site import judging, summaries
+from fnlkit.audits.site import private as noisy_site
+from fnlkit.audits.site.samples import Samples
 from fnlkit.core.errors import WorkStopped
 from fnlkit.datasets import columns as features
 from fnlkit.kernels.streams import HiddenStream
@@ -24,14 +31,14 @@ from fnlkit.sites.limits import RUNS, Limit, Row
 from fnlkit.sites.project import FEWEST
 
 if TYPE_CHECKING:
-    from fnlkit.audits.shifts import Change
+    from fnlkit.audits.changes import Change
     from fnlkit.core.declarations import Sent
     from fnlkit.federated.client.client import Client, LocalModel
     from fnlkit.sites.project import Project, Task
 
 _ONCE = True  # a site gives one reply to one message of each step
 _FIRST = ("counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns")
-_TABLES = tuple(f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong"))
+_TABLES = tuple(f"{name}{end}" for name in messages.TABLES for end in ("", "_wrong"))
 _SECOND = (*_TABLES, "chosen", "supported", "certain", "class_means", "covariances", "low", "high")
 _NOISY_FIRST, _NOISY_SECOND = ("counts", "sums", "moments"), ("agreement", "predicted")
 
@@ -40,7 +47,7 @@ _NOISY_FIRST, _NOISY_SECOND = ("counts", "sums", "moments"), ("agreement", "pred
 def summarize(
     client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None
 ) -> dict[str, torch.Tensor]:
-    """Reply the sums of `fnlkit.audits.summaries.summarize`."""
+    """Reply the sums of `fnlkit.audits.site.summaries.summarize`."""
     first = summaries.summarize(Samples.of(client), scale)
     return _tensors(first | {"withheld": first["withheld"].astype(np.int64)})
 
@@ -54,9 +61,9 @@ def judge(
     changes: "list[Change] | None" = None,
     seed: int = 0,
 ) -> dict[str, torch.Tensor]:
-    """Reply the counts of `fnlkit.audits.summaries.judge`, and keep the judgment of each sample."""
+    """Reply the counts of `fnlkit.audits.site.judging.judge`, and keep the judgment of each sample."""
     samples = Samples.of(client)
-    arrays = summaries.judge(samples, _heads(received, scale), 0, changes=changes or [], seed=seed)
+    arrays = judging.judge(samples, _heads(received, scale), 0, changes=changes or [], seed=seed)
     _keep(client, samples.kept)
     return _tensors(arrays)
 
@@ -64,9 +71,9 @@ def judge(
 def summarize_with_noise(
     client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None, **terms: float
 ) -> dict[str, torch.Tensor]:
-    """Reply the sums of `fnlkit.audits.private.summarize_with_noise`, with noise that nobody can repeat."""
+    """Reply the sums of `fnlkit.audits.site.private.summarize_with_noise`, with noise that nobody can repeat."""
     draws = HiddenStream(secrets.token_bytes(32))
-    return _tensors(private.summarize_with_noise(Samples.of(client), scale, draws=draws, **terms))
+    return _tensors(noisy_site.summarize_with_noise(Samples.of(client), scale, draws=draws, **terms))
 
 
 def judge_with_noise(
@@ -78,11 +85,11 @@ def judge_with_noise(
     seed: int = 0,
     **terms: float,
 ) -> dict[str, torch.Tensor]:
-    """Reply the counts of `fnlkit.audits.private.judge_with_noise`, and keep the judgment of each sample."""
+    """Reply the counts of `fnlkit.audits.site.private.judge_with_noise`, and keep the judgment of each sample."""
     samples, head = Samples.of(client), {name: values.numpy() for name, values in received.items()}
     draws = HiddenStream(secrets.token_bytes(32))
-    arrays, p = private.judge_with_noise(samples, head, scale, draws=draws, **terms)
-    summaries.keep_suspects(samples, p, seed=seed)
+    arrays, p = noisy_site.judge_with_noise(samples, head, scale, draws=draws, **terms)
+    judging.keep_suspects(samples, p, seed=seed)
     _keep(client, samples.kept)
     return _tensors(arrays)
 
@@ -99,7 +106,7 @@ def _tensors(arrays):
 
 
 def _heads(received, scale):
-    """Return the message of a single site in the form of `fnlkit.audits.summaries.make_heads`, with the agreed scale."""
+    """Return the message of a single site in the form of `fnlkit.audits.server.heads.make_heads`, with the agreed scale."""
     arrays = {name: values.numpy() for name, values in received.items()}
     mean, std = scale or (np.zeros(0), np.zeros(0))
     heads = {name: values[None] if name in _SCATTERED else values for name, values in arrays.items()}
@@ -115,7 +122,7 @@ def scale_of(project: "Project") -> tuple[np.ndarray, np.ndarray] | None:
     """Return (mean (d,), std (d,)) of the columns of a table, or None."""
     if project.kind != "vector" or project.backbone or not project.mean:
         return None
-    return summaries.scale_of(project.mean, project.std)
+    return messages.scale_of(project.mean, project.std)
 
 
 def sends(task: "Task") -> "dict[str, Sent]":
@@ -126,16 +133,16 @@ def sends(task: "Task") -> "dict[str, Sent]":
 def open_sides(project: "Project") -> dict[str, int]:
     """Return the largest number of each side of a reply that no declaration fixes."""
     image, values = project.kind == "image", math.prod(project.shape)
-    columns = 1 if image else min(values, shifts.MOST_COLUMNS)
-    means = shifts.GRID**2 + 1 if image else 2 * min(values, shifts.MOST_FEATURES)
-    changes = len(shifts.possible(project.kind, tuple(project.shape)))
-    return {"columns": columns, "features": means, "changes": changes, "m": summaries.SIZES[-1], "summed": summaries.SIZES[-1]}
+    columns = 1 if image else min(values, messages.MOST_COLUMNS)
+    means = messages.GRID**2 + 1 if image else 2 * min(values, messages.MOST_FEATURES)
+    changes = len(possible(project.kind, tuple(project.shape)))
+    return {"columns": columns, "features": means, "changes": changes, "m": messages.SIZES[-1], "summed": messages.SIZES[-1]}
 
 
 def rows(task: "Task") -> Iterator[Row]:
     """Yield the Rows of the audit in the table of a site."""
     about, scale = task.project, scale_of(task.project)
-    classes, most = len(about.classes), summaries.LARGEST
+    classes, most = len(about.classes), messages.LARGEST
     common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": _ONCE}
     own: dict[str, Any] = {"scale": scale}
     if about.sums_epsilon is not None:
@@ -150,13 +157,13 @@ def rows(task: "Task") -> Iterator[Row]:
         yield Row(step=f"{__name__}:judge_with_noise", replies=_NOISY_SECOND, own=own, received=head, noise="noise", **common)
         return
     yield Row(step=f"{__name__}:summarize", replies=_FIRST, own=own, fewest=LEAST, **common)
-    changes = shifts.possible(about.kind, tuple(about.shape))
+    changes = possible(about.kind, tuple(about.shape))
     values = math.prod(about.shape)
-    width = 1 if about.kind == "image" or values > shifts.MOST_COLUMNS else values
-    high = shifts.LIMIT["high"]
+    width = 1 if about.kind == "image" or values > messages.MOST_COLUMNS else values
+    high = messages.LIMIT["high"]
     head = {
-        "coefficients": _array((classes, summaries.SIZES[-1]), most),
-        "sizes": _array((), summaries.SIZES[-1]),
+        "coefficients": _array((classes, messages.SIZES[-1]), most),
+        "sizes": _array((), messages.SIZES[-1]),
         "offsets": _array((classes,), most),
         "known": _array((classes,), 1),
         "shares": _array((classes,), 1),
@@ -164,8 +171,8 @@ def rows(task: "Task") -> Iterator[Row]:
         "center": _array((2, width), high, negative=True),
         "tone": _array((2,), high, negative=True),
         "fits": _array((2, width), high, negative=True),
-        "suspects": _array((shifts.MOST_SUSPECTS,), max(1, width - 1), negative=True),
-        "compared": _array((), shifts.MOST_COLUMNS),
+        "suspects": _array((messages.MOST_SUSPECTS,), max(1, width - 1), negative=True),
+        "compared": _array((), messages.MOST_COLUMNS),
     }
     rounded = (*_TABLES, "supported", "low", "high")
     more = own | {"changes": changes, "seed": task.settings.seed}
@@ -198,7 +205,7 @@ def _refuses(scale):
         if not heads["sizes"][0] <= size or not 4 <= int(heads["compared"]):
             return "a number of features is out of range"
         if scale and client.x.shape[1] == heads["center"].shape[1]:
-            return summaries.narrow(heads, 0, Samples.of(client), scale)
+            return judging.narrow(heads, 0, Samples.of(client), scale)
         return ""
 
     return reason
@@ -235,9 +242,9 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
 
     def impossible(k: int, arrays: dict[str, np.ndarray]) -> str:
         if noise:
-            return private.impossible(arrays, classes, about.max_samples, **noise)
+            return noisy_sums.impossible(arrays, classes, about.max_samples, **noise)
         arrays["withheld"] = arrays["withheld"].astype(bool)
-        return summaries.impossible(arrays, classes, about.max_samples)
+        return plausibility.impossible(arrays, classes, about.max_samples)
 
     first, second = ({name: declared[name] for name in names}
                      for names in ((_NOISY_FIRST, _NOISY_SECOND) if noise else (_FIRST, _SECOND)))  # fmt: skip
@@ -246,9 +253,9 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     must_remain(list(firsts))
     parts = list(firsts.values())
     if noise:
-        heads = private.make_head(parts, **noise, scale=scale)
+        heads = noisy_sums.make_head(parts, **noise, scale=scale)
     else:
-        heads = summaries.make_heads(parts, scale)
+        heads = make_heads(parts, scale)
     sent = {name: torch.from_numpy(np.asarray(values)) for name, values in heads.items() if name not in ("mean", "std")}
     scatter = {name: values for name, values in sent.items() if name in _SCATTERED and not noise}
     broadcast = {name: values for name, values in sent.items() if name not in scatter}
@@ -256,8 +263,8 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
 
     def implausible(k: int, arrays: dict[str, np.ndarray]) -> str:
         if noise:
-            return private.implausible(arrays, classes, about.max_samples, size, **noise)
-        return summaries.implausible(arrays, firsts[k])
+            return noisy_sums.implausible(arrays, classes, about.max_samples, size, **noise)
+        return plausibility.implausible(arrays, firsts[k])
 
     seconds = remote.ask_all(1, functions[1], list(firsts), second, implausible, broadcast, scatter)
     must_remain(list(seconds))
@@ -268,11 +275,11 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     columns = features.features(about.columns) if about.columns else None
     named = Names(covers, list(about.classes), columns)
     if noise:
-        found, T, _ = private.conclude(parts, replies, **noise, named=named)
+        found, T, _ = noisy_sums.conclude(parts, replies, **noise, named=named)
     else:
         heads = {name: values[kept] if name in _SCATTERED else values for name, values in heads.items()}
-        changes = shifts.possible(about.kind, tuple(about.shape))
-        found, T = summaries.conclude(parts, heads, replies, changes=changes, named=named)
+        changes = possible(about.kind, tuple(about.shape))
+        found, T = conclusion.conclude(parts, heads, replies, changes=changes, named=named)
     facts = report.facts_of(found, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
     if noise:
         facts |= {"range": private.RANGE, "privacy": noise, "mode": private.describe_mode(**noise, size=size)}

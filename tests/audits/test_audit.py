@@ -9,11 +9,12 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import report
-from fnlkit.audits.audit import SENDS, audit
-from fnlkit.audits.confusions import confusions_of_mistakes, find_confusions, mark_supported
+from fnlkit.audits.audit import audit
+from fnlkit.audits.messages import SENDS
 from fnlkit.audits.records import Confusion
-from fnlkit.audits.statistics import noisier_than_others
-from fnlkit.audits.verdict import AGREES, Assessment
+from fnlkit.audits.server.confusions import confusions_of_mistakes, find_confusions, mark_supported
+from fnlkit.audits.server.statistics import noisier_than_others
+from fnlkit.audits.server.verdict import AGREES, Assessment
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.local import from_arrays
 from fnlkit.estimators import likelihood

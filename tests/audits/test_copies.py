@@ -8,8 +8,8 @@ from PIL import Image
 
 import fnlkit
 from fnlkit import datasets
-from fnlkit.audits import copies
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.site import copies
+from fnlkit.audits.site.samples import Samples
 from fnlkit.kernels import nearby
 
 SITES = 4

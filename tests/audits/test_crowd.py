@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 from fnlkit.audits import crowd
 from fnlkit.audits.audit import audit
 from fnlkit.audits.report import describe_shared_samples
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.site.samples import Samples
 from tests.methods.test_annotators import crowd as people
 from tests.toy import CLASSES, toy
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fnlkit.audits import shifts, summaries
-from fnlkit.audits.samples import LEAST, Samples
+from fnlkit.audits.messages import LEAST, LEAST_COLUMNS, classes_to_describe
+from fnlkit.audits.site import inputs, summaries
+from fnlkit.audits.site.samples import Samples
 from fnlkit.federated.client.scaling import moments_of_known
 
 CLASSES, WIDTH = 4, 6
@@ -19,7 +20,7 @@ def client(sizes, seed=0):
 def remainders(member):
     """Return what totals minus classes reveal: (means (k, d) of the undescribed samples, their number) for each total."""
     y, counts = member.y, np.bincount(member.y, minlength=CLASSES)
-    reply = shifts.describe_columns(member)
+    reply = inputs.describe_columns(member)
     means = reply["class_columns"][0]
     described = np.abs(reply["class_columns"]).sum((0, 2)) > 0  # zeros are sent for the others
     parts = (means * np.where(described, counts, 0)[:, None]).sum(0)
@@ -51,8 +52,8 @@ def test_the_columns_of_a_file_contain_no_sample_of_a_class_that_is_left_out():
 def test_no_quantile_is_a_sample(n):
     """With n = 11, 21, ... the 10, 50 and 90 % quantiles were samples."""
     member = client([n, 0, 0, 0], seed=n)
-    quantiles = shifts.describe_columns(member)["columns"][2:]
-    if n < shifts.LEAST_COLUMNS:
+    quantiles = inputs.describe_columns(member)["columns"][2:]
+    if n < LEAST_COLUMNS:
         assert not quantiles.any()
         return
     assert np.abs(quantiles[:, None] - member.x).min() > 1e-6
@@ -64,6 +65,6 @@ def test_no_quantile_is_a_sample(n):
 def test_described_classes_leave_none_or_five_samples():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 9, (500, 5))
-    described = shifts.classes_to_describe(counts)
+    described = classes_to_describe(counts)
     rest = np.where(described, 0, counts).sum(1)
     assert (counts[described] >= LEAST).all() and ((rest == 0) | (rest >= LEAST) | ~(counts >= LEAST).any(1)).all()

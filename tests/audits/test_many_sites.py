@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, hypergeom
 
-from fnlkit.audits import statistics
+from fnlkit.audits.server import statistics
 from fnlkit.estimators import likelihood
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.audits import decisions, page, report
+from fnlkit.audits.server.verdict import AGREES
 from fnlkit.audits.suspects import choose, choose_guaranteed, neighbors_of, points_of
-from fnlkit.audits.verdict import AGREES
 from fnlkit.simulate import partitioning
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")

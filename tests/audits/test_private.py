@@ -7,7 +7,9 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import private
 from fnlkit.audits.audit import audit
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.server.private import discriminant, make_head
+from fnlkit.audits.site.private import frequencies, judge_with_noise, summarize_with_noise
+from fnlkit.audits.site.samples import Samples
 
 pytest.importorskip("dp_accounting", reason="needs dp-accounting (extra `privacy`)")
 TERMS = {"epsilon": 1.0, "delta": 1e-5}
@@ -27,8 +29,8 @@ def released(x, y, head, value):
     """Return the released numbers of both files as one vector (each entry of the moments once)."""
     client = Samples(x, y, 3)
     scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
-    first = private.summarize_with_noise(client, scale, **TERMS, draws=Constant(value))
-    second, _ = private.judge_with_noise(client, head, scale, **TERMS, draws=Constant(value))
+    first = summarize_with_noise(client, scale, **TERMS, draws=Constant(value))
+    second, _ = judge_with_noise(client, head, scale, **TERMS, draws=Constant(value))
     upper = first["moments"][np.triu_indices(len(first["moments"]))]
     return np.concatenate([*(part.reshape(-1) for part in (first["counts"], first["sums"], *second.values())), upper])
 
@@ -51,15 +53,15 @@ def test_one_record_changes_the_sums_by_at_most_the_noise_of_a_single_release(fa
 def test_images_are_described_by_their_lowest_frequencies():
     x = np.random.default_rng(2).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
     y = np.arange(6) % 3
-    points = private.frequencies(Samples(x, y, 3, True))
+    points = frequencies(Samples(x, y, 3, True))
     # The first ones are half a wave along an axis; a constant image has none, and inverted images have the opposite ones.
     half = np.cos(np.pi * (np.arange(8) + 0.5) / 8)
     pixels = x[..., 0] / 127.5 - 1
     by_hand = np.stack([pixels.sum(1) @ half, pixels.sum(2) @ half], 1) * np.sqrt(2) / 8
     np.testing.assert_allclose(points[:, :2], by_hand, atol=1e-6)
-    flat = private.frequencies(Samples(np.full_like(x, 9), y, 3, True))
+    flat = frequencies(Samples(np.full_like(x, 9), y, 3, True))
     np.testing.assert_allclose(flat, 0, atol=1e-6)
-    np.testing.assert_allclose(private.frequencies(Samples(255 - x, y, 3, True)), -points, atol=1e-6)
+    np.testing.assert_allclose(frequencies(Samples(255 - x, y, 3, True)), -points, atol=1e-6)
 
 
 def test_all_sites_without_other_inputs_have_one_classifier():
@@ -68,9 +70,9 @@ def test_all_sites_without_other_inputs_have_one_classifier():
     for k in range(5):
         y = rng.integers(0, 2, 3000)
         x = (3 * (y[:, None] - 0.5) + rng.normal(size=(3000, 4)) + (4 if k == 2 else 0)).astype(np.float32)
-        firsts.append(private.summarize_with_noise(Samples(x, y, 2, number=k), scale, **TERMS, draws=rng))
-    head = private.make_head(firsts, **TERMS)
-    same = private.discriminant(
+        firsts.append(summarize_with_noise(Samples(x, y, 2, number=k), scale, **TERMS, draws=rng))
+    head = make_head(firsts, **TERMS)
+    same = discriminant(
         [first for k, first in enumerate(firsts) if k != 2], private.noise_of(**TERMS, size=firsts[0]["sums"].shape[1])
     )
     np.testing.assert_array_equal(head["coefficients"], same[0])

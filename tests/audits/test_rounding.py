@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fnlkit.audits import rounding, statistics
+from fnlkit.audits import rounding
+from fnlkit.audits.server import statistics
 
 
 def send(column, total):

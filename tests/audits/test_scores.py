@@ -1,7 +1,8 @@
 import numpy as np
 
-from fnlkit.audits import summaries
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.server.heads import LEAST_VARIANCE, make_heads
+from fnlkit.audits.site import summaries
+from fnlkit.audits.site.samples import Samples
 from fnlkit.estimators.likelihood import RIGHT, WRONG, wrong_probabilities
 
 
@@ -31,11 +32,11 @@ def test_small_sites_of_wide_tables_are_judged_by_all_columns():
     scale = np.full(20, 0.1), np.full(20, 1.5)
     firsts = [summaries.summarize(site, scale) for site in sites]
     assert firsts[0]["sums"].shape[1] == 8
-    heads = summaries.make_heads(firsts, scale)
+    heads = make_heads(firsts, scale)
     z = [(site.x.astype(np.float64) - scale[0]) / scale[1] for site in sites]
     rows, labels = np.concatenate(z[1:]), np.concatenate([site.y for site in sites[1:]])
     means = np.stack([rows[labels == c].mean(0) for c in range(2)])
-    variance = ((rows - means[labels]) ** 2).mean(0) + summaries.LEAST_VARIANCE
+    variance = ((rows - means[labels]) ** 2).mean(0) + LEAST_VARIANCE
     expected = -0.5 * ((z[0][:, None] - means) ** 2 / variance).sum(2)
     logits = summaries.features(sites[0], scale) @ heads["coefficients"][0].T + heads["offsets"][0]
     assert heads["sizes"][0] == 20

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.audits import report, statistics, verdict, wording
+from fnlkit.audits import report
 from fnlkit.audits.audit import audit
+from fnlkit.audits.server import statistics, verdict, wording
 from fnlkit.cli.audit import results
 from fnlkit.simulate import partitioning
 

@@ -7,10 +7,13 @@ import pytest
 import threadpoolctl
 
 from benchmarks import audit as simulated
-from fnlkit.audits import column_differences, own_model, shifts, statistics, summaries, verdict
 from fnlkit.audits.audit import audit
+from fnlkit.audits.changes import Change, possible
 from fnlkit.audits.records import ColumnDifference
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.server import column_differences, input_differences, statistics, verdict
+from fnlkit.audits.site import inputs, judging, own_model, summaries
+from fnlkit.audits.site.samples import Samples
+from fnlkit.audits.skill import skill_of
 from fnlkit.kernels import nearby
 from fnlkit.kernels.neighbors import blas_threads
 
@@ -30,20 +33,20 @@ def differences(sites, classes=3):
     """Return the Compared inputs of (x, y) of several sites, as the audit computes them."""
     members = [Site(x, y, classes) for x, y in sites]
     counts = np.array([np.bincount(y, minlength=classes) for _, y in sites])
-    replies = [shifts.describe_columns(member) for member in members]
+    replies = [inputs.describe_columns(member) for member in members]
     columns, by_class = (np.stack([reply[name] for reply in replies]) for name in ("columns", "class_columns"))
     found, fits = column_differences.differing_columns(columns, by_class, counts)
     image = members[0].image
-    changes = shifts.possible("image" if image else "vector", tuple(members[0].x.shape[1:]))
+    changes = possible("image" if image else "vector", tuple(members[0].x.shape[1:]))
     told = {"center": column_differences.reference(columns), "suspects": column_differences.suspects(found),
             "tone": np.median(columns[:, :2, 0], 0)}  # fmt: skip
     described = [
-        shifts.describe_inputs(member, {**told, "fits": fit}, changes=changes, width=60, seed=0)
+        inputs.describe_inputs(member, {**told, "fits": fit}, changes=changes, width=60, seed=0)
         for member, fit in zip(members, fits, strict=True)
     ]
     replies = {name: np.stack([reply[name] for reply in described]) for name in ("class_means", "covariances")}
-    auc = shifts.compare_inputs(replies, counts, [range(len(changes))] * len(members))
-    return shifts.Compared(changes, auc, column_differences.seen(found, auc[:, 0])), members, told
+    auc = input_differences.compare_inputs(replies, counts, [range(len(changes))] * len(members))
+    return input_differences.Compared(changes, auc, column_differences.seen(found, auc[:, 0])), members, told
 
 
 def test_units_and_missing_columns_are_named_and_class_shares_are_not_inputs():
@@ -57,7 +60,7 @@ def test_units_and_missing_columns_are_named_and_class_shares_are_not_inputs():
     assert [(c.column, c.kind) for c in found.columns[4]] == [(1, "units"), (5, "units")]
     assert [c.factor for c in found.columns[4]] == pytest.approx([18, 18], rel=0.15)
     assert [(c.column, c.kind) for c in found.columns[5]] == [(3, "missing")]
-    assert found.auc[4, 1] < shifts.DIFFERENT < found.auc[4, 0]  # the change of the columns undoes the difference
+    assert found.auc[4, 1] < input_differences.DIFFERENT < found.auc[4, 0]  # the change of the columns undoes the difference
 
 
 def clinical(seed, missing, *, columns=8, size=1500, standard=False, sites=5):
@@ -109,22 +112,22 @@ def test_classes_of_a_few_samples_are_not_described():
     x, y = gaussian(rng, [0.5, 0.5, 0.0])
     y[0], x[0] = 2, 12345
     member = Site(x, y, 3)
-    by_class = shifts.describe_columns(member)["class_columns"]
+    by_class = inputs.describe_columns(member)["class_columns"]
     told = {"center": np.array([[100.0] * 6, [10.0] * 6]), "fits": np.array([[1.0] * 6, [0.0] * 6]),
             "suspects": np.full(8, -1)}  # fmt: skip
-    changes = shifts.possible("vector", (6,))
-    described = shifts.describe_inputs(member, told, changes=changes, width=60, seed=0)
+    changes = possible("vector", (6,))
+    described = inputs.describe_inputs(member, told, changes=changes, width=60, seed=0)
     kept = np.bincount(y).argmax()  # the smaller class is left out as well, because a single sample would remain
     assert np.flatnonzero(by_class[0].any(1)).tolist() == [kept]
-    without = shifts.describe_inputs(Site(x[y == kept], y[y == kept], 3), told, changes=changes, width=60, seed=0)
+    without = inputs.describe_inputs(Site(x[y == kept], y[y == kept], 3), told, changes=changes, width=60, seed=0)
     assert not by_class[:, 2].any() and not described["class_means"][:, 2].any()
     for name in described:
         np.testing.assert_allclose(described[name], without[name])
     alone = Site(x[:1], y[:1], 3)
-    assert not any(values.any() for values in shifts.describe_columns(alone).values())
+    assert not any(values.any() for values in inputs.describe_columns(alone).values())
     statistics, counts = np.array([[1.0, 2], [5, 6], [0, 0]]), np.array([[3, 4], [9, 0], [1, 0]])
-    assert shifts.fill_missing(statistics, counts).tolist() == [[1, 2], [5, 6], [3, 4]]
-    assert not any(values.any() for values in shifts.describe_inputs(alone, told, changes=changes, width=60, seed=0).values())
+    assert input_differences.fill_missing(statistics, counts).tolist() == [[1, 2], [5, 6], [3, 4]]
+    assert not any(values.any() for values in inputs.describe_inputs(alone, told, changes=changes, width=60, seed=0).values())
 
 
 def test_inputs_that_differ_between_most_sites_have_no_reference():
@@ -147,10 +150,10 @@ def test_wrong_labels_are_no_difference_of_inputs():
 
 
 @pytest.mark.parametrize(("undo", "apply"), [
-    (shifts.Change("mirrored"), lambda x: x[:, :, ::-1]), (shifts.Change("upside down"), lambda x: x[:, ::-1]),
-    (shifts.Change("rotated by 90 degrees"), lambda x: x.transpose(0, 2, 1, 3)[:, ::-1]),
-    (shifts.Change(tone="intensities look inverted"), lambda x: 255 - x),
-    (shifts.Change("mirrored", "intensities look inverted"), lambda x: 255 - x[:, :, ::-1]),
+    (Change("mirrored"), lambda x: x[:, :, ::-1]), (Change("upside down"), lambda x: x[:, ::-1]),
+    (Change("rotated by 90 degrees"), lambda x: x.transpose(0, 2, 1, 3)[:, ::-1]),
+    (Change(tone="intensities look inverted"), lambda x: 255 - x),
+    (Change("mirrored", "intensities look inverted"), lambda x: 255 - x[:, :, ::-1]),
 ])  # fmt: skip
 def test_the_change_that_undoes_a_difference_of_images_is_found(undo, apply):
     rng = np.random.default_rng(2)
@@ -168,7 +171,7 @@ def test_the_change_that_undoes_a_difference_of_images_is_found(undo, apply):
     assert found.differ.tolist() == [False] * 4 + [True]
     best = found.changes[found.likely(4)]
     assert (best.turn, best.tone) == (undo.turn, undo.tone) and best.words
-    back = shifts.apply_change(members[4], best, told) * 255
+    back = inputs.apply_change(members[4], best, told) * 255
     assert np.corrcoef(back.reshape(-1), x.reshape(-1))[0, 1] > 0.99
 
 
@@ -186,7 +189,7 @@ def test_adapted_probabilities_have_the_shares_of_the_site():
     y = (rng.random(4000) < 0.1).astype(int)
     z = rng.normal(np.where(y == 1, 1.0, -1.0))
     p = 1 / (1 + np.exp(-2 * z))  # calibrated for equal shares
-    out = summaries.adapt_probabilities(np.column_stack([1 - p, p]), np.array([0.5, 0.5]))
+    out = judging.adapt_probabilities(np.column_stack([1 - p, p]), np.array([0.5, 0.5]))
     assert out[:, 1].mean() == pytest.approx(y.mean(), abs=0.02) and out.sum(1) == pytest.approx(1)
 
 
@@ -212,7 +215,7 @@ def test_own_model_predicts_without_the_sample():
     assert p.sum(1) == pytest.approx(1) and (p.argmax(1) == y).mean() > 0.95
     noise = within(rng.normal(size=(300, 6)), rng.integers(0, 3, 300), rng)
     labels = rng.integers(0, 3, 300)
-    assert statistics.skill_of(np.bincount(noise.argmax(1) * 3 + labels, minlength=9).reshape(3, 3)).low < 0.1
+    assert skill_of(np.bincount(noise.argmax(1) * 3 + labels, minlength=9).reshape(3, 3)).low < 0.1
     for x, y in ((np.zeros((30, 4)), np.arange(30) % 3), (rng.normal(size=(4, 2)), np.arange(4) % 3),
                  (rng.normal(size=(30, 2)), np.zeros(30, int))):  # fmt: skip
         p = within(x, y, rng)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.audit import simulated
 from fnlkit import datasets
 from fnlkit.audits.audit import audit, supported_share
-from fnlkit.audits.verdict import AGREES, UNKNOWN, WITHIN, WRONG
+from fnlkit.audits.server.verdict import AGREES, UNKNOWN, WITHIN, WRONG
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_the_table_contains_nothing_else():
         ("fnlkit.methods.fedcorr", "fedcorr"),
         ("fnlkit.methods.fedcorr", "adaptive_proximal.__globals__"),
         ("fnlkit.methods.fedavg", "importlib"),
-        ("fnlkit.audits.copies", "find_copies"),
+        ("fnlkit.audits.site.copies", "find_copies"),
         (["fnlkit.federated.client.drift"], "proximal"),
         (None, 3),
     ],

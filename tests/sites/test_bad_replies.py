@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.audits import summaries
+from fnlkit.audits.site import judging, summaries
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts
 from fnlkit.federated.server.replies import Malformed, admit
@@ -64,7 +64,7 @@ def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_pat
 )
 def test_replies_that_no_samples_have_are_refused_in_an_audit(step, change, reason, audited, tmp_path, monkeypatch, capsys):
     """A covariance with a negative eigenvalue ended the audit with an internal error."""
-    tamper(monkeypatch, audited, summaries, step, change)
+    tamper(monkeypatch, audited, {"summarize": summaries, "judge": judging}[step], step, change)
     found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert reason in found["lost"][f"site-{HOSTILE}"]

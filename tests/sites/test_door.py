@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fnlkit.artifacts import message
-from fnlkit.audits import summaries
+from fnlkit.audits.site import judging
 from fnlkit.estimators import federated
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
@@ -144,8 +144,8 @@ def test_a_site_gives_one_reply_to_one_message_of_an_audit(audited, tmp_path):
 
 
 def test_counts_of_an_audit_are_multiples_of_five_whatever_the_step_computes(audited, tmp_path, monkeypatch):
-    right = summaries.judge
-    monkeypatch.setattr(summaries, "judge", lambda *given, **more: right(*given, **more) | {"low": np.array(3)})
+    right = judging.judge
+    monkeypatch.setattr(judging, "judge", lambda *given, **more: right(*given, **more) | {"low": np.array(3)})
     deployed = Judged(audited, tmp_path)
     assert ask(deployed, audit.judge, received=HEAD) == "undeclared"
     assert "multiples of 5" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
@@ -153,9 +153,9 @@ def test_counts_of_an_audit_are_multiples_of_five_whatever_the_step_computes(aud
 
 def test_a_reply_of_another_step_of_the_task_stays_at_the_site(audited, tmp_path, monkeypatch):
     """Sums leave in the first reply of an audit, not in the second one, which answers another request."""
-    right = summaries.judge
+    right = judging.judge
     sums = np.zeros((10, 16))
-    monkeypatch.setattr(summaries, "judge", lambda *given, **more: right(*given, **more) | {"sums": sums})
+    monkeypatch.setattr(judging, "judge", lambda *given, **more: right(*given, **more) | {"sums": sums})
     deployed = Judged(audited, tmp_path)
     assert ask(deployed, audit.judge, received=HEAD) == "undeclared"
     assert "no reply of this request" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)

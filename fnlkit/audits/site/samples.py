@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.audits.messages import LEAST
+
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Client
 
 
-# A statistic of fewer samples would describe single samples: such classes and sites are left out.
-LEAST = 5
 # Images are averaged to at most this many pixels a side.
 SIDE = 16
 # Images are converted in blocks of this number.

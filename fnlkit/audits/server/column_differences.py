@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fnlkit.audits.messages import MOST_SUSPECTS, classes_to_describe
 from fnlkit.audits.records import ColumnDifference
-from fnlkit.audits.shifts import MOST_SUSPECTS, classes_to_describe
 
 # Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
 FACTOR, OFFSET = 1.5, 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.site.samples import Samples
 from fnlkit.datasets.copies import digests
 from fnlkit.kernels.nearby import exact, far_out, near_and_typical, nearest, sample_positions
 

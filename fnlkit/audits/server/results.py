@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.audits import shifts, statistics
-from fnlkit.audits.confusions import confusions_of_mistakes, errors_by_class, find_confusions, mark_supported
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.verdict import AGREES, WITHIN, Assessment, Predictions, find_verdict
-from fnlkit.audits.wording import describe_site
+from fnlkit.audits.server import statistics
+from fnlkit.audits.server.confusions import confusions_of_mistakes, errors_by_class, find_confusions, mark_supported
+from fnlkit.audits.server.input_differences import Compared
+from fnlkit.audits.server.verdict import AGREES, WITHIN, Assessment, Predictions, find_verdict
+from fnlkit.audits.server.wording import describe_site
+from fnlkit.audits.skill import skill_of
 
 AGREEING = (AGREES, WITHIN)
 _ASSESSED = [one.name for one in fields(Assessment) if one.name != "cells"]
@@ -35,7 +37,7 @@ class Names:
 def describe_sites(
     named: Names,
     counts: np.ndarray,
-    inputs: shifts.Compared,
+    inputs: Compared,
     found: Predictions,
     expected: np.ndarray,
     assessed: list[Assessment],
@@ -48,7 +50,7 @@ def describe_sites(
     named : Names
     counts : int (N, C)
         Samples by given class.
-    inputs : fnlkit.audits.shifts.Compared
+    inputs : Compared
     found : Predictions
     expected : (N, C, C)
         Expected numbers of samples by true and given class.
@@ -67,7 +69,7 @@ def describe_sites(
             site=named.sites[k],
             samples=int(held.sum()),
             **{name: getattr(one, name) for name in _ASSESSED},
-            skill={"others": statistics.skill_of(seen), "own": statistics.skill_of(found.within[k])},
+            skill={"others": skill_of(seen), "own": skill_of(found.within[k])},
             skill_by_class=statistics.skill_by_class(found.predicted[k], found.doubted[k], classes),
             inputs=inputs.at(k, found.chosen, named.columns),
             shares_differ=bool(found.shares_differ[k] and (by_class[k] or not trusted)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.audits.samples import Samples
+from fnlkit.audits.site.samples import Samples
 from fnlkit.evidence.gaussian import discriminant, softmax
 from fnlkit.kernels.streams import stream
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.statistics import LEAST_REFERENCE
-from fnlkit.audits.verdict import AGREES, DOUBT, UNKNOWN, WITHIN, WRONG
+from fnlkit.audits.server.statistics import LEAST_REFERENCE
+from fnlkit.audits.server.verdict import AGREES, DOUBT, UNKNOWN, WITHIN, WRONG
 from fnlkit.core.errors import list_names
 from fnlkit.estimators.intervals import wilson
 

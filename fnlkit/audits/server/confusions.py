@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.audits.records import ClassErrors, Confusion
-from fnlkit.audits.statistics import LEAST_SAMPLES, LEAST_SHARE
-from fnlkit.audits.verdict import Assessment
+from fnlkit.audits.server.statistics import LEAST_SAMPLES, LEAST_SHARE
+from fnlkit.audits.server.verdict import Assessment
 from fnlkit.estimators.intervals import wilson
 
 

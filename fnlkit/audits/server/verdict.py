@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fnlkit.audits.records import SiteAudit
-from fnlkit.audits.shifts import DIFFERENT
-from fnlkit.audits.statistics import (
+from fnlkit.audits.server.input_differences import DIFFERENT
+from fnlkit.audits.server.statistics import (
     LEAST_REFERENCE,
     LEAST_SHARE,
     SIGNIFICANT,
@@ -21,13 +21,11 @@ from fnlkit.audits.statistics import (
     is_fewer,
     more_than_others,
     noisier_than_others,
-    skill_of,
 )
+from fnlkit.audits.skill import SKILL, skill_of
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.likelihood import allowing_for_mistakes
 
-# A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
-SKILL = 0.3
 # If more labels can be wrong even at the cleanest site, mistakes of the models cannot be told from wrong labels.
 SEPARABLE = 0.1
 # The same if the predictions differ from a larger share of the labels at every site: a calibrated model that has learned wrong
@@ -47,7 +45,7 @@ class Predictions:
     Attributes
     ----------
     chosen : int (N,)
-        Number of the change of the inputs (of fnlkit.audits.shifts.Compared) under which the labels were judged.
+        Number of the change of the inputs (fnlkit.audits.changes) under which the labels were judged.
     known : bool (N, C)
         Classes that the models of the others can judge.
     shares_differ : bool (N,)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, chdtrc, gammaln, ndtr
 
-from fnlkit.audits.records import ClassSkill, Skill
+from fnlkit.audits.records import ClassSkill
 from fnlkit.estimators.intervals import wilson
 
 # Largest p-value after Holm's correction of the test that a site has more wrong labels than the others.
@@ -18,17 +18,6 @@ LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
 # Class shares differ if their total variation is larger, or the share of one class by this factor.
 SHARES, RATIO = 0.15, 2.0
 RARE = 1e-4  # p-value of the tests of class shares
-
-
-def skill_of(table: ArrayLike) -> Skill:
-    """Return the skill of predictions from counts by predicted class and given label (C, C)."""
-    table = np.asarray(table, np.float64)
-    total = max(1.0, table.sum())
-    share, chance = table.trace() / total, float(table.sum(1) @ table.sum(0)) / total**2
-    chance = min(chance, 1.0)
-    low, high = wilson(table.trace(), total)
-    kappa, low, high = ((value - chance) / max(1e-9, 1 - chance) for value in (share, low, high))
-    return Skill(agreement=float(share), chance=float(chance), kappa=float(kappa), low=float(low), high=float(high))
 
 
 def skill_by_class(predicted: np.ndarray, doubted: np.ndarray, classes: list[str]) -> list[ClassSkill]:

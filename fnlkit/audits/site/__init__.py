@@ -1,0 +1,1 @@
+"""What an audit runs at a site: it reads samples, and nothing here imports fnlkit.audits.server."""
