@@ -65,13 +65,10 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
     if federation is not None:
         say.print(printable(f"{kind} of {federation.dataset}, {tables.of_clients(federation)}"), soft_wrap=True)
         if meta.get("client_names") is not None:
-            sizes = [
-                f"{printable(name)} {len(part):,}" for name, part in zip(federation.names, federation.clients, strict=True)
-            ]
+            pairs = zip(federation.names, federation.clients, strict=True)
             bare = sum(meta.get("client_unlabeled") or [])
-            say.print(
-                f"samples of sites: {list_names(sizes)}" + (f"; {bare:,} without a label" if bare else ""), soft_wrap=True
-            )
+            text = f"samples of sites: {list_names(f'{printable(name)} {len(part):,}' for name, part in pairs)}"
+            say.print(text + (f"; {bare:,} without a label" if bare else ""), soft_wrap=True)
         for text in tables.noise_lines(federation):
             say.print(text, soft_wrap=True)
         if tables.has_judgment(federation):
@@ -85,22 +82,22 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
         if meta.get(key) and isinstance(meta[key], list):
             say.print(f"{len(meta[key]):,} {key}")
     steps = [step if isinstance(step, dict) else {"command": str(step)} for step in _steps(artifact)]
-    made = [
-        str(step.get("command", "")) + ("" if step.get("seed") is None else f" (seed {step['seed']})")
-        for step in steps[-_STEPS:]
-    ]
+    seeds = ["" if step.get("seed") is None else f" (seed {step['seed']})" for step in steps]
+    made = [f"{step.get('command', '')}{seed}" for step, seed in zip(steps, seeds, strict=True)][-_STEPS:]
     if made:
-        say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(map(str, made))}"), soft_wrap=True)
+        say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(made)}"), soft_wrap=True)
     checked = not any(isinstance(value, large.Head) for value in artifact.arrays.values())
     say.print(f"sha256 {digest or files.digest(artifact)}{'' if checked else _UNCHECKED}", soft_wrap=True)
-    names = [
-        f"{printable(name)} ({' x '.join(f'{side:,}' for side in value.shape)})" for name, value in artifact.arrays.items()
-    ]
+    names = [f"{printable(name)} ({_sides(value.shape)})" for name, value in artifact.arrays.items()]
     say.print(f"arrays: {list_names(names)} (-v: all facts)", soft_wrap=True)
 
 
 _UNCHECKED = ", as recorded in the file; large arrays were not checked"
 _STEPS = 5
+
+
+def _sides(shape):
+    return " x ".join(f"{side:,}" for side in shape)
 
 
 def _state(artifact):
@@ -137,25 +134,18 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
     if "conventions" in facts:
         say.print(f"conventions: {printable(facts['conventions'])}", soft_wrap=True)
     if federation is not None:
-        for part in (
-            tables.of_clients(federation),
-            *tables.of_sites(federation),
-            *tables.of_noise(federation),
-            *tables.of_estimates(federation),
-        ):
+        say.print(tables.of_clients(federation))
+        for part in (*tables.of_sites(federation), *tables.of_noise(federation), *tables.of_estimates(federation)):
             say.print(part)
-    table = Table("array", "type", "shape")
-    for name, value in facts["arrays"].items():
-        table.add_row(name, value["dtype"], " x ".join(f"{side:,}" for side in value["shape"]) or "one value")
-    say.print(table)
+    arrays = [(name, value["dtype"], _sides(value["shape"]) or "one value") for name, value in facts["arrays"].items()]
+    say.print(Table("array", "type", "shape", rows=arrays))
     if steps := _steps(artifact):
         table = Table("command", "seed", "parameters")
         for step in steps:
             step = step if isinstance(step, dict) else {"command": str(step)}
-            parameters = step.get("parameters")
+            parameters, seed = step.get("parameters"), step.get("seed")
             text = ", ".join(f"{key}={value}" for key, value in parameters.items()) if isinstance(parameters, dict) else ""
-            seed = step.get("seed")
-            table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
+            table.add_row(*map(printable, (step.get("command", ""), "" if seed is None else seed, text)))
         say.print(table)
 
 

@@ -9,6 +9,7 @@ import click
 
 from fnlkit import pipeline
 from fnlkit.cli.plumbing import (
+    Table,
     caution,
     console,
     control_option,
@@ -55,8 +56,6 @@ def command(
     Example:
       fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
     """
-    from rich.table import Table
-
     found = pipeline.consensus(file, votes, cast(Any, method), say=caution, **options)
     facts = found.sites
     if table_file is not None:
@@ -64,23 +63,21 @@ def command(
     if as_json:
         click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
     else:
-        table = Table(
-            "site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels other than received", box=None
-        )
-        most = None if verbose() else MOST
+        heads = ["site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels other than received"]
+        table, most = Table(*heads), None if verbose() else MOST
         for row in facts[:most]:
             agreement = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]
-            table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *agreement, f"{row['changed']:,}")
+            table.add_row(printable(row["site"]), row["samples"], row["voted"], *agreement, row["changed"])
         talk = console() if output == "-" else out_console()
         talk.print(table)
         if len(table.rows) < len(facts):
             talk.print(f"and {len(facts) - len(table.rows):,} more sites; -v prints all")
         talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")
         quality: list[dict[str, Any]] = sorted(found.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))
-        people = Table("site", "annotator", "votes", "expected share of true labels", box=None)
+        people = Table("site", "annotator", "votes", "expected share of true labels")
         for row in quality[:most]:
             share = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %"
-            people.add_row(printable(row["site"]), printable(row["annotator"]), f"{row['votes']:,}", share)
+            people.add_row(printable(row["site"]), printable(row["annotator"]), row["votes"], share)
         talk.print(people)
         if alone := [row["site"] for row in facts if row["voted"] and not row["shared"]]:
             talk.print(

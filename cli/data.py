@@ -47,11 +47,11 @@ def list_sets(as_json: bool) -> None:
         return
     present, console = [row for row in rows if row["here"]], out_console()
     console.print(f"{len(rows)} data sets, {len(present)} on this machine (cache folder {datasets.cache_folder()})")
-    table = Table("name", *(["here"] if verbose() else []), "description")
-    for row in rows if verbose() else present[:_MOST]:
-        table.add_row(row["name"], *(["yes" if row["here"] else "no"] if verbose() else []), row["description"])
-    console.print(table)
-    if not verbose():
+    if verbose():
+        cells = [(row["name"], "yes" if row["here"] else "no", row["description"]) for row in rows]
+        console.print(Table("name", "here", "description", rows=cells))
+    else:
+        console.print(Table("name", "description", rows=[(row["name"], row["description"]) for row in present[:_MOST]]))
         if len(present) > _MOST:
             console.print(f"also here: {', '.join(row['name'] for row in present[_MOST:])}")
         if missing := [row["name"] for row in rows if not row["here"]]:

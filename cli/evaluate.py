@@ -152,10 +152,7 @@ def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
 
 
 def _print(say, table):
-    shown = Table(*map(printable, table.columns))
-    for row in table.texts():
-        shown.add_row(*map(printable, row))
-    say.print(shown)
+    say.print(Table(*map(printable, table.columns), rows=[map(printable, row) for row in table.texts()]))
     for note in table.notes:
         say.print(printable(note), style="dim", soft_wrap=True)
 
@@ -168,11 +165,9 @@ def _display(value):
 
 def _show_one(row, values, run, classes, confusion):
     say, everything = out_console(), verbose() > 0
-    table = Table("", "", heads=False)
-    for key in row if everything else _order(row):
-        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site", "personal") and row[key] is not None:
-            table.add_row(key.replace("_", " "), _display(row[key]))
-    say.print(table)
+    apart = ("class_accuracy", "class_agreement", "measured", "cross_site", "personal")
+    keys = [key for key in (row if everything else _order(row)) if key not in apart and row[key] is not None]
+    say.print(Table("", "", rows=[(key.replace("_", " "), _display(row[key])) for key in keys], heads=False))
     if run.budget():
         say.print(f"{row['rounds']:,} rounds made {run.budget()}", soft_wrap=True)
     _show_measured(say, row["measured"], classes, everything)
@@ -185,16 +180,12 @@ def _show_one(row, values, run, classes, confusion):
     if "record_transition_cosine" in values:
         rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
         say.print("estimated against true transition matrix")
-        table = Table("round", "cosine")
-        for i in sorted({round(x) for x in np.linspace(0, len(rounds) - 1, 10)}):
-            table.add_row(str(rounds[i]), f"{cosines[i]:.4f}")
-        say.print(table)
+        some = sorted({round(x) for x in np.linspace(0, len(rounds) - 1, 10)})
+        say.print(Table("round", "cosine", rows=[(str(rounds[i]), f"{cosines[i]:.4f}") for i in some]))
     if "record_noise_level" in values and "client_level_given" in values:
         estimated, true = values["record_noise_level"][0], values["client_level_given"]
-        table = Table("client", "true noise level", "first estimate", title="noisiest clients")
-        for k in true.argsort()[::-1][:10]:
-            table.add_row(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}")
-        say.print(table)
+        cells = [(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}") for k in true.argsort()[::-1][:10]]
+        say.print(Table("client", "true noise level", "first estimate", rows=cells, title="noisiest clients"))
 
 
 def _show_confusion(say, row, values, run, classes):
@@ -292,11 +283,9 @@ def _show_lowest(say, found, classes):
 def _show_cross_site(say, found):
     """Print the accuracy of the local model of each site and of the federated model on each site's held-out samples."""
     what = f"{_CALLED[found['measures']]}: model of a row on held-out samples of a column"
-    table = Table("model of", *map(printable, found["sites"]), title=what)
-    for name, row in zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True):
-        if row is not None:
-            table.add_row(printable(name), *["" if v is None else _share(v) for v in row])
-    say.print(table)
+    models = zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True)
+    rows = [[printable(name), *map(_share, row)] for name, row in models if row is not None]
+    say.print(Table("model of", *map(printable, found["sites"]), rows=rows, title=what))
 
 
 def _show_personal(say, found):
@@ -304,33 +293,28 @@ def _show_personal(say, found):
     kinds = [name for name in ("own", "common") if name in found]
     table = Table("client", "samples", *(f"{name} model" for name in kinds), title=f"{found['measures']} on held-out samples")
     for i, name in enumerate(found["clients"][:40]):
-        cells = [found[kind][i] for kind in kinds]
-        table.add_row(printable(name), str(found["samples"][i]), *["" if v is None else _share(v) for v in cells])
-    table.add_row("all", f"{sum(found['samples']):,}", *[_share(found[f"{kind}_share"]) for kind in kinds])
+        table.add_row(printable(name), str(found["samples"][i]), *[_share(found[kind][i]) for kind in kinds])
+    table.add_row("all", sum(found["samples"]), *[_share(found[f"{kind}_share"]) for kind in kinds])
     say.print(table)
 
 
 def _show_personal_of(say, rows):
     """Print a line per run with the scores of the clients' own models and of the common model."""
-    table = Table("run", "method", "own model", "common model", title="held-out samples of all clients")
-    for row in rows:
-        shares = [row["personal"].get(f"{kind}_share") for kind in ("own", "common")]
-        cells = ["" if share is None else _share(share) for share in shares]
-        table.add_row(printable(row["run"]), row["method"], *cells)
-    say.print(table)
+    shares = [[_share(row["personal"].get(f"{kind}_share")) for kind in ("own", "common")] for row in rows]
+    cells = [(printable(row["run"]), row["method"], *own) for row, own in zip(rows, shares, strict=True)]
+    say.print(Table("run", "method", "own model", "common model", rows=cells, title="held-out samples of all clients"))
 
 
 def _show_beside(say, what, heads, columns):
     """Print columns {name: {row: text}} as a table of at most 40 rows."""
     if columns:
-        table = Table(what, *[heads[name] for name in columns])
-        for row in list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]:
-            table.add_row(printable(row), *[cells.get(row, "") for cells in columns.values()])
-        say.print(table)
+        names = list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]
+        rows = [[printable(row), *[cells.get(row) for cells in columns.values()]] for row in names]
+        say.print(Table(what, *[heads[name] for name in columns], rows=rows))
 
 
 def _share(value):
-    return f"{100 * value:.1f} %"
+    return "" if value is None else f"{100 * value:.1f} %"
 
 
 def _shares(part):
@@ -384,9 +368,8 @@ def _show_many(found, baseline):
         values = [["" if value is None else str(value) for value in group["group"].values()] for group in some]
         short = zip(*map(shorten, zip(*values, strict=True)), strict=True)
         for group, labels in zip(some, short, strict=True):
-            cells = [group["measures"].get(f"{what}_{kind}") for kind in shown]
-            cells = ["" if of is None else _percent(of["mean"], of["spread"]) for of in cells]
-            table.add_row(*labels, str(group["runs"]), *cells)
+            cells = [group["measures"].get(f"{what}_{kind}", {"mean": None, "spread": None}) for kind in shown]
+            table.add_row(*labels, str(group["runs"]), *[_percent(of["mean"], of["spread"]) for of in cells])
         if some:
             say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):

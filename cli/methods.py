@@ -167,11 +167,9 @@ def _shortened(text, width):
 
 
 def _of_kind(kind, parts):
-    table = Table("name", "purpose", "source")
-    for name in parts.KINDS[kind].parts():
-        (function,) = [component for of, component in parts.find_all(name) if of == kind]
-        table.add_row(name, parts.purpose(function), declaration(function).cite)
-    return table
+    found = [(name, part) for name in parts.KINDS[kind].parts() for of, part in parts.find_all(name) if of == kind]
+    rows = [(name, parts.purpose(part), declaration(part).cite) for name, part in found]
+    return Table("name", "purpose", "source", rows=rows)
 
 
 def _use(parts, name, kind, rows):
@@ -222,10 +220,7 @@ def _describe(parts, name, kind, function):
     out = [_use(parts, name, kind, rows), ""]
     out.append("\n\n".join(filter(None, [_purpose(parts, function), parts.explain(function), parts.source(function)])))
     if rows:
-        table = Table("parameter", "default", "may be", "meaning")
-        for row in rows:
-            table.add_row(*row)
-        out += ["", table]
+        out += ["", Table("parameter", "default", "may be", "meaning", rows=rows)]
     replies = declaration(function).sends
     if kind == "estimator" and replies is not None:
         out.append("\nReplies of a client with --form federated, in addition to the weights of a warm-up:")

@@ -25,7 +25,6 @@ from fnlkit.cli.progress import log
 from fnlkit.core.errors import InputError
 from fnlkit.results.grouping import AT_CHANCE, CHANCE, LEGEND
 from fnlkit.results.statistics import METHOD
-from fnlkit.results.tables import Table as Results
 from fnlkit.results.tables import shorten
 from fnlkit.results.tidy import write_tidy
 
@@ -116,10 +115,7 @@ def _list(paper=None):
         for name in published.tables():
             tables.setdefault(name.partition("/")[0], []).append(name.partition("/")[2])
         say.print("tables of papers, as PAPER/TABLE (-v: titles and numbers of runs):")
-        paper_table = Table("", "", heads=False)
-        for each, numbers in tables.items():
-            paper_table.add_row(each, ", ".join(numbers))
-        say.print(paper_table)
+        say.print(Table("", "", rows=[(each, ", ".join(numbers)) for each, numbers in tables.items()], heads=False))
         suggest("reproduce", published.tables()[0], "--dry-run")
         return
     for name in [] if paper else recipes.names():
@@ -204,11 +200,8 @@ def _show(title, rows):
             [row["regime"], method, str(row["runs"]), *cells, _format_memorization(row),
              _plus_minus(*(row["published"] or [None])), f"{row['client_rounds']:,}", f"{row['seconds']:.0f}"]
         )  # fmt: skip
-    found = Results(title, columns, lines, [])
-    table, say = Table(*found.columns, title=title), out_console()
-    for line in found.rows:
-        table.add_row(*line)
-    say.print(table)
+    say = out_console()
+    say.print(Table(*columns, rows=lines, title=title))
     if rows:
         kinds = " and ".join(dict.fromkeys(_MEASURES[row["measures"]] for row in rows))
         say.print(f"{kinds} in {LEGEND.format(baseline=rows[0]['baseline']).removeprefix('in ')}", soft_wrap=True)

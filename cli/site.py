@@ -86,26 +86,18 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
                     for row in requests]  # fmt: skip
         click.echo(json.dumps({**found, "leaves": rows, "requests": answered}))
         return
-    table = Table("task", "reply", "bytes at most", "when", "content")
-    for row in rows:
-        size = "depends" if row["bytes"] is None else f"{row['bytes']:,}"
-        table.add_row(row["task"], row["name"], size, row["when"], row["what"])
+    cells = [(row["task"], row["name"], "depends" if row["bytes"] is None else row["bytes"], row["when"], row["what"])
+             for row in rows]  # fmt: skip
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
     console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
-    console().print(table)
-    table = Table(*steps.TITLES)
-    for row in requests:
-        table.add_row(*row.cells)
+    console().print(Table("task", "reply", "bytes at most", "when", "content", rows=cells))
     console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
-    console().print(table)
+    console().print(Table(*steps.TITLES, rows=[row.cells for row in requests]))
 
 
 def _describe(found):
     yield f"{found['samples']:,} samples with labels, {found['kind']} {tuple(found['shape'])}; {found['test']:,} test samples"
-    table = Table("class", "samples")
-    for name, count in found["classes"].items():
-        table.add_row(printable(name), f"{count:,}")
-    yield table
+    yield Table("class", "samples", rows=[(printable(name), count) for name, count in found["classes"].items()])
     for text in found["notes"]:
         yield printable(f"Note: {text}")
     for text in found["problems"]:
@@ -366,7 +358,7 @@ def log(folder: str, name: str, as_json: bool) -> None:
         size = sum(array["bytes"] for array in line.get("arrays", {}).values())
         total += size
         cells = [str(number), line["run"][:8], "" if line["round"] is None else str(line["round"])]
-        table.add_row(*cells, f"{size:,}", printable(_content(line)))
+        table.add_row(*cells, size, printable(_content(line)))
     console().print(table)
     console().print(f"{len(lines):,} messages, {total:,} bytes of arrays; the chain of checksums is intact")
 

@@ -336,17 +336,15 @@ def _print(file):
         for part in parts:
             console().print(part)
     elif found["task"] == "scale":
-        table = Table("feature", "known values", "mean", "standard deviation")
-        for row in found["rows"]:
-            table.add_row(printable(row["name"]), f"{row['known']:,}", f"{row['mean']:.6g}", f"{row['std']:.6g}")
-        console().print(table)
+        rows = [(printable(row["name"]), row["known"], f"{row['mean']:.6g}", f"{row['std']:.6g}") for row in found["rows"]]
+        console().print(Table("feature", "known values", "mean", "standard deviation", rows=rows))
     else:
         table = Table("site", "tested", "agreement", "range")
         for row in found["sites"]:
             value = row["agreement"]
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
             shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
-            table.add_row(printable(row["site"]), f"{row['samples']:,}", shown, ends)
+            table.add_row(printable(row["site"]), row["samples"], shown, ends)
         console().print(table)
     if found["task"] != "audit":
         console().print(printable(f"covers {', '.join(found['covers'])}"))
@@ -354,7 +352,5 @@ def _print(file):
             console().print(printable(f"lost {name}: {reason}"))
     if not found["steps"] or not verbose():
         return
-    steps = Table("step", "seconds", "bytes from sites", "bytes to sites")
-    for step in found["steps"]:
-        steps.add_row(step["step"], f"{step['seconds']:,.1f}", f"{step['bytes_up']:,}", f"{step['bytes_down']:,}")
-    console().print(steps)
+    rows = [(step["step"], f"{step['seconds']:,.1f}", step["bytes_up"], step["bytes_down"]) for step in found["steps"]]
+    console().print(Table("step", "seconds", "bytes from sites", "bytes to sites", rows=rows))

@@ -20,14 +20,10 @@ def of_sites(federation: Federation) -> list[Any]:
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
     bare = federation.meta.get("client_unlabeled")
-    different = "classes"
-    table = Table("site", "samples", different, *(["without a label"] if bare else []))
-    for k, name in enumerate(federation.names):
-        labels = federation.given_of(k)
-        table.add_row(
-            printable(name), f"{len(labels):,}", str(len(np.unique(labels, axis=0))), *([f"{bare[k]:,}"] if bare else [])
-        )
-    return [table]
+    labels = [federation.given_of(k) for k in range(len(federation))]
+    cells = [federation.names, [len(part) for part in labels], [len(np.unique(part, axis=0)) for part in labels]]
+    heads = ["site", "samples", "classes", *(["without a label"] if bare else [])]
+    return [Table(*heads, rows=zip(*cells, *([bare] if bare else []), strict=True))]
 
 
 def noise_lines(federation: Federation, everything: bool = False) -> list[str]:
@@ -67,10 +63,8 @@ def of_noise(federation: Federation) -> list[Any]:
         out.append(Cross(got, "achieved transition, true class in rows, given in columns", names, _share))
     else:
         wrong = 1 - np.diag(got)
-        table = Table("class", "wrong labels", title="noisiest classes")
-        for label in np.argsort(-wrong, kind="stable")[:_ROWS]:
-            table.add_row(printable(names[label]), f"{wrong[label]:.4f}")
-        out.append(table)
+        rows = [(names[label], f"{wrong[label]:.4f}") for label in np.argsort(-wrong, kind="stable")[:_ROWS]]
+        out.append(Table("class", "wrong labels", rows=rows, title="noisiest classes"))
     return out
 
 
@@ -113,10 +107,8 @@ def _form(federation):
 
 def of_sent(sent: dict[str, Any], who: str) -> Table:
     """Return the table of replies, {name: {"bytes", "what"}}."""
-    table = Table(f"reply of the {who}", f"bytes, all {who}", "content")
-    for name, row in sent.items():
-        table.add_row(printable(name), f"{row['bytes']:,}", printable(row["what"]))
-    return table
+    rows = [(printable(name), row["bytes"], printable(row["what"])) for name, row in sent.items()]
+    return Table(f"reply of the {who}", f"bytes, all {who}", "content", rows=rows)
 
 
 def has_judgment(federation: Federation) -> bool:
@@ -179,10 +171,10 @@ def _client_estimates(federation, top):
     columns = ["client", "samples", "noise level", "sampling range", "score", "flagged"]
     table = Table(*columns, *(["true level"] if known else []), title=title)
     for row in facts[:top]:
-        cells = [f"{row['samples']:,}", "-", "-", "-"]
+        cells = [row["samples"], "-", "-", "-"]
         if row["level"] is not None:
             cells[1:] = f"{row['level']:.3f}", f"{row['level_low']:.3f} to {row['level_high']:.3f}", f"{row['score']:.3f}"
-        cells += [f"{row['flagged']:,}", *([f"{row['level_true']:.3f}"] if known else [])]
+        cells += [row["flagged"], *([f"{row['level_true']:.3f}"] if known else [])]
         table.add_row(printable(row["name"]), *cells)
     return table
 
@@ -202,15 +194,10 @@ def _client_noise(federation, facts):
     level, requests = facts["client_level"], facts["client_requested"]
     names = client_names(federation.meta, len(federation))
     order = sorted(range(len(level)), key=lambda k: (-level[k], k))
-    shown = order if len(order) <= _ROWS else [*order[: _ROWS // 2], None, *order[-_ROWS // 2 :]]
-    table = Table("client", "samples", "requested", "wrong labels")
-    for k in shown:
-        if k is None:
-            table.add_row("...", "", "", "")
-            continue
-        size = federation.client_offsets[k + 1] - federation.client_offsets[k]
-        table.add_row(printable(names[k]), f"{size:,}", f"{requests[k]:.4f}" if requests else "", f"{level[k]:.4f}")
-    return table
+    sizes = np.diff(federation.client_offsets).tolist()
+    rows = [(names[k], sizes[k], f"{requests[k]:.4f}" if requests else "", f"{level[k]:.4f}") for k in order]
+    rows = rows if len(rows) <= _ROWS else [*rows[: _ROWS // 2], ("...", "", "", ""), *rows[-_ROWS // 2 :]]
+    return Table("client", "samples", "requested", "wrong labels", rows=rows)
 
 
 def _share(value):

@@ -162,17 +162,22 @@ class Table:
     ----------
     *columns : str
         Column heads.
+    rows : iterable of lists of cells
+        A whole number is printed with thousands separators, None as an empty cell.
     title : str or None
         A line above the table, which can be wider.
     heads : bool
         False omits the heads.
     """
 
-    def __init__(self, *columns, title=None, heads=True):
+    def __init__(self, *columns, rows=(), title=None, heads=True):
         self.columns, self.title, self.heads, self.rows = columns, title, heads, []
+        for cells in rows:
+            self.add_row(*cells)
 
     def add_row(self, *cells: Any, style: str = "") -> None:
-        self.rows.append((cells, style))
+        texts = ["" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
+        self.rows.append((texts, style))
 
     def __rich_console__(self, made, options):
         from rich.table import Column
