@@ -11,7 +11,7 @@ import pytest
 from tests.commands import LIMIT
 
 ROOT = Path(__file__).parent.parent
-NUMERIC = ("kernels/test_kernels.py", "kernels/test_golden.py", "client", "models", "methods", "server")
+NUMERIC = ("kernels/test_kernels.py", "kernels/test_mixture.py", "client", "models", "methods", "server")
 # What PyTorch, its two libraries, our kernels and the BLAS of numpy take the processor for.
 NAMES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "NUMBA_CPU_NAME", "OPENBLAS_CORETYPE")
 PROCESSORS = {

@@ -1,12 +1,18 @@
 """The compiled mixture of two Gaussians equals that of scikit-learn."""
 
 import warnings
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from fnlkit import kernels
+from fnlkit.core.errors import InputError
+from fnlkit.kernels.learning import learn_matrix
 from fnlkit.kernels.mixture import gaussians, higher_group, lower_probability, two_components
 from fnlkit.kernels.neighbors import nearest, nearest_in_lists
 
@@ -74,3 +80,157 @@ def test_near_copies_are_found_and_other_nearest_rows_often_missed():
     assert abs((nearest_in_lists(rows, 1)[:, 0] != exact).mean() - 0.25) < 0.03
     rows[5_500:] = rows[:5_500] + 0.01 * rng.normal(size=(5_500, 16)).astype(np.float32)
     assert np.array_equal(nearest_in_lists(rows, 1)[:, 0], (np.arange(11_000) + 5_500) % 11_000)
+
+
+# ---- a matrix learned by the compiled function equals the one that torch
+def data(n, classes, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(classes, 0.4), n), rng.integers(0, max(1, classes - 1), n)  # the last class has no label
+
+
+def learn_by_torch(values, p, labels, *, rate, steps, base, factor=None, floor=1e-12):
+    p, labels, values = torch.from_numpy(p), torch.from_numpy(labels), torch.tensor(values, requires_grad=True)
+    optimizer = torch.optim.Adam([values], lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        matrix = (torch.from_numpy(base) + values).clamp_min(0)
+        matrix = matrix / matrix.sum(1, keepdim=True).clamp_min(1e-12)
+        through = (p @ matrix).gather(1, labels[:, None])[:, 0] + floor
+        loss = -through.log().mean() if factor is None else (torch.from_numpy(factor) / through).mean()
+        loss.backward()
+        optimizer.step()
+    return values.detach().numpy()
+
+
+@pytest.mark.parametrize(("n", "classes"), [(1, 3), (5, 4), (60, 7)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_learned_matrices_equal_torch(weighted, n, classes):
+    p, labels = data(n, classes)
+    # Negative entries of the sum are cut off, and a row without positive entries has a sum of 0.
+    base = np.random.default_rng(1).dirichlet(np.ones(classes), classes)
+    start, options = np.random.default_rng(2).normal(0, 0.1, (classes, classes)), {"rate": 0.05, "steps": 80, "base": base}
+    start[0] = -base[0] - 0.1
+    if weighted:
+        own = p[np.arange(n), labels]
+        options |= {"factor": -own * np.log(own), "floor": 1e-3}
+    found, before = learn_matrix(start, p, labels, **options), start.copy()
+    np.testing.assert_allclose(found, learn_by_torch(start, p, labels, **options), rtol=0, atol=1e-9)
+    assert np.array_equal(start, before) and np.abs(found - start).max() > 1e-3
+
+
+def test_no_samples_and_no_steps_change_nothing():
+    (p, labels), options = data(4, 3), {"rate": 0.1, "base": np.eye(3)}
+    assert np.array_equal(learn_matrix(np.eye(3), p[:0], labels[:0], steps=5, **options), np.eye(3))
+    assert np.array_equal(learn_matrix(np.eye(3), p, labels, steps=0, **options), np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": np.eye(2)},
+        {"labels": np.array([0, 1])},
+        {"labels": np.full(4, 3)},
+        {"factor": np.ones(3)},
+    ],
+    ids=str,
+)
+def test_arguments_that_do_not_fit(change):
+    p, labels = data(4, 3)
+    given = {"values": np.eye(3), "probabilities": p, "labels": labels, "base": np.eye(3)} | change
+    with pytest.raises(InputError):
+        learn_matrix(**given, rate=0.1, steps=1)
+
+
+# ---- class thresholds and count matrices check every row
+@pytest.mark.parametrize("classes", [2, 10, 17])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "check", [kernels.class_thresholds, kernels.count_matrix, partial(kernels.count_matrix, rule="largest")]
+)
+def test_every_row_must_be_a_distribution(check, dtype, classes):
+    rng = np.random.default_rng(0)
+    probs, labels = rng.dirichlet(np.ones(classes), 400).astype(dtype), rng.integers(0, classes, 400)
+    offsets = np.array([0, 5, 37, 37, 400])
+    check(probs, labels)
+    check(probs, labels, client_offsets=offsets)
+    for row in (0, 1, 4, 5, 36, 250, 383, 384, 398, 399):
+        for change, words in (
+            (lambda p: p * dtype(1.02), "must sum to 1"),
+            (lambda p: np.log(p), "apply softmax to logits first"),
+            (lambda p: p + np.array([2, -2] + [0] * (classes - 2), dtype), "must hold probabilities"),
+            (lambda p: p * dtype(np.nan), "NaN, found one at row"),
+        ):
+            wrong = probs.copy()
+            wrong[row] = change(wrong[row])
+            for more in ({}, {"client_offsets": offsets}):
+                with pytest.raises(InputError, match=words):
+                    check(wrong, labels, **more)
+
+
+# ---- the kernels against recorded results of the authors' own functions (tests/golden)
+FOLDER = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return lambda name: np.load(FOLDER / f"{name}.npz", allow_pickle=False)
+
+
+@pytest.mark.parametrize("case", ["a_k20", "a_k5", "c_k20", "d_k20", "e_k20", "f_k2", "g_k3"])
+def test_lid_is_fedcorrs(golden, case):
+    # Case b has another reference set than the client's own points, which FedCorr never uses.
+    record, (name, k) = golden("lid_fedcorr"), case.split("_k")
+    got = kernels.lid(record[f"{name}_X"], k=int(k), variant="fedcorr")
+    np.testing.assert_allclose(got, record[case], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", "ABCDEF")
+def test_counts_are_cleanlabs_and_fedefcs(golden, case):
+    record = golden("count_matrix_cleanlab_fedefc")
+    probs, labels = record[f"{case}_pred_probs"], record[f"{case}_labels"]
+    np.testing.assert_allclose(kernels.class_thresholds(probs, labels), record[f"{case}_thresholds"], rtol=1e-12)
+    np.testing.assert_array_equal(kernels.count_matrix(probs, labels).T, record[f"{case}_cj"])
+    np.testing.assert_array_equal(kernels.count_matrix(probs, labels).T, record[f"{case}_fedefc_count"])
+    calibrated = kernels.count_matrix(probs, labels, calibrate=True)
+    for expected in (record[f"{case}_cj_calibrated"], record[f"{case}_fedefc_count_calibrated"]):
+        # Equal counts of a row have equal remainders; which is rounded up hung on an unstable sort there (case F).
+        np.testing.assert_array_equal(np.sort(calibrated.T, 1), np.sort(expected, 1))
+        assert (calibrated.T != expected).sum() <= (4 if case == "F" else 0)
+
+
+@pytest.mark.parametrize("case", "ABCF")
+def test_transitions_are_fedefcs(golden, case):
+    record = golden("fedefc_transition_and_loss")
+    probs, labels = record[f"{case}_pred_probs"], record[f"{case}_labels"]
+    counts = kernels.count_matrix(probs, labels)
+    np.testing.assert_allclose((counts / counts.sum(1, keepdims=True)).T, record[f"{case}_T_compensate0"], rtol=1e-9)
+    weighted = kernels.count_matrix(probs, labels, class_weights="labels")
+    sums = weighted.sum(1, keepdims=True)
+    # With weights the code also transposes, so its rows are true classes like ours.
+    weighted = np.divide(weighted, sums, out=np.zeros_like(weighted), where=sums > 0)
+    np.testing.assert_allclose(weighted, record[f"{case}_T_compensate1"], rtol=1e-9)
+
+
+def test_inverse_is_numpys(golden):
+    # Recorded matrices have columns that sum to 1: the transpose of ours.
+    matrix = golden("count_matrix_cleanlab_fedefc")["F_noise_matrix"].T
+    np.testing.assert_allclose(kernels.invert_transition(matrix)[0], np.linalg.inv(matrix), rtol=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 5, 10, 100])
+def test_votes_are_fedlns(golden, k):
+    record = golden("fedln")
+    votes, _ = kernels.knn_vote(record["knn_features"], record["knn_labels"], k=k, include_self=True, ties="lowest")
+    np.testing.assert_array_equal(votes, record[f"knn_k{k}_pred"])
+    np.testing.assert_allclose((votes != record["knn_labels"]).mean(), record[f"knn_k{k}_est"], atol=1e-12)
+
+
+def test_votes_of_ties_and_of_missing_classes(golden):
+    record = golden("fedln")
+    votes, _ = kernels.knn_vote(record["tie_features"], record["tie_labels"], k=2, include_self=True, ties="lowest")
+    np.testing.assert_array_equal(votes, record["tie_k2_pred"])
+    # There the class list was overwritten: {0, 2, 4} came out as {0, 1, 2}.
+    labels = record["missing_labels"]
+    votes, _ = kernels.knn_vote(record["missing_features"], labels, k=10, include_self=True, ties="lowest")
+    assert set(votes) <= set(labels)
+    np.testing.assert_array_equal(np.searchsorted(np.unique(labels), votes), record["missing_k10_pred_official"])

@@ -98,7 +98,7 @@ def must_be_close(method, kind, missed):
 
 
 # Of the methods without --slow, one has a round that votes and one a round that only sums.  A missed round that scores:
-# test_lost_visits.py.
+# test_replies.py.
 QUICK = ("nnc", "fedem")
 
 

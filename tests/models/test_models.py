@@ -3,7 +3,10 @@
 import copy
 import math
 import pickle
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
@@ -11,7 +14,9 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fnlkit import models
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
+from fnlkit.models import vision
 from fnlkit.models.dropout import Dropout, Dropout2d, replace_dropout
+from fnlkit.models.spectrograms import FLOOR, LogMel, log_mel
 
 # Small variants: the structure is under test, not the width.
 SMALL = {
@@ -338,3 +343,125 @@ def test_lenet_pads_28_pixels_as_a_padded_convolution_does():
 def test_no_batch_norm_counts_its_batches():
     network = models.build("resnet20(base=4)", input_shape=(3, 8, 8), classes=10)
     assert all(buffer.is_floating_point() for buffer in network.buffers())
+
+
+# ---- log-Mel spectrograms against the formula, written out
+def naive(wave, rate, bins=64, window=0.025, hop=0.010):
+    """One frame at a time: Hann window, power spectrum, triangles on the HTK Mel scale, logarithm."""
+    length, step = round(window * rate), round(hop * rate)
+    size = LogMel(rate, bins=bins, window=window, hop=hop).size
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
+    mel = np.linspace(0, 2595 * math.log10(1 + rate / 2 / 700), bins + 2)
+    edges = 700 * (10 ** (mel / 2595) - 1)
+    hertz = np.arange(size // 2 + 1) * rate / size
+    columns = []
+    for start in range(0, len(wave) - length + 1, step):
+        power = np.abs(np.fft.rfft(wave[start : start + length] * hann, size)) ** 2
+        bands = []
+        for low, middle, high in zip(edges[:-2], edges[1:-1], edges[2:], strict=True):
+            triangle = np.minimum((hertz - low) / (middle - low), (high - hertz) / (high - middle))
+            bands.append((np.maximum(triangle, 0) * power).sum())
+        columns.append(np.log(np.array(bands) + FLOOR))
+    return np.array(columns).T
+
+
+@pytest.mark.parametrize(("rate", "bins"), [(16000, 64), (8000, 64), (8000, 40), (22050, 64)])
+def test_the_spectrogram_equals_the_formula(rate, bins):
+    wave = np.random.default_rng(0).normal(size=rate // 5) * 0.1
+    found = log_mel(wave[None], rate, bins=bins)[0, 0]
+    wanted = naive(wave, rate, bins)
+    assert found.dtype == np.float32 and found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, atol=2e-3)
+
+
+@pytest.mark.parametrize("rate", [1000, 8000, 16000, 44100])
+def test_no_band_is_empty(rate):
+    assert (LogMel(rate).filters.sum(0) > 0).all()
+
+
+def test_integers_and_floats_agree():
+    wave = np.random.default_rng(0).integers(-3000, 3000, (3, 4000), dtype=np.int16)
+    np.testing.assert_array_equal(log_mel(wave, 8000), log_mel(wave.astype(np.float32) / 32768, 8000))
+
+
+def test_a_second_has_98_frames_in_batches_of_any_size():
+    waves = np.random.default_rng(0).normal(size=(5, 16000)).astype(np.float32)
+    seen = []
+    one = log_mel(waves, 16000, batch_size=2, progress=seen.append)
+    assert one.shape == (5, 1, 64, 98) and seen == [2, 4, 5]
+    np.testing.assert_allclose(one, log_mel(waves, 16000), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("waves", "rate", "message"),
+    [
+        (np.zeros((2, 3, 4)), 8000, "expected int16 or float"),
+        (np.zeros((2, 100)), 8000, "less than one window of 200"),
+        (np.full((2, 4000), np.nan), 8000, "not finite"),
+        (np.zeros((2, 4000)), 0, "at least 1000 Hz"),
+    ],
+)
+def test_mistakes_of_spectrograms_are_named(waves, rate, message):
+    with pytest.raises(InputError, match=message):
+        log_mel(waves, rate)
+
+
+# ---- torchvision works beside the torch that is installed, matching or not
+def fresh(code):
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+
+
+def test_torchvision_networks_and_transforms_run():
+    module = vision.torchvision()
+    image = torch.zeros(3, 40, 40, dtype=torch.uint8)
+    assert module.transforms.Resize((8, 8))(image).shape == (3, 8, 8)
+    with torch.no_grad():
+        assert module.models.resnet18(weights=None).eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 1000)
+
+
+def test_a_fresh_process_imports_it_without_a_warning():
+    done = fresh("from fnlkit.models import vision; vision.torchvision().__version__")
+    assert done.returncode == 0, done.stderr
+
+
+def test_fnlkit_vision_itself_imports_no_torch():
+    assert fresh("import sys, fnlkit.models.vision; sys.exit('torch' in sys.modules)").returncode == 0
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setattr(vision.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(InputError, match=r"pip install 'fnlkit\[train\]'"):
+        vision.torchvision.__wrapped__()
+
+
+def test_weights_come_from_files_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    state = {"a": torch.ones(2)}
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "net.pth")
+    assert torch.equal(vision.weights_file(str(tmp_path / "net.pth"))["a"], state["a"])
+    with pytest.raises(InputError, match=r"checkpoints/net-1.pth; fetch https://example.org/net-1.pth"):
+        vision.weights_file("https://example.org/net-1.pth")
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(state, tmp_path / "hub" / "checkpoints" / "net-1.pth")
+    assert torch.equal(vision.weights_file("https://example.org/net-1.pth")["a"], state["a"])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"not a file of torch"])
+def test_damaged_weights_are_one_line(tmp_path, content):
+    (tmp_path / "net.pth").write_bytes(content)
+    with pytest.raises(InputError, match="cannot read weights") as error:
+        vision.weights_file(str(tmp_path / "net.pth"))
+    assert "\n" not in str(error.value)
+
+
+def test_weights_are_never_executed(tmp_path):
+    torch.save({"a": print}, tmp_path / "net.pth")
+    with pytest.raises(InputError, match="cannot read weights"):
+        vision.weights_file(str(tmp_path / "net.pth"))
+
+
+def test_weights_are_tensors_by_name(tmp_path):
+    torch.save([torch.ones(2)], tmp_path / "net.pth")
+    with pytest.raises(InputError, match="no state dictionary"):
+        vision.weights_file(str(tmp_path / "net.pth"))

@@ -5,15 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
+import fnlkit as package
 from benchmarks import conventions
 from fnlkit import datasets
 from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import Spec
 from fnlkit.kernels.streams import stream
-from fnlkit.simulate import noise
-from fnlkit.simulate.partitioning import empty, federation, partition
+from fnlkit.simulate import noise, partitioning
+from fnlkit.simulate.holdout import read_gold, set_apart
+from fnlkit.simulate.partitioning import FIXED, SCHEMES, empty, federation, partition
 from fnlkit.simulate.schemes import bernoulli_dirichlet
 
 SPECS = [
@@ -246,3 +250,241 @@ def test_the_values_stored_beside_those_of_other_tools_are_of_this_version(schem
     (stored,) = [row for row in rows if (row["package"], row["partition"]) == ("fnlkit", scheme.name)]
     for name, values in conventions.measure(scheme, 20).items():
         assert stored[name][:20] == values
+
+
+# ---- what every scheme guarantees
+CLIENTS = 4
+# 43 rows; two classes have fewer rows than there are clients.
+SMALL = np.repeat(np.arange(5), [2, 3, 9, 12, 17])
+
+
+def owners(labels, scheme, seed, clients=CLIENTS, **options):
+    """Return the client (n,) of each row, and raise unless each row has one client."""
+    parts = partition(labels, int(labels.max()) + 1, scheme, clients=clients, seed=seed, **options)
+    owner = np.full(len(labels), -1)
+    for k, part in enumerate(parts):
+        assert (owner[part] == -1).all() and len(part)
+        owner[part] = k
+    assert (owner >= 0).all()
+    return owner
+
+
+def table(labels, owner, clients=CLIENTS):
+    """Return the number (N, C) of rows of each class by client."""
+    return np.array([np.bincount(labels[owner == k], minlength=int(labels.max()) + 1) for k in range(clients)])
+
+
+def distance(counts):
+    """Return the mean distance (total variation) of the clients' class shares from the whole."""
+    shares = counts / counts.sum(1, keepdims=True)
+    return (np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2).mean()
+
+
+def p_of_mean_zero(values):
+    """Return the p-value of a mean of 0; 1 for zeros."""
+    return stats.ttest_1samp(values, 0).pvalue if np.any(values) else 1.0
+
+
+def order_within_classes(labels, owner, rng):
+    """Return two statistics with mean 0 if the rows of a class are exchangeable.
+
+    The first is above 0 if neighbors in the file have the same client, the second if the first rows go to the first clients.
+    """
+    neighbors = ranks = 0.0
+    for label in np.unique(labels):
+        mine = owner[labels == label]
+        shuffled = rng.permutation(mine)
+        neighbors += (mine[1:] == mine[:-1]).sum() - (shuffled[1:] == shuffled[:-1]).sum()
+        ranks += ((np.arange(len(mine)) - (len(mine) - 1) / 2) * mine).sum()
+    return neighbors, ranks
+
+
+@pytest.mark.parametrize("scheme", SPECS)
+def test_each_row_is_dealt_once_whatever_its_place_in_the_file_and_whatever_the_position_of_a_client(scheme):
+    rng, seeds = np.random.default_rng(0), 80
+    order = rng.permutation(len(SMALL))  # another file with the same rows
+    other = SMALL[order]
+    first = [owners(SMALL, scheme, seed) for seed in range(seeds)]
+    second = [owners(other, scheme, seeds + seed) for seed in range(seeds)]
+    counts = np.array([table(SMALL, owner) for owner in first])
+    assert (counts.sum(1) == np.bincount(SMALL)).all()  # no class is lost
+
+    # A client's position: sizes, and each class, the two small ones included.
+    for column in (counts.sum(2), *np.moveaxis(counts, 2, 0)):
+        # Exchangeable counts with a fixed sum have the covariance s2 N / (N - 1) (I - 1/N), so this is chi-square with N - 1.
+        squares = seeds * ((column.mean(0) - column.mean()) ** 2).sum()
+        spread = column.var() * CLIENTS / (CLIENTS - 1)
+        assert squares == 0 or stats.chi2.sf(squares / spread, CLIENTS - 1) > 1e-3
+
+    # The place of a row among the rows of a class, in a file sorted by class and in a shuffled file.
+    for labels, split in ((SMALL, first), (other, second)):
+        neighbors, ranks = np.transpose([order_within_classes(labels, owner, rng) for owner in split])
+        assert p_of_mean_zero(neighbors) > 1e-3 and p_of_mean_zero(ranks) > 1e-3
+
+    # The order of the classes in the file.
+    again = np.array([table(other, owner) for owner in second])
+    for statistic in (lambda c: c.sum(1).std(), distance):
+        one, two = ([round(statistic(c), 9) for c in tables] for tables in (counts, again))
+        assert stats.ks_2samp(one, two).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("scheme", ["sites", "annotators(least=2)", "file"])
+def test_clients_in_the_data_do_not_depend_on_the_order_of_rows(scheme, tmp_path):
+    names = np.array(["b", "c", "a", "d"])[np.arange(len(SMALL)) % CLIENTS]
+    order = np.random.default_rng(0).permutation(len(SMALL))
+    split = []
+    for number, rows in enumerate((np.arange(len(SMALL)), order)):
+        np.save(tmp_path / f"{number}.npy", np.arange(len(SMALL))[rows] % CLIENTS)
+        spec = f'file(path="{tmp_path}/{number}.npy")' if scheme == "file" else scheme
+        fields = {"site": names[rows], "annotator": names[rows]}
+        owner = np.empty(len(SMALL), int)
+        owner[rows] = owners(SMALL[rows], spec, 0, None, fields=fields)
+        split.append(owner)
+    np.testing.assert_array_equal(*split)
+
+
+def test_the_schemes_of_this_file_are_all_schemes():
+    assert set(FIXED) == {"sites", "field", "annotators", "file"}
+    assert {spec.split("(")[0] for spec in SPECS} | set(FIXED) == set(SCHEMES)
+
+
+@pytest.mark.parametrize("more", ["", ", balanced=true"])
+def test_many_classes_of_one_row_are_dealt_evenly(more):
+    # With shares near 1/10 each row goes to each client with about the same probability: 100 rows of 1,000.  Independent draws
+    # have a standard deviation of 9.5; rounded cumulative shares give all rows to two clients.
+    labels = np.arange(1000)
+    for seed in range(5):
+        sizes = [len(part) for part in partition(labels, 1000, f"dirichlet(alpha=100{more})", clients=10, seed=seed)]
+        assert max(sizes) - min(sizes) <= (0 if more else 20) and sum(sizes) == 1000
+
+
+@pytest.mark.parametrize("more", ["", ", balanced=true", ", by=client"])
+def test_classes_of_one_row_beside_large_classes_belong_to_many_clients(more):
+    # Equal weights of all classes, as in pfl-research, give the 50 rows to the first four clients.
+    labels = np.concatenate([np.repeat(np.arange(10), 500), np.arange(10, 60)])
+    for seed in range(5):
+        parts = partition(labels, 60, f"dirichlet(alpha=0.5{more})", clients=20, seed=seed)
+        rare = [np.sum(labels[part] >= 10) for part in parts]
+        assert np.count_nonzero(rare) >= 10 and max(rare) <= 25
+
+
+# ---- samples that nobody trains on stay at their clients
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+def test_a_share_of_each_label_is_held_out_at_its_client(digits):
+    before = partitioning.federation(digits, "dirichlet(alpha=0.3)", clients=8, seed=1)
+    after = partitioning.federation(digits, "dirichlet(alpha=0.3)", clients=8, seed=1, holdout=0.25)
+    for was, rest, out in zip(before.clients, after.clients, after.held_out, strict=True):
+        assert np.array_equal(np.sort(np.concatenate([rest, out])), was)
+        assert abs(len(out) - len(was) / 4) < 1
+        counts = [np.bincount(before.given[part], minlength=10) for part in (was, out)]
+        assert (np.abs(counts[1] - counts[0] / 4) < 1 + 1e-9).all()  # of every label alike
+    assert after.whole().client_indices.tolist() == before.client_indices.tolist()
+    assert before.whole() is before and not sum(map(len, before.held_out))
+
+
+def test_without_test_samples_a_fifth_is_held_out(digits, tmp_path):
+    np.savez(tmp_path / "own.npz", x_train=digits.x_train, y_train=digits.y_train)
+    own = datasets.load(tmp_path / "own.npz")
+    assert len(own.x_test) == 0 and own.x_test.shape[1:] == (8, 8, 1) and len(own.checksum) == 64
+    federation = partitioning.federation(own, clients=5)
+    assert sum(map(len, federation.held_out)) == pytest.approx(1438 / 5, abs=5)
+    assert not sum(map(len, partitioning.federation(own, clients=5, holdout=0).held_out))
+    assert not sum(map(len, partitioning.federation(digits, clients=5).held_out))
+
+
+def test_a_client_keeps_a_sample_to_train_on():
+    federation = Federation("x", 2, np.array([0, 1, 3]), np.arange(3), np.array([0, 1, 1]))
+    out = set_apart(federation, holdout=0.9)
+    assert [len(part) for part in out.clients] == [1, 1] and [len(part) for part in out.held_out] == [0, 1]
+    with pytest.raises(InputError, match="`holdout` 1.0"):
+        set_apart(federation, holdout=1.0)
+
+
+def test_verified_samples_are_apart_from_both(digits, tmp_path):
+    (tmp_path / "gold.csv").write_text("id,label\n3,7\n10,1\n")
+    gold = tmp_path / "gold.csv"
+    federation = partitioning.federation(digits, clients=4, holdout=0.2, gold=str(gold))
+    assert not np.isin([3, 10], federation.client_indices).any()
+    assert federation.extra["gold_label"][[3, 10]].tolist() == [7, 1] and (federation.extra["gold_label"] >= 0).sum() == 2
+    assert (federation.extra["holdout_client"][[3, 10]] >= 0).all() and (federation.given == digits.y_train).all()
+    federation.write(str(tmp_path / "fed.npz"))
+    again = Federation.read(str(tmp_path / "fed.npz"))
+    assert all(np.array_equal(a, b) for a, b in zip(again.held_out, federation.held_out, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [("id;label\n3;7\n10;1\n", "utf-8-sig"), ("Label\tnote\tId\r7\t\t3\r1\t\t10\r", "utf-16")]
+)
+def test_verified_samples_in_a_table_of_a_spreadsheet(digits, tmp_path, text, encoding):
+    (tmp_path / "gold.csv").write_bytes(text.encode(encoding))
+    positions, labels = read_gold(str(tmp_path / "gold.csv"), digits)
+    assert positions.tolist() == [3, 10] and labels.tolist() == [7, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id,label\n3,7\n3,7\n", "listed twice"),
+        ("id,label\n99999,7\n", "row 2: no sample '99999'"),
+        ("id,label\n3,cat\n", "row 2: no class 'cat'"),
+        ("sample,class\n3,7\n", "the columns id and label"),
+        ("", "gold.csv: is empty"),
+    ],
+)
+def test_a_table_of_verified_samples_that_does_not_fit(digits, tmp_path, text, says):
+    (tmp_path / "gold.csv").write_text(text)
+    with pytest.raises(InputError, match=says):
+        read_gold(str(tmp_path / "gold.csv"), digits)
+
+
+def test_held_out_labels_go_wrong_as_the_others_do(digits):
+    federation = partitioning.federation(digits, clients=4, holdout=0.3)
+    noisy = noise.inject(federation, "clients(rho=1.0, tau=0.5)", seed=0)
+    wrong = noisy.given != noisy.true
+    out = np.concatenate(noisy.held_out)
+    shares = wrong[out].mean(), wrong[noisy.client_indices].mean()
+    assert min(shares) > 0.2 and shares[0] == pytest.approx(shares[1], abs=0.08)
+
+
+def test_held_out_samples_are_never_trained_on(digits):
+    federation = partitioning.federation(digits, clients=4, holdout=0.3)
+    federation.extra["holdout_client"][federation.client_indices[0]] = 0
+    with pytest.raises(InputError, match="contains samples that clients train on"):
+        federation.check()
+    federation = partitioning.federation(digits, clients=4, holdout=0.3)
+    federation.extra["holdout_client"][0] = 4
+    with pytest.raises(InputError, match="from -1 to 3"):
+        federation.check()
+
+
+# ---- the report of a partition
+def write(folder):
+    """Write 60 rows of two sites: 20 patients, a column of numbers with empty cells at one site, 6 rows without a label."""
+    lines = ["exam_no,crp,ward,label,site,patient_id"]
+    for i in range(60):
+        crp = "" if i in (1, 3, 5) else f"{i / 7:.3f}"
+        label = "" if i >= 54 else "ill" if i % 3 else "well"
+        lines.append(
+            f"{100000 + i},{crp},{'' if i == 4 else 'ab'[i % 2]},{label},{'Aix' if i % 2 else 'Bonn'},p{i // 6:02d}{i % 2}"
+        )
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_counts_of_a_table(tmp_path):
+    facts = {}
+    federation = package.partition(str(write(tmp_path)), "sites", holdout=0, report=facts.update, say=None)
+    assert facts["samples"] == {
+        "training": 54, "held_out": 0, "verified": 0, "left_out": 0, "test": 0, "unlabeled": 6}  # fmt: skip
+    assert facts["clients"] == {"count": 2, "smallest": 27, "largest": 27} and facts["sites"] == {"Aix": 27, "Bonn": 27}
+    assert facts["groups"] == 18 and facts["classes"] == {"ill": 36, "well": 18}  # 3 rows of each patient
+    assert facts["missing"] == {"crp": {"Aix": 3}, "ward": {"Bonn": 1}, "label": {"Aix": 3, "Bonn": 3}}
+    assert facts["left_out"] == {"exam_no": "row numbers"} and facts["true_labels"] is False
+    assert facts["columns"] == {
+        "label": ["label"], "site": ["site"], "group": ["patient_id"], "number": ["crp"], "one-hot": ["ward"]}  # fmt: skip
+    assert facts["samples"]["training"] == sum(map(len, federation.clients))

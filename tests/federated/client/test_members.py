@@ -10,10 +10,11 @@ import torch
 from fnlkit.artifacts.stored import Rows, Stored
 from fnlkit.core import registry
 from fnlkit.federated import engines
+from fnlkit.federated.client import private_counts
 from fnlkit.federated.client.client_list import ClientList, in_blocks, read_ahead
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Model, Network
-from fnlkit.federated.client.training import Fit
+from fnlkit.federated.client.training import Descent, Fit
 from fnlkit.models import build
 
 SIZES = np.array([9, 1, 4, 13, 6, 6])
@@ -149,3 +150,66 @@ def test_a_look_at_samples_outside_of_a_visit_drops_nothing():
     assert client.dropped == {"input/embedding"}
     client.arrive()
     assert "input/embedding" not in client.rows
+
+
+# ---- the SGD of local training against `torch
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-3])
+def test_sgd_has_the_bits_of_torch(dtype, momentum, weight_decay):
+    torch.manual_seed(0)
+    ours = torch.nn.Parameter(torch.randn(1001, dtype=dtype))
+    theirs = torch.nn.Parameter(ours.detach().clone())
+    settings = {"lr": 0.03, "momentum": momentum, "weight_decay": weight_decay}
+    descent, optimizer = Descent(ours, Fit(**settings)), torch.optim.SGD([theirs], **settings)
+    for _ in range(5):
+        gradient = torch.randn(1001, dtype=dtype)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        descent.step()
+        optimizer.step()
+        assert torch.equal(ours, theirs)
+
+
+# ---- ranges of wrong predictions
+@pytest.mark.parametrize("size", range(private_counts.FEWEST, 60))
+def test_ranges_contain_the_number_and_at_least_five_numbers(size):
+    wrong = np.arange(size + 1)
+    tested = np.full(size + 1, size)
+    low = private_counts.lower_end(tested, wrong)
+    found = private_counts.ranges(tested, low)
+    assert ((found.fewest <= wrong) & (wrong <= found.most)).all() and (found.most <= size).all()
+    assert np.unique(low, return_counts=True)[1].min() >= private_counts.RANGE
+    assert all(set(wrong[low == each]) == set(range(each, found.most[each] + 1)) for each in np.unique(low))
+
+
+def test_small_classes_are_merged_and_small_rests_are_left_out():
+    counts = np.diag([40, 12, 9, 1])
+    counts[0, 3] += 5  # 6 samples of class 3, 5 of them predicted as class 0
+    assert [part.tolist() for part in private_counts.in_groups(counts)] == [[40, 0, 0, 0, 27], [0, 0, 0, 0, 5]]
+    for few in (np.diag([40, 12, 7]), np.diag([10, 9])):  # 19 samples remain
+        tested, wrong = private_counts.in_groups(few)
+        assert tested.tolist() == [value if value >= 20 else 0 for value in few.diagonal()] + [0] and not wrong.any()
+
+
+@pytest.mark.parametrize(
+    ("tested", "wrong"), [([19, 0], [0, 0]), ([20, 0], [3, 0]), ([20, 0], [20, 0]), ([20, 0], [0, 5]), ([30, 0], [-5, 0])]
+)
+def test_replies_that_no_client_computes_are_named(tested, wrong):
+    reply = {"tested": torch.tensor(tested), "wrong": torch.tensor(wrong)}
+    right = {"tested": torch.tensor([20, 24]), "wrong": torch.tensor([15, 20])}
+    assert list(private_counts.implausible({"a": reply, "b": right})) == ["a"]
+
+
+def test_a_model_that_isolates_a_sample_gets_the_reply_of_another_model():
+    """Models that mark the one, two or four largest values of a feature cannot be told from one that marks none."""
+    x = torch.linspace(0, 1, 24, dtype=torch.float64)[:, None]
+
+    class Client:
+        classes, y = 2, torch.zeros(24, dtype=torch.int64)
+
+    Client.x = x
+    replies = []
+    for marked in (0, 1, 2, 4, 5):
+        model = lambda values, n=marked: torch.cat([torch.full_like(values, 0.5), (values > x[23 - n]).double()], 1)  # noqa: E731
+        replies.append(private_counts.reply_tested(Client, model, {})["wrong"].tolist())
+    assert replies == [[0, 0, 0]] * 4 + [[5, 0, 0]]

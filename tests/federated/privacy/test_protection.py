@@ -1,19 +1,25 @@
 """Updates that sites mask: which methods, optimizers and selectors need only sums."""
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks import reconstruction
+from benchmarks.reconstruction import closed_form, of_sums, page_table, recovered, span
+from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
-from fnlkit.experiment import cards
+from fnlkit.experiment import Experiment, cards
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Clients, Replies
 from tests import toy
-from tests.commands import refuse
+from tests.commands import refuse, succeed
+from tests.experiment.test_experiment import problem, same, settings
 
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
@@ -86,3 +92,81 @@ def test_poisson_rounds_are_binomial_and_each_client_is_drawn_alike():
 def test_noise_on_updates_was_removed(noisy, tmp_path):
     refuse(f"fnlkit train {noisy} --protect 'dp(clip=1)' -o run.pt", tmp_path, "the protection dp was removed", "Flower")
     refuse(f"fnlkit train {noisy} --protect secaggs -o run.pt", tmp_path, "did you mean 'secagg'?")
+
+
+# ---- attacks of the benchmark `reconstruction` on tiny inputs, and the table of docs/privacy
+ROOT = Path(__file__).parents[3]
+
+
+def samples(n, width=16):
+    """Return non-negative samples with zeros, like features after ReLU."""
+    return np.maximum(np.random.default_rng(0).normal(size=(n, width)), 0)
+
+
+def test_the_update_of_a_single_sample_is_the_sample():
+    """The gradient of W is g x' and that of b is g, so that a row divided by the entry of b is x."""
+    x, g = np.array([0.5, 0.0, 2.0]), np.array([3.0, 0.0, -1.0])
+    found = closed_form(np.outer(g, x), g)
+    np.testing.assert_allclose(found, [x, x])  # no row of a unit without gradient
+
+
+def test_sums_of_several_passes_reveal_samples_and_one_mean_of_many_does_not():
+    x, rng = samples(8, reconstruction.WIDTH), np.random.default_rng(2)
+    passes = [rng.dirichlet(np.ones(10), 8).T @ x for _ in range(2)]
+    assert recovered(of_sums(passes, rng), x, x, scaled=True)[0] == 1.0
+    mean = samples(40).mean(0, keepdims=True)
+    assert recovered(span(mean, rng), samples(40), samples(40), scaled=True)[0] == 0.0
+
+
+def test_recovered_by_hand():
+    """Neighbors are 1 apart: a candidate 0.4 away is near enough, one 0.6 away is not."""
+    own = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    found = np.array([[1.0, 0.0], [2.4, 0.0]])
+    assert recovered(found, own, own) == pytest.approx((1 / 3, 2 / 3))
+    assert recovered(np.array([[1.0, 0.6]]), own[:1], own) == (0.0, 0.0)
+    assert recovered(np.zeros((0, 2)), own, own) == recovered(np.full((1, 2), np.nan), own, own) == (0.0, 0.0)
+
+
+def test_a_run_of_fedavg_reveals_a_single_sample():
+    assert reconstruction.attack("fedavg", reconstruction.Data(0), 1, rounds=1)["weights"] == (1.0, 1.0)
+
+
+def test_the_table_of_the_page_is_that_of_the_stored_output():
+    stored = (ROOT / "benchmarks/results/reconstruction.txt").read_text()
+    assert "\n".join(page_table(stored)) in (ROOT / "docs/privacy.md").read_text()
+
+
+# ---- a simulation
+CASES = ["--method feddpcont"]
+
+
+def _files(folder):
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_equal_seeds_give_equal_runs_in_every_home_and_leave_no_file_there(options, noisy, tmp_path, monkeypatch):
+    runs = []
+    for home in ("a", "b"):
+        folder = tmp_path / home
+        (folder / "data").mkdir(parents=True)
+        os.link(noisy, folder / "data" / "noisy.npz")
+        monkeypatch.setenv("HOME", str(folder / "home"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        line = f"fnlkit train data/noisy.npz {options} --seed 1 --rounds 2 --epochs 1 --model 'mlp(hidden=[4])' -o run.pt"
+        assert "this simulation protects nobody" in " ".join(succeed(f"{line} --engine sequential", folder).stderr.split())
+        assert _files(folder) == {"data/noisy.npz", "run.pt", "run.metrics.jsonl"}
+        runs.append(Run.read(folder / "run.pt"))
+    same(*runs)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "nnc(usual=feddpcont())"])
+def test_methods_that_release_labels_give_equal_bytes_in_two_homes(method, tmp_path, monkeypatch):
+    runs = []
+    for home in ("a", "b"):
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
+        chosen = settings(method, rounds=6, fraction=0.5, epochs=1, eval_every=6)
+        runs.append(Experiment(*problem(), chosen, engine="sequential").run())
+    same(*runs)
+    assert not _files(tmp_path)

@@ -1,0 +1,277 @@
+"""FedRG, FedReDA, FedSIR and MaskedOptim against results of public code, by hand, and on small or single clients."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.core import registry
+from fnlkit.core.errors import InputError
+from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.losses.absorbing import absorbing
+from fnlkit.federated.client.losses.reliable import reliable
+from fnlkit.federated.client.network import Model
+from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
+from fnlkit.methods import fedsir
+from fnlkit.methods.fedreda import FEWEST, find_small_losses, judge_samples, predict_as_teacher, teachers_of
+from fnlkit.methods.fedrg import find_noisy, judge_by_geometry, learn_absorption, posteriors, start_mixture, update_mixture
+from fnlkit.methods.fedsir import stages
+from fnlkit.methods.maskedoptim import blend_with_received
+from tests.methods.test_golden import Scored, golden
+from tests.methods.test_methods import run
+from tests.toy import toy, train
+
+CHOSEN = {"groups": -1, "threshold": 0.5, "temperature": 2.0, "rate": 0.1, "batch_size": 10}
+
+
+def test_two_batches_give_the_public_codes_evidence_and_mixture():
+    """With one view: its certainty of a sample, from two views, is then 1 for all."""
+    found = golden("fedrg")
+    z = found["embedding"] / (np.linalg.norm(found["embedding"], axis=1, keepdims=True) + 1e-8)
+    mixture = start_mixture(5, 4, 6, np.random.default_rng(0)) | {"directions": found["start"]}
+    for batch in (slice(0, 30), slice(30, 60)):
+        labels = found["labels"][batch]
+        group, other = posteriors(mixture, z[batch], 2.0)
+        np.testing.assert_allclose(group.sum(1) + other, 1)
+        evidence = (mixture["map"][labels] * group).sum(1)
+        np.testing.assert_allclose(evidence, found["evidence"][batch], rtol=1e-9)
+        noisy = find_noisy(evidence, 0.5)
+        assert np.array_equal(noisy, found["noisy"][batch]) and 0 < noisy.sum() < 30
+        update_mixture(mixture, z[batch], labels, group, other, ~noisy, 0.1)
+    for name, value in mixture.items():
+        np.testing.assert_allclose(value, found[name], rtol=1e-9, err_msg=name)
+
+
+def first_batch(found):
+    noisy = torch.from_numpy(found["noisy"][:30]).double()
+    state = {"rg_absorption": torch.from_numpy(found["absorption"])}
+    return Batch(y=torch.from_numpy(found["labels"][:30]), rows={"rg_noisy": noisy}, state=state)
+
+
+def test_loss_and_gradient_equal_the_public_codes():
+    found = golden("fedrg")
+    logits = torch.from_numpy(found["logits"][:30]).requires_grad_()
+    value = absorbing(logits, first_batch(found)).mean()
+    assert value.item() == pytest.approx(float(found["loss"]), rel=1e-9)
+    np.testing.assert_allclose(torch.autograd.grad(value, logits)[0].numpy(), found["gradient"], rtol=1e-6, atol=1e-9)
+
+
+def test_a_step_of_the_matrix_is_the_public_codes_gradient_then_rows_sum_to_one():
+    found, (fed, _) = golden("fedrg"), toy(count=1)
+    client, batch = fed.members[0], first_batch(found)
+    client.samples, client.y, client.given = torch.zeros(30, 1), batch.y, batch.y
+    client.rows, client.state = dict(batch.rows), dict(batch.state)
+    learn_absorption(client, Scored(torch.from_numpy(found["logits"][:30])), {}, lr=0.01, momentum=0.9, absorb=1.0, epochs=1)
+    wanted = np.maximum(found["absorption"] - 0.01 * found["gradient_absorption"], 1e-6)
+    np.testing.assert_allclose(client.state["rg_absorption"].numpy(), wanted / wanted.sum(1, keepdims=True), rtol=1e-6)
+    assert "rg_noisy" not in client.rows
+    client.rows["rg_noisy"] = torch.zeros(30)
+    before = client.state["rg_absorption"]
+    learn_absorption(client, None, {}, lr=0.01, momentum=0.9, absorb=1.0, epochs=1)  # no noisy sample, no step
+    assert client.state["rg_absorption"] is before
+
+
+@pytest.mark.parametrize("evidence", [[], [0.3], [0.3, 0.3, 0.3]])
+def test_equal_evidence_is_clean(evidence):
+    assert not find_noisy(np.array(evidence), 0.5).any()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_client_of_few_samples_or_without_a_direction_is_judged(size):
+    fed, model = toy(count=1)
+    client = fed.members[0]
+    client.samples, client.y, client.given = client.x[:size], client.y[:size], client.given[:size]
+    client.rows["input/embedding"] = torch.zeros(size, 3)
+    client.begin_round(0, 0)
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    for _ in range(2):
+        judge_by_geometry(client, local, {}, **CHOSEN)
+        assert torch.isfinite(client.rows["rg_noisy"]).all() and client.state["rg_directions"].shape == (4, 3)
+        assert all(torch.isfinite(value).all() for value in client.state.values())
+
+
+def test_the_default_path_needs_an_embedding_and_sends_only_weights():
+    assert registry.needs("fedrg") == {"embedding"}
+    fed, model, _ = run("fedrg", rounds=4)
+    assert torch.isfinite(model.weights).all() and set(fed.traffic.sent) == {"weights"}
+
+
+# ---- fedReDA
+def batch_of(found, **rows):
+    tensors = {name: torch.from_numpy(found[key]) for name, key in
+               (("reda_teacher", "teacher"), ("reda_clean", "probability"), ("reda_loss", "before"))}  # fmt: skip
+    tensors |= {"reda_uses": torch.zeros(len(found["labels"]), dtype=torch.float64)} | rows
+    return Batch(y=torch.from_numpy(found["labels"]), rows=tensors, state={"class_share": torch.from_numpy(found["shares"])})
+
+
+def test_loss_gradient_and_average_losses_equal_the_public_codes():
+    found = golden("fedreda")
+    logits = torch.from_numpy(found["logits"]).requires_grad_()
+    values, rows = reliable(logits, batch_of(found))
+    assert values.mean().item() == pytest.approx(float(found["loss"]), rel=1e-12)
+    gradient = torch.autograd.grad(values.mean(), logits)[0]
+    np.testing.assert_allclose(gradient.numpy(), found["gradient"], rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(rows["reda_loss"].numpy(), found["average"], rtol=1e-12)
+    assert np.array_equal(rows["reda_uses"].numpy() > 0, found["used"]) and 0 < found["used"].sum() < 16
+
+
+def test_small_losses_by_class_equal_the_public_codes():
+    found = golden("fedreda")
+    clean = find_small_losses(found["losses"], found["loss_labels"])
+    assert np.array_equal(clean, found["clean"])
+    assert clean[found["loss_labels"] == 2].all()  # 12 samples are too few for a mixture
+    assert find_small_losses(np.ones(FEWEST + 5), np.zeros(FEWEST + 5, int)).all()
+
+
+def test_the_teacher_is_the_mean_of_the_other_clients():
+    start = torch.tensor([9.0, 9.0])
+    model = Model(None, start)
+    memory = {f"fedreda/{i}": torch.tensor([float(i), 2.0 * i]) for i in (0, 1, 3)}
+    found = teachers_of(np.array([0, 2, 3]), model, memory, 4)
+    torch.testing.assert_close(found, torch.tensor([[2, 4], [4 / 3, 8 / 3], [0.5, 1]]))  # client 2 has no model yet
+    assert teachers_of(np.array([1, 0]), model, {"fedreda/1": start / 9}, 2).tolist() == [[9, 9], [1, 1]]
+
+
+def test_probabilities_move_by_a_fifth_and_the_reply_is_the_share_of_clean_uses():
+    fed, model = toy(count=2)
+    client = fed.members[1]
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    predict_as_teacher(client, local, {"teacher": 2 * model.weights})
+    torch.testing.assert_close(client.rows["reda_teacher"], fed.predict(2 * model.weights, client.x))
+    assert (client.rows["reda_loss"] == -1).all() and (client.rows["reda_clean"] == 1).all()
+    client.y[:] = 0
+    client.rows["reda_loss"] = torch.linspace(0, 1, len(client), dtype=torch.float64) ** 4
+    client.rows["reda_uses"] = torch.full((len(client),), 3.0, dtype=torch.float64)
+    reply = judge_samples(client, local, {}, judge=False, momentum=0.8, epochs=4)
+    assert reply["clean_share"] == 0.75 and (client.rows["reda_clean"] == 1).all()
+    assert set(client.rows) == {"reda_loss", "reda_clean"}
+    predict_as_teacher(client, local, {"teacher": model.weights})
+    judge_samples(client, local, {}, judge=True, momentum=0.8, epochs=4)
+    clean = torch.from_numpy(find_small_losses(client.rows["reda_loss"].numpy(), client.y.numpy()))
+    assert len(client) >= FEWEST and 0 < clean.sum() < len(client)
+    torch.testing.assert_close(client.rows["reda_clean"], torch.where(clean, 1.0, 0.8).double())
+
+
+def test_the_default_path_weights_clients_equally_then_by_their_clean_share(monkeypatch):
+    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+
+    counted, real = [], FedOpt._counted
+
+    def record(self, clients, replies, weights):
+        out = real(self, clients, replies, weights)
+        counted.append((out[1].tolist(), replies["clean_share"].tolist() if "clean_share" in replies else None))
+        return out
+
+    monkeypatch.setattr(FedOpt, "_counted", record)
+    fed, model, steps = train(method="fedreda", rounds=7)
+    assert [step.stage for step in steps] == ["warm-up"] + ["reliability"] * 6 and torch.isfinite(model.weights).all()
+    assert all(set(weights) == {1.0} for weights, _ in counted[:4])
+    assert all(weights == pytest.approx(shares) for weights, shares in counted[4:]) and len(counted) == 7
+    last = steps[-1].report["clean_share"]
+    assert len(last) == len(fed) and 0 < last.min() <= 1
+
+
+# ---- fedSIR and MaskedOptim
+def blobs(wrong, seed=0, classes=4, d=24, n=80):
+    """Return (features, labels, true labels) with a share of labels drawn anew."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), n)
+    features = np.eye(d)[y] * 6 + np.abs(rng.normal(size=(len(y), d)))
+    return features, np.where(rng.random(len(y)) < wrong, rng.integers(0, classes, len(y)), y), y
+
+
+def test_the_vector_of_a_single_sample_is_the_sample_up_to_length_and_sign():
+    sample = np.array([3.0, 0.0, 4.0])
+    directions, _, _ = class_subspaces(np.stack([sample, [1, 1, 0], [1, 0, 0]]), [0, 1, 1], 2)
+    assert np.abs(directions[0]) == pytest.approx(sample / 5)
+
+
+def test_too_small_classes_are_compared_only_if_nothing_else_is_left():
+    v = np.array([[1, 0], [0.6, 0.8], [0, 1]])
+    assert class_similarity(v, [20, 20, 19]) == pytest.approx((0.6, 0.36))
+    assert class_similarity(v, [20, 19, 19]) == pytest.approx((1.4 / 3, 1 / 3))
+    assert class_similarity(v[:1], [50]) == (0.0, 0.0) and class_similarity(np.zeros((2, 2)), [0, 0]) == (0.0, 0.0)
+
+
+def test_a_consensus_without_agreement_is_the_largest_client():
+    """Two clients of equal weight with orthogonal vectors: both eigenvalues are 1/2."""
+    directions, residuals = np.array([[[1.0, 0]], [[0, 1]]]), np.array([[[[0.0, 1]]], [[[1, 0]]]])
+    spectra = np.array([[[200, 0.5, 0.5]], [[100, 1, 0.5]]])
+    merged, rest = merge_subspaces(directions, residuals, spectra)
+    assert merged.tolist() == [[1, 0]] and rest.tolist() == [[[0, 1]]]
+    spectra[1, 0, 0] = 99  # below the limit: no weight
+    merged, rest = merge_subspaces(directions, residuals, spectra)
+    assert np.abs(merged) == pytest.approx(np.array([[1, 0]])) and np.abs(rest[0]) == pytest.approx(np.array([[0, 1]]))
+    spectra[:, 0, 0] = 30, 40  # nobody has the samples: the client with most
+    assert merge_subspaces(directions, residuals, spectra)[0].tolist() == [[0, 1]]
+    assert not merge_subspaces(0 * directions, 0 * residuals, 0 * spectra)[0].any()
+
+
+def test_subspaces_correct_labels_of_separated_classes():
+    features, labels, true = blobs(0.0)
+    directions, residuals, _ = class_subspaces(features, labels, 4)
+    features, labels, true = blobs(0.4, seed=1)
+    along, away = classify_by_subspaces(features, directions, residuals)
+    relabeled = np.where(along == away, along, labels)
+    assert (labels == true).mean() < 0.75 < 0.8 < (relabeled == true).mean()
+    directions[2] = residuals[2] = 0  # a class that no clean client has
+    along, away = classify_by_subspaces(features, directions, residuals)
+    assert 2 not in along and 2 not in away
+    assert [set(each.tolist()) for each in classify_by_subspaces(features, 0 * directions, 0 * residuals)] == [{-1}, {-1}]
+
+
+def test_the_group_with_less_similarity_is_clean():
+    points = np.r_[np.full((3, 2), 0.2), np.full((2, 2), 0.6)] + np.random.default_rng(0).normal(0, 0.01, (5, 2))
+    assert lower_group(points).tolist() == [True, True, True, False, False]
+    assert lower_group(np.ones((3, 2))).all() and lower_group(np.ones((1, 2))).all()
+
+
+def test_published_stages():
+    assert stages(100, -1, -1, -1) == (20, 2, 49) and stages(3, -1, -1, -1)[0] == 1 and stages(9, 4, 0, 5) == (4, 0, 5)
+
+
+def test_clean_clients_keep_their_labels_and_noisy_ones_repeat_the_relabeling():
+    fed, _, steps = train(method="fedsir(least_similar=3, least_reference=4)", rounds=12, fraction=0.5)
+    noisy = steps[0].report["noisy_clients"]
+    assert noisy.any() and not noisy.all() and [step.stage for step in steps].count("noise-aware") == 10
+    changed = np.array([not torch.equal(client.y, client.given) for client in fed.members])
+    assert not changed[~noisy].any() and changed[noisy].any()
+    for i in np.flatnonzero(noisy):
+        client = fed.members[i]
+        assert torch.equal(client.y[client.rows["distilled"]], client.given[client.rows["distilled"]])
+
+
+def test_a_budget_without_the_identification_is_refused():
+    with pytest.raises(InputError, match="costs 4 of 3 rounds; raise `rounds` or `fraction`"):
+        train(method="fedsir", rounds=3, fraction=0.25)
+
+
+def test_one_client_is_clean_and_is_not_relabeled():
+    fed, model, steps = train(method="fedsir", rounds=5, fraction=1.0, count=1)
+    assert steps[0].report["noisy_clients"].tolist() == [False] and torch.isfinite(model.weights).all()
+    assert torch.equal(fed.members[0].y, fed.members[0].given) and "subspaces" not in fed.traffic.sent
+
+
+def test_without_clean_clients_nobody_is_relabeled(monkeypatch):
+    monkeypatch.setattr(fedsir, "lower_group", lambda points: np.zeros(len(points), bool))
+    fed, model, steps = train(method="fedsir", rounds=8, fraction=0.5)
+    assert steps[0].report["noisy_clients"].all() and torch.isfinite(model.weights).all()
+    assert all(torch.equal(client.y, client.given) for client in fed.members) and "subspaces" not in fed.traffic.sent
+
+
+# ---- MaskedOptim
+def test_a_noisy_client_replies_a_mean_with_the_received_model():
+    for noisy, wanted in ((1.0, [0.8, 3.6]), (0.0, [1.0, 4.0])):
+        model = SimpleNamespace(start=torch.tensor([0.0, 2.0]), weights=torch.tensor([1.0, 4.0]))
+        blend_with_received(None, model, {"noisy": torch.tensor(noisy)}, inertia=0.2)
+        assert model.weights.tolist() == pytest.approx(wanted)
+
+
+def test_models_are_merged_by_their_geometric_median_unless_the_run_has_another_aggregator():
+    """One round of warm-up, which trains all clients alike: the aggregators alone differ."""
+    ends = {
+        each: train(method="maskedoptim(warmup=9)", aggregator=each, rounds=1, fraction=1.0, count=6)[1].weights
+        for each in ("mean", "rfa(variant=public)", "median")
+    }
+    assert torch.equal(ends["mean"], ends["rfa(variant=public)"]) and not torch.allclose(ends["mean"], ends["median"])
