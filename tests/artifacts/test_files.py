@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.stats import kstest
 
-from fnlkit.artifacts import files, saving
+from fnlkit import datasets
+from fnlkit.artifacts import files, key, saving
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
+from fnlkit.kernels.streams import HiddenStream, derive_key
+from tests.commands import succeed
 
 NUMBERS = [np.bool_, np.int8, np.uint8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64]
 ARRAYS = st.sampled_from(NUMBERS).flatmap(
@@ -328,3 +335,118 @@ def test_ctrl_c_while_the_temporary_is_made_leaves_nothing(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         saving.write_bytes([b"new"], tmp_path / "a.npz")
     assert not list(tmp_path.iterdir())
+
+
+# ---- the privacy key
+def test_a_key_is_drawn_once_and_readable_by_its_owner_alone(tmp_path):
+    path = tmp_path / "state" / "privacy.key"
+    before = os.umask(0)
+    try:
+        drawn = key.read_or_draw(path)
+    finally:
+        os.umask(before)
+    assert len(drawn) == 32 and key.read_or_draw(path) == drawn != key.read_or_draw(tmp_path / "other")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600 and os.listdir(os.path.dirname(path)) == ["privacy.key"]
+    assert drawn.hex() not in key.fingerprint(drawn) and key.fingerprint(drawn) == key.fingerprint(key.read_or_draw(path))
+
+
+def test_foreign_or_damaged_keys_are_refused(tmp_path):
+    path = tmp_path / "key"
+    key.read_or_draw(path)
+    whole = path.read_bytes()
+    path.chmod(0o640)
+    with pytest.raises(InputError, match="chmod 600"):
+        key.read_or_draw(path)
+    path.chmod(0o600)
+    for data in (b"", whole[:-10], whole.upper(), whole * 2, b"\xff" * 86):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="`privacy_key`"):
+            key.read_or_draw(path)
+        assert path.read_bytes() == data
+    (tmp_path / "pipe").symlink_to("/nowhere/at/all")
+    for wrong in (tmp_path, "/proc/nothing", "/dev/null", tmp_path / "pipe"):
+        with pytest.raises(InputError):
+            key.read_or_draw(wrong)
+
+
+def test_hidden_draws_have_the_right_distribution_and_follow_from_secret_and_facts_alone():
+    stream = HiddenStream(b"s", "noise", 3)
+    assert kstest(stream.random(20_000), "uniform").pvalue > 1e-3
+    assert kstest(stream.standard_normal((200, 100)).reshape(-1), "norm").pvalue > 1e-3
+    first = HiddenStream(b"s", "noise", 3).random(50)
+    assert np.array_equal(first, HiddenStream(b"s", "noise", 3).random((5, 10)).reshape(-1))
+    others = [("t", "noise", 3), ("s", "noise", 4), ("s", "noise"), ("s", "noise3")]
+    seen = [first, *(HiddenStream(name.encode(), *facts).random(50) for name, *facts in others), stream.random(50)]
+    assert len({draws.tobytes() for draws in seen}) == len(seen)
+    assert (
+        derive_key(b"s", np.zeros(2))
+        != derive_key(b"s", np.zeros(2, np.float32))
+        != derive_key(b"s", np.zeros((2, 1), np.float32))
+    )
+    assert derive_key(b"s", "a", "b") != derive_key(b"s", "ab") and derive_key(b"s", b"1") != derive_key(b"s", 1)
+    with pytest.raises(InputError, match="`privacy_key`"):
+        HiddenStream(None, "noise").random(1)
+
+
+# ---- files and data of version 0
+OLD = Path(__file__).parent / "old"
+
+
+@pytest.mark.parametrize("kind, command", [(Federation, "partition"), (Run, "train")])
+def test_a_file_of_version_0_2_is_refused_with_the_command_that_makes_it(kind, command):
+    file = OLD / ("federation.npz" if kind is Federation else "run.pt")
+    with pytest.raises(InputError, match=f"{file.name}: .*written by fnlkit 0.2.0; create it again with `fnlkit {command}`"):
+        kind.read(file)
+
+
+@pytest.mark.parametrize("column", ["site", "hospital", "center", "centre", "clinic", "institution"])
+def test_column_names_of_sites(column, tmp_path):
+    table = (OLD / "old.csv").read_text().replace("centre", column)
+    (tmp_path / "table.csv").write_text(table)
+    succeed("fnlkit partition --dataset table.csv --scheme sites -o fed.npz", tmp_path)
+    assert Federation.read(tmp_path / "fed.npz").meta["client_names"] == ["Basel", "Bern", "Chur"]
+
+
+@pytest.mark.parametrize("column", ["labeler", "labeller"])
+def test_column_names_of_annotators(column, tmp_path):
+    rows = [f"s{i},{i % 7},{who},{i % 2}" for i in range(12) for who in "ab"]
+    (tmp_path / "votes.csv").write_text("\n".join([f"id,x,{column},label", *rows]))
+    assert datasets.load(str(tmp_path / "votes.csv")).annotators == ["a", "b"]
+
+
+def _bmp(value):
+    """Return a gray BMP (4, 4). Pillow 10 and 13 write other palettes, and the checksum covers the bytes of a file."""
+    header = b"BM" + np.array([1094, 0, 1078, 40, 4, 4], "<u4").tobytes() + b"\x01\x00\x08\x00"
+    palette = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 4, axis=1) * np.array([1, 1, 1, 0], np.uint8)
+    return header + np.array([0, 16, 3780, 3780, 256, 256], "<u4").tobytes() + palette.tobytes() + bytes([value]) * 16
+
+
+def _folder(path, *names):
+    """Write six images for each name."""
+    for name in names:
+        (path / name).mkdir()
+        for i in range(6):
+            (path / name / f"{i}.bmp").write_bytes(_bmp(10 * i))
+
+
+@pytest.mark.parametrize("folder", ["_unlabeled", "_unlabelled"])
+def test_folders_of_unlabeled_samples_are_no_class(folder, tmp_path):
+    _folder(tmp_path, "clean", "ill", folder)
+    data = datasets.load(str(tmp_path))
+    assert data.class_names == ["clean", "ill"] and len(data.unlabeled.ids) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "checksum"),
+    [("", "2aa342a18231"), (", size=3, crop=true", "cc3a43c1e647"), (", window='40/400'", "19d461e2134c")],
+)
+def test_checksums_of_version_0_2_are_unchanged(options, checksum, tmp_path):
+    _folder(tmp_path, "clean", "ill")
+    assert datasets.load(f'folder(path="{tmp_path}"{options})').checksum[:12] == checksum
+
+
+def test_the_checksum_of_a_folder_separates_size_and_window(tmp_path):
+    _folder(tmp_path, "clean", "ill")
+    parts = (1, "40/400"), (14, "0/400")
+    one, other = (datasets.load(f"folder(path=\"{tmp_path}\", size={size}, window='{window}')") for size, window in parts)
+    assert one.checksum != other.checksum

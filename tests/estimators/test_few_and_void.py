@@ -1,17 +1,23 @@
 """Federations of few sites, and evidence that says nothing: the estimators say so or do better, never nonsense."""
 
+import dataclasses
+import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
+import fnlkit
 from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
-from fnlkit.estimators import ESTIMATORS, estimate, warm_up_of
+from fnlkit.estimators import ESTIMATORS, EstimateOptions, estimate, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
+from fnlkit.estimators.ranges import share_range
 from fnlkit.estimators.warmup import settings_of
 from fnlkit.simulate import noise, partitioning
 
@@ -84,3 +90,95 @@ def test_informative_input_gives_no_void_estimate(digits):
     evidence, said = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
     evidence.weigh(np.full(1438, 3), "votes for one class")
     assert said and "void" in said[0]
+
+
+# ---- ranges contain the share with at least the stated probability, computed from all outcomes of small draws
+def coverage(wrong, drawn, sizes, confidence):
+    """Return the exact probability that the range contains the share."""
+    total, out = sum(wrong) / sum(sizes), 0.0
+    outcomes = [(x,) for x in range(drawn[0] + 1)]
+    if len(sizes) == 2:
+        outcomes = [(x, y) for (x,) in outcomes for y in range(drawn[1] + 1)]
+    for hits in outcomes:
+        chance = np.prod([hypergeom.pmf(x, size, w, n) for x, w, n, size in zip(hits, wrong, drawn, sizes, strict=True)])
+        if chance > 0:
+            found = share_range(hits, drawn, sizes, confidence=confidence)
+            out += chance * (found.low - 1e-12 <= total <= found.high + 1e-12)
+    return out
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_coverage_of_one_and_two_strata(confidence):
+    for wrong in range(0, 13, 3):
+        assert coverage([wrong], [5], [12], confidence) >= confidence - 1e-9
+    for first in range(0, 6, 2):
+        for second in range(0, 9, 3):
+            assert coverage([first, second], [3, 3], [5, 8], confidence) >= confidence - 1e-9
+
+
+def test_one_stratum_matches_the_binomial_interval_if_it_is_large():
+    """Clopper-Pearson for 13 of 100: 7.1 to 21.2 %."""
+    found = share_range([13], [100], [10**6])
+    assert (round(found.low, 3), round(found.high, 3), found.share) == (0.071, 0.212, 0.13)
+
+
+def test_good_scores_make_the_range_narrower():
+    plain, split = share_range([13], [100], [2000]), share_range([27, 0], [30, 70], [260, 1740])
+    assert split.high - split.low < 0.65 * (plain.high - plain.low) and split.low < split.share < split.high
+
+
+def test_certain_numbers_and_empty_strata():
+    assert share_range([3], [10], [10]) == share_range([3, 0], [10, 0], [10, 0]) and share_range([3], [10], [10]).low == 0.3
+    unknown = share_range([2, 0], [4, 0], [4, 6])
+    assert (unknown.share, unknown.low, unknown.high) == (None, 0.2, 0.8)
+    certain = share_range([5, 0], [5, 20], [5, 95])  # five reviewed samples, and 20 drawn from 95
+    assert certain.low == 0.05 and 0.1 < certain.high < 0.22
+    assert share_range([0], [0], [0]).high == 1.0
+
+
+def test_a_coarse_grid_stays_valid(monkeypatch):
+    from fnlkit.estimators import ranges
+
+    fine = share_range([10, 2], [30, 70], [260, 1740])
+    monkeypatch.setattr(ranges, "GRID", 12)
+    coarse = share_range([10, 2], [30, 70], [260, 1740])
+    assert coarse.low <= fine.low and fine.high <= coarse.high <= fine.high + 0.05
+
+
+def test_contradictions_are_refused():
+    for hits, drawn, sizes in (([3], [2], [9]), ([1], [5], [4]), ([1, 1, 1], [2, 2, 2], [3, 3, 3]), ([1], [2, 2], [3, 3])):
+        with pytest.raises(InputError, match="strata|stratum"):
+            share_range(hits, drawn, sizes)
+
+
+# ---- options of an estimate are declared once
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(EstimateOptions)}
+
+
+def small_federation():
+    return Federation("toy", 2, np.array([0, 2, 4]), np.arange(4), np.array([0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("function", [estimate, fnlkit.estimate_noise])
+def test_the_signature_lists_every_option_with_the_declared_default(function):
+    shown = inspect.signature(function).parameters
+    assert DEFAULTS.keys() <= shown.keys()
+    assert all(shown[name].default == default for name, default in DEFAULTS.items() if name != "say")
+
+
+@pytest.mark.parametrize("call", [lambda **options: EstimatorInputs(small_federation(), None, **options), EstimateOptions])
+def test_unknown_options_and_forms_are_refused(call):
+    with pytest.raises(TypeError, match="epoch"):
+        call(epoch=3)
+    with pytest.raises(InputError, match="`form`"):
+        call(form="central")
+
+
+def test_keywords_that_are_no_options_are_settings_of_the_warm_up():
+    """The provenance names the settings of the training; `seed` is an option and no such setting."""
+    fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=4), "symmetric(eta=0.4)")
+    judged = fnlkit.estimate_noise(fed, "knn(k=10)", say=None, seed=3, rounds=2, warm_up={"lr": 0.5})
+    parameters = judged.meta["provenance"][-1]["parameters"]
+    assert (parameters["rounds"], parameters["lr"]) == (2, 0.5) and judged.meta["provenance"][-1]["seed"] == 3
+    with pytest.raises(InputError, match="`epoch`"):
+        fnlkit.estimate_noise(fed, "knn(k=10)", say=None, epoch=3)

@@ -1,14 +1,18 @@
 """Tidy tables, pivot tables with counts of wins, and bold cells."""
 
 import itertools
+import json
 
 import pytest
 
+import fnlkit as library
 from fnlkit.core.errors import InputError
 from fnlkit.pipeline import evaluate
 from fnlkit.results import grouping, tidy
+from fnlkit.results.plots import curves
 from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import finish, problem, settings
+from tests.recipes.test_reproduce import here as here  # noqa: PLC0414
 from tests.tables import parse_csv
 
 
@@ -113,3 +117,101 @@ def test_commands_write_tidy_and_pivot_tables(runs, tmp_path):
     assert fnlkit("fnlkit plot all --facet lr --size 6x3 -o a.pdf", tmp_path).returncode == 0
     for line in ("--size 6", "--size 0x3", "--facet nothing"):
         assert fnlkit(f"fnlkit plot all {line} -o a.pdf", tmp_path).returncode == 2
+
+
+# ---- runs are put together when they differ by seeds alone
+RUNS = {
+    "a0": ("symmetric(eta=0.2)", 0, ""),
+    "a1": ("symmetric(eta=0.2)", 1, ""),
+    "noise": ("symmetric(eta=0.4)", 0, ""),
+    "lr": ("symmetric(eta=0.2)", 0, "--lr 0.1"),
+    "dyn": ("symmetric(eta=0.2)", 0, "--optimizer 'feddyn(alpha=0.1)'"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("groups")
+    for name, (noise, seed, options) in RUNS.items():
+        line = (
+            f"fnlkit partition --clients 4 --seed {seed} | fnlkit inject-noise --noise '{noise}' --seed {seed} | "
+            f"fnlkit train --rounds 1 --fraction 0.5 --epochs 1 --engine sequential --seed {seed} {options} -o {name}.pt"
+        )
+        succeed(line, folder)
+    return folder
+
+
+def test_only_seeds_make_repetitions(folder):
+    done = fnlkit("fnlkit evaluate a0.pt a1.pt --json", folder)
+    groups = [json.loads(line)["group"] for line in done.stdout.splitlines()]
+    assert groups == [{"dataset": "digits", "method": "fedavg"}] * 2
+    assert "group" not in json.loads(fnlkit("fnlkit evaluate a0.pt --json", folder).stdout)
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ("lr", {"lr": (0.03, 0.1)}),
+        ("dyn", {"optimizer": ("fedavg", "feddyn(alpha=0.1)")}),
+        ("noise", {"inject-noise --noise": ("symmetric(eta=0.2)", "symmetric(eta=0.4)")}),
+    ],
+)
+def test_any_other_difference_is_a_group_of_its_own_and_named(other, difference, folder):
+    done = fnlkit(f"fnlkit evaluate a0.pt a1.pt {other}.pt --json", folder)
+    groups = [json.loads(line)["group"] for line in done.stdout.splitlines()]
+    ((name, (ours, theirs)),) = difference.items()
+    assert [group[name] for group in groups] == [ours, ours, theirs]
+    assert set(groups[0]) == {"dataset", "method", name}
+    table = fnlkit(f"fnlkit evaluate a0.pt a1.pt {other}.pt", folder).stdout
+    means = table[table.index("mean ± standard deviation") :]
+    rows = [line.split() for line in means.splitlines() if line.strip().startswith("digits")]
+    assert len(rows) == 2 and name.split()[-1] in means and str(theirs) in means
+    assert sum("±" in row for row in rows) == 1
+
+
+# ---- names of a recipe's rows in evaluate, tidy tables, plots and Python
+RECIPE = """
+dataset = "digits"
+seeds = [0, 1]
+methods = ["fedavg", { method = "fedavg", name = "fast", train = { lr = 0.1 } }]
+[train]
+rounds = 2
+fraction = 0.5
+epochs = 1
+model = "mlp(hidden=[8])"
+engine = "sequential"
+[[regime]]
+name = "first"
+steps = ["partition --clients 4 --holdout 0.2"]
+"""
+
+
+@pytest.fixture
+def named_runs(tmp_path, here):
+    (tmp_path / "r.toml").write_text(RECIPE)
+    succeed("fnlkit reproduce r.toml --jobs 1 -o runs --tidy runs.csv", tmp_path)
+    return tmp_path
+
+
+def test_names_of_rows_reach_evaluate_tidy_and_legends(named_runs):
+    done = fnlkit("fnlkit evaluate runs --by name --json", named_runs)
+    assert {json.loads(line)["group"]["name"] for line in done.stdout.splitlines()} == {None, "fast"}
+    header, *lines = (named_runs / "runs.csv").read_text().splitlines()
+    place = header.split(",").index("name")
+    assert "regime" in header.split(",") and {line.split(",")[place] for line in lines} == {"", "fast"}
+    runs = [library.load(path) for path in sorted((named_runs / "runs").glob("0-*.pt"))]
+    assert "row" not in runs[0].meta  # the names are read from the named_runs when runs are evaluated
+    found = library.evaluate(named_runs / "runs", say=None)
+    figure = curves.accuracy(found.runs)
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert [label.partition(" (")[0] for label in labels] == ["fedavg", "fast"]
+
+
+def test_a_recipe_runs_from_python(named_runs):
+    said = []
+    found = library.reproduce(str(named_runs / "r.toml"), output=str(named_runs / "runs"), jobs=1, seeds=1, say=said.append)
+    assert [row["method"] for row in found.rows] == ["fedavg", "fast"] and not found.failed and "2/2" in said[-1]
+    assert [row["name"] for row in found.tidy()] == [None, "fast"]
+    assert found.summary().columns[:2] == ["method", "first"]
+    with pytest.raises(InputError, match="no recipe"):
+        library.reproduce("nothing")
