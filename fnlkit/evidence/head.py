@@ -2,7 +2,22 @@
 
 import numpy as np
 
-from fnlkit.evidence.gaussian import softmax
+# Samples whose probabilities stay in the processor's cache.
+BLOCK = 4096
+
+
+def logits_by_class(x: np.ndarray, head: np.ndarray) -> np.ndarray:
+    """Return the logits (C, n) of samples (n, d) float32 under a head (d, C)."""
+    return np.ascontiguousarray((x @ np.asarray(head, x.dtype)).T)
+
+
+def softmax_by_class(logits: np.ndarray) -> np.ndarray:
+    """Replace logits (C, n) by probabilities, and return them."""
+    # NumPy reduces the first axis much faster than a last axis of a few classes.
+    logits -= logits.max(0)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(0)
+    return logits
 
 
 def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.ndarray | None = None) -> np.ndarray:
@@ -13,16 +28,21 @@ def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.nda
     x : float32 (n, d)
     head : (d, C)
     labels : int (n,)
-    likely : (n, C), optional
+    likely : (C, n), optional
         P(given label | true class).  Default: all labels are right.
     """
-    p = softmax(x @ head.astype(x.dtype))
-    if likely is None:
-        p[np.arange(len(p)), labels] -= 1
-        return x.T @ p
-    q = p * likely.astype(p.dtype)
-    q /= q.sum(1, keepdims=True)
-    return x.T @ (p - q)
+    out = np.zeros(head.shape)
+    for start in range(0, len(x), BLOCK):
+        block = slice(start, start + BLOCK)
+        p = softmax_by_class(logits_by_class(x[block], head))
+        if likely is None:
+            p[labels[block], np.arange(p.shape[1])] -= 1
+        else:
+            q = p * likely[:, block]
+            q /= q.sum(0)
+            p -= q
+        out += (p @ x[block]).T
+    return out
 
 
 class Ascent:

@@ -14,8 +14,8 @@ import numpy as np
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_arguments
 from fnlkit.evidence import label_model as noise
-from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
-from fnlkit.evidence.head import Ascent, gradient
+from fnlkit.evidence.gaussian import gaussian_head, symmetric, triangle
+from fnlkit.evidence.head import Ascent, gradient, logits_by_class, softmax_by_class
 from fnlkit.federated.server.rounds import Round
 from fnlkit.kernels.streams import stream
 
@@ -33,6 +33,8 @@ SHRINKAGE = 0.1
 TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 # Updates of the matrices for each classifier.
 EM_STEPS = 3
+# Steps of the heads of the halves, which decide only whether the label model has class shares.
+CHOICE_STEPS = 30
 WHOLE = 2  # number of the part with all samples; 0 and 1 are the halves
 
 _SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
@@ -94,10 +96,10 @@ def _reply_likelihoods(client, model, received, *, fits, temperatures, held_out=
         part = 1 - fit.part if held_out else fit.part
         x, y, owner = _samples(client, part)
         likely, shares = _known_matrices(client, received, i, fit, part)
-        logits = x @ np.asarray(received["heads"][i], np.float32)
+        logits = logits_by_class(x, received["heads"][i])
         for j, temperature in enumerate(temperatures):
-            p = softmax(logits / temperature + (0 if held_out else shares))
-            values[i, j] = np.log((p * likely).sum(1) + 1e-12).sum()
+            p = softmax_by_class(logits / temperature + (0 if held_out else shares))
+            values[i, j] = np.log((p * likely).sum(0) + 1e-12).sum()
     return {"likelihoods": values}
 
 
@@ -111,10 +113,10 @@ def _infer(client, model, received, *, fits):
     for i, fit in enumerate(fits):
         x, y, owner = _samples(client, fit.part)
         q = _posterior(client, received, i, fit)
-        client.state[f"right of {fit}"] = _by_client(client, owner, q[np.arange(len(q)), y])
-        client.state[f"by class of {fit}"] = _by_client(client, owner, q)
-        values["counts"][i] = q.T @ np.eye(client.classes, dtype=q.dtype)[y]
-        values["class_features"][i] = q.T @ x
+        client.state[f"right of {fit}"] = np.bincount(owner, q[y, np.arange(len(y))], len(client.numbers))
+        client.state[f"by class of {fit}"] = np.stack([np.bincount(owner, row, len(client.numbers)) for row in q], 1)
+        values["counts"][i] = q @ np.eye(client.classes, dtype=q.dtype)[y]
+        values["class_features"][i] = q @ x
     return _changes(client, fits, values, {"class_features": before})
 
 
@@ -132,7 +134,7 @@ def _keep_labels(client, model, received, *, fits, right=False):
     """Correct the labels, store the class probabilities as rows["inferred"], and remove all other memory."""
     if "axes" in client.state and not right:
         q = np.empty((len(client), client.classes))
-        q[client.state["order"]] = _posterior(client, received, 0, fits[0])
+        q[client.state["order"]] = _posterior(client, received, 0, fits[0]).T
         client.keep("inferred", q.astype(np.float32))
         client.y[:] = client.rows["inferred"].argmax(1)
     client.state.clear()
@@ -166,37 +168,29 @@ def _samples(client, part):
     return tuple(values[rows] for values in kept)
 
 
-def _by_client(client, owner, values):
-    """Return the sums (K, ...) of values (n, ...) over the samples of each client."""
-    clients = len(client.numbers)
-    if values.ndim == 1:
-        return np.bincount(owner, values, clients)
-    return np.stack([np.bincount(owner, column, clients) for column in values.T], 1)
-
-
 def _known_matrices(client, received, i, fit, part):
-    """Return (P(given label | true class) (n, C), class shares (n, C) in logits or 0) of a part, under a fit's counts."""
+    """Return (P(given label | true class) (C, n), class shares (C, n) in logits or 0) of a part, under a fit's counts."""
     _, y, owner = _samples(client, part)
     if "counts" not in received:
-        return noise.first_matrix(client.classes).T[y].astype(np.float32), np.float32(0)
+        return noise.first_matrix(client.classes).astype(np.float32)[:, y], np.float32(0)
     counts = np.asarray(received["counts"])[i]
     key, stamp = f"matrices of {fit} in {part}", counts.tobytes()
     if client.kept.get(key, (None,))[0] != stamp:
         right, by_class = (client.state.get(f"{name} of {fit}") for name in ("right", "by class"))
         odds = np.ones(len(client.numbers)) if right is None else noise.fit_odds(counts, right, by_class)
-        likely = noise.likelihood(noise.common_matrix(counts), odds, y, owner).astype(np.float32)
+        likely = noise.likelihood(noise.common_matrix(counts), odds, y, owner).T.astype(np.float32, order="C")
         shares = np.float32(0)
         if fit.shares and right is not None:
-            shares = noise.class_shares(counts, by_class)[owner].astype(np.float32)
+            shares = noise.class_shares(counts, by_class).astype(np.float32).T[:, owner]
         client.kept[key] = stamp, likely, shares
     return client.kept[key][1:]
 
 
 def _posterior(client, received, i, fit):
-    """Return the probabilities (n, C) of the true class, of the samples of a fit."""
+    """Return the probabilities (C, n) of the true class, of the samples of a fit."""
     likely, shares = _known_matrices(client, received, i, fit, fit.part)
-    q = softmax(_samples(client, fit.part)[0] @ np.asarray(received["heads"][i], np.float32) + shares) * likely
-    return q / np.maximum(q.sum(1, keepdims=True), 1e-30)
+    q = softmax_by_class(logits_by_class(_samples(client, fit.part)[0], received["heads"][i]) + shares) * likely
+    return q / np.maximum(q.sum(0), 1e-30)
 
 
 def _changes(client, fits, values, before):
@@ -346,8 +340,8 @@ def fedsums(
     Notes
     -----
     Class shares of each client in q help if clients have few true classes, and harm if clients have few given labels.  Both
-    label models and their heads are computed from half of each client's samples.  The one under which the labels of the other
-    half are more likely is then computed from all samples.
+    label models and their heads (at most 30 steps) are computed from half of each client's samples.  The one under which the
+    labels of the other half are more likely is then computed from all samples.
 
     Clients send changes of their sums since their last reply, so that the sums of a client that misses a step remain in those
     of the server.  Clients correct their labels to the most likely class at the end.
@@ -371,7 +365,7 @@ def fedsums(
         return model
     halves = tuple(Fit(part, shares) for shares in (False, True) for part in (0, 1))
     counts = sums.fit_label_models(halves, passes)
-    heads = sums.fit_heads(halves, steps, ridge, counts=counts)
+    heads = sums.fit_heads(halves, min(steps, CHOICE_STEPS), ridge, counts=counts)
     scores = sums.held_out_likelihoods(halves, heads, counts).reshape(2, 2).sum(1)
     fit = Fit(WHOLE, bool(scores[1] > scores[0]))
     counts = sums.fit_label_models((fit,), passes)

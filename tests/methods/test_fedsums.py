@@ -220,9 +220,9 @@ def test_the_gradient_is_the_derivative_of_the_likelihood():
 
     step = 1e-6 * np.eye(12).reshape(12, 4, CLASSES)
     numeric = np.array([(loss(w + h) - loss(w - h)) / 2e-6 for h in step]).reshape(4, CLASSES)
-    np.testing.assert_allclose(heads.gradient(x, w, y, likely), numeric, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(heads.gradient(x, w, y, likely.T), numeric, rtol=1e-5, atol=1e-6)
     right = np.eye(CLASSES)[y]
-    np.testing.assert_allclose(heads.gradient(x, w, y), heads.gradient(x, w, y, right), atol=1e-9)
+    np.testing.assert_allclose(heads.gradient(x, w, y), heads.gradient(x, w, y, right.T), atol=1e-9)
 
 
 def test_odds_reach_the_share_of_right_labels():
