@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -205,7 +204,9 @@ def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tupl
     wanted = exact or [name for name in names if not only or mentions(name, only)]
     selected = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
     if not selected:
-        raise InputError(f"no regime has {only!r} in the name{hint(names, only or '')}; write one of {list_names(names)}")
+        raise InputError(
+            f"no regime has {only!r} in the name; write one of {list_names(names)}, or '*WORD*' for parts of words"
+        )
     return selected
 
 
@@ -228,9 +229,3 @@ def mentions(name: str, text: str) -> bool:
     before = r"(?<!\w)(?<!\d\.)" if re.match(r"\w", text) else ""
     after = r"(?!\w)(?!\.\d)" if re.search(r"\w$", text) else ""
     return re.search(before + re.escape(text) + after, name) is not None
-
-
-def hint(names: Iterable[str], text: str) -> str:
-    """Return a remedy for a text that only occurs inside words of the names, else an empty text."""
-    inside = any(text.strip().lower() in name.lower() for name in names)
-    return f"; words are matched as a whole, write '*{text.strip()}*' for a part of a word" if inside else ""

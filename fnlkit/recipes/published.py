@@ -1,7 +1,7 @@
 """Published numbers of the five papers, and the runs that reproduce them.
 
-`data/published.csv` contains the numbers, one per row. `data/published.toml` gives the preset of a row's training and the
-changes of its method.  This module derives clients and labels from the row's setting.
+`data/published.csv` contains the numbers, one per row. `data/published.toml` gives the commands before training, the preset of
+a row's training and the changes of its method.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from fnlkit.core import presets
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.estimators.compare import compare
 from fnlkit.recipes import scores
-from fnlkit.recipes.jobs import hint, mentions
+from fnlkit.recipes.jobs import mentions
 from fnlkit.recipes.recipe import replace_dataset
 from fnlkit.results import evaluation, statistics
 
 if TYPE_CHECKING:
     from fnlkit.recipes.jobs import Job
-
 
 DATASETS = {
     "MNIST": "mnist", "CIFAR-10": "cifar10", "CIFAR-10N": "cifar10", "CIFAR-100": "cifar100", "CIFAR-100N": "cifar100",
@@ -37,19 +36,11 @@ DATASETS = {
 }  # fmt: skip
 # Training samples of data sets that a file can replace.
 SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "pathmnist": 89_996}
-# FedDPCont's names of CIFAR-N's labels -> file and key as published.
-HUMAN = {
-    "worst": "labels(path=CIFAR-10_human.pt, key=worse_label)",
-    "random": "labels(path=CIFAR-10_human.pt, key=random_label1)",
-    "aggregate": "labels(path=CIFAR-10_human.pt, key=aggre_label)",
-    "fine": "labels(path=CIFAR-100_human.pt, key=noisy_label)",
-}
-
-
 # Options of training that a method's entry in published.toml can change.
 TRAINED = ("optimizer", "aggregator", "loss", "lr", "rounds", "epochs", "fraction", "batch_size", "momentum", "weight_decay")
-# (rho, tau) that FedCorr calls high noise levels (Table 8, appendix B).
-HIGH = {("0.6", "0.5"), ("0.8", "0.0"), ("0.8", "0.5")}
+# Settings of training that `estimate-noise` has as options.
+_WARM_UP = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum")
+_TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
 
 
 @cache
@@ -67,13 +58,9 @@ def rows() -> tuple[dict[str, Any], ...]:
 
 
 @cache
-def _how():
-    return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
-
-
 def papers() -> dict[str, dict[str, Any]]:
     """Return {paper: {title, trials, reports, ...}}."""
-    return _how()
+    return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
 
 
 def tables() -> list[str]:
@@ -130,13 +117,11 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
     parts = [part.strip().lower() for part in only.split(",") if part.strip()]
     matching = [row for row in found if _matches(row, parts)]
     if not matching:
-        titles = [title_of(row) for row in found]
-        unknown = [part for part in parts if not any(mentions(title, part) for title in titles)]
-        remedy = next(filter(None, (hint(titles, part) for part in unknown)), "")
         methods = dict.fromkeys(row["method"] for row in found)
         settings = dict.fromkeys(row["setting"] for row in found)
         raise InputError(
-            f"{only!r} matches no row{remedy}; methods: {list_names(methods)}; settings: {list_names(settings)}",
+            f"{only!r} matches no row; methods: {list_names(methods)}; settings: {list_names(settings)}; write '*WORD*' "
+            "for a part of a word",
             parameter="only",
         )
     methods = {row["method"].lower() for row in found}
@@ -156,211 +141,67 @@ def _matches(row, parts):
     return True
 
 
-def plan(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a run for a row: {dataset, steps, method, train, backbone, note}.
+def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
+    """Return the regime of a recipe for the run of a row.
 
     ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.recipes.jobs.expand` takes it.
-    """
-    paper = _how()[row["paper"]]
-    out = {
-        "dataset": DATASETS[row["dataset"]],
-        "steps": _steps(row),
-        "method": "",
-        "train": presets.load_preset(_preset(row, paper)),
-        "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
-        "note": "",
-    }
-    own = out["train"].pop("method")
-    if row["measure"] == "auc":
-        return out | _estimate(paper["estimators"][row["method"]], out)
-    change = _change(paper["methods"][row["method"]], _conditions(row))
-    if "preset" in change:
-        out["train"] = presets.load_preset(f"{change['preset']}/{DATASETS[row['dataset']]}")
-        own = out["train"].pop("method")
-    method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
-    out["method"] = _by_setting(row, method)
-    out["train"] |= {key: change[key] for key in TRAINED if key in change} | _options_of(row["measure"])
-    if row["model"] in paper.get("models", {}):
-        out["train"]["model"] = paper["models"][row["model"]]
-    return out | {
-        "steps": [_public(step, change.get("public")) for step in out["steps"]],
-        "note": "; ".join(filter(None, [change.get("note", ""), _list_unstated(row)])),
-    }
-
-
-def _list_unstated(row):
-    """Return the parts of a row's setting that the paper does not state."""
-    timed = row["measure"].startswith("hours") and row["dataset"] in ("CIFAR-10", "CIFAR-100")
-    return "the paper states no noise level beside the time; eta is 0.4" if timed else ""
-
-
-# Settings of training that `estimate-noise` has as options.
-_WARM_UP = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum")
-
-
-def _estimate(how, planned):
-    """Return changes of a plan by the entry of an estimator: in the embeddings, from a run, or with its own training."""
-    train = planned["train"] | {key: how[key] for key in TRAINED if key in how}
-    estimate = {"estimator": how["estimator"], "options": {}, "train": None}
-    if how["by"] == "run":
-        estimate["train"] = train
-    elif how["by"] == "training":
-        estimate["options"] = {key: train[key] for key in _WARM_UP if key in train}
-    return {
-        "estimate": estimate,
-        "backbone": planned["backbone"] if how["by"] == "embeddings" else None,
-        "note": how.get("note", ""),
-    }
-
-
-def _conditions(row):
-    """Return the names under which a method's entry lists further changes for a row, in the order in which they apply."""
-    values = dict(re.findall(r"(rho|tau)=([\d.]+)", row["setting"]))
-    high = (values.get("rho"), values.get("tau")) in HIGH
-    return [*(["asymmetric"] if "asymmetric" in row["setting"] else []), *(["high"] if high else []), row["dataset"]]
-
-
-def _change(entry, conditions):
-    """Return an entry's changes under the conditions; later and inner ones take precedence."""
-    change = {key: value for key, value in entry.items() if not isinstance(value, dict)}
-    for name in conditions:
-        if name in entry:
-            change |= _change(entry[name], conditions)
-    return change
-
-
-def _preset(row, paper):
-    """Return the name of the preset for a row's training and its paper's method."""
-    name = paper["presets"][f"{row['dataset']} {row['model']}"]
-    if row["paper"] == "flr" and "asymmetric" in row["setting"]:
-        return f"{name}-asymmetric"
-    if row["paper"] == "fedefc" and "p=0.2" in row["setting"] and row["dataset"] != "CIFAR-100":
-        return f"{name}-imbalanced"
-    return name
-
-
-def _by_setting(row, method):
-    """Return the method with parameters from the setting: FedDPCont's epsilon."""
-    match = re.search(r"epsilon=([\d.]+)", row["setting"])
-    return f"feddpcont(epsilon={match[1]})" if match else method
-
-
-def _steps(row):
-    """Return the commands before training that make a row's clients and labels."""
-    values = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
-    return {"fedcorr": _fedcorr, "flr": _flr, "feddpcont": _feddpcont, "fedln": _fedln, "fedefc": _fedefc}[row["paper"]](
-        row, values
-    )
-
-
-def _public(step, share):
-    """Return a `partition` step that assigns a share of the samples to no client, for methods with a public set."""
-    return f"{step} --public {share}" if share and step.startswith("partition") else step
-
-
-def _clients(row):
-    return {"CIFAR-100": 50, "Clothing1M": 500}.get(row["dataset"], 100)
-
-
-def _fedcorr(row, values):
-    if row["dataset"] == "Clothing1M":
-        return ["partition --clients 500 --scheme 'bernoulli-dirichlet(p=0.7, alpha=10)'"]
-    tau = "0" if "caption says tau=0" in row["setting"] else values["tau"]  # the authors' errata agree with the caption
-    scheme = "iid" if row["setting"].startswith("iid") else f"bernoulli-dirichlet(p={values['p']}, alpha={values['alpha']})"
-    noise = f"inject-noise --noise 'clients(rho={values['rho']}, tau={tau})'"
-    return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
-
-
-def _flr(row, values):
-    if row["dataset"] == "Clothing1M":
-        return ["partition --clients 500 --scheme iid"]
-    scheme = "iid(balanced=true)"
-    if row["setting"].startswith("non-iid"):
-        scheme = f"bernoulli-dirichlet(p=1, alpha={values['alpha']}, at_least_one=true)"
-    kind = ", kind=asymmetric" if "asymmetric" in row["setting"] else ""
-    noise = f"inject-noise --noise 'clients(rho={values['rho']}, tau={values['tau']}, exact=true{kind})'"
-    return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
-
-
-def _feddpcont(row, values):
-    uniform = "true" if row["setting"].startswith("symmetric") else "false"
-    split = f"partition --clients 100 --scheme 'openset(uniform={uniform})'"
-    if row["dataset"] == "Clothing1M":
-        return [split]
-    if row["dataset"].endswith("N"):
-        return [f"inject-noise --noise '{HUMAN[row['setting'].split()[2]]}'", split]
-    eta = values.get("eta", "0.4")  # a row of hours has none
-    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={eta})'", split]
-
-
-def _fedln(row, values):
-    share = re.search(r"carry (\d+)% of nl", row["setting"])
-    clean = f", clean_level={float(values['nl']) * int(share[1]) / 100:g}" if share and share[1] != "0" else ""
-    noise = f"sparse(level={values['nl']}, sparsity={values['ns']}, per_client=true, noisy_share={values['F']}{clean})"
-    return ["partition --clients 30 --scheme 'sizes(sigma=0.25)'", f"inject-noise --noise '{noise}'"]
-
-
-def _fedefc(row, values):
-    split = f"partition --clients 100 --scheme 'bernoulli-dirichlet(p={values['p']}, alpha={values['alpha']})'"
-    if float(values["rho"]) == 0:
-        return [split]
-    return [f"inject-noise --noise 'sparse(level={values['rho']}, sparsity={values['zeta']})'", split]
-
-
-def recipe(name: str, *, scale: float = 1.0) -> dict[str, Any]:
-    """Return a recipe of a table, with one regime per run.
 
     Parameters
     ----------
-    name : str
+    row : dict
     scale : float in (0, 1]
         Use this share of the paper's rounds. Below 1, the method chooses the lengths of its stages.
-
-    Returns
-    -------
-    dict
-        As `fnlkit.recipes.recipe.load_recipe` returns; a regime's name is `run_of` its rows.
     """
-    if not 0 < scale <= 1:
-        raise InputError(f"{scale:g}: write a share above 0 and at most 1; 1 is the paper's length", parameter="scale")
-    rows, about = load_rows(name), papers()[name.partition("/")[0]]
-    regimes: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(rows):
-        if run_of(row) in regimes:
-            regime = regimes[run_of(row)]
-            regime["train"] |= _options_of(row["measure"])
-        else:
-            regime = regimes[run_of(row)] = _regime(row, f"{row['paper']}-{row['table']}-{number}", scale)
-        if row["measure"] == "accuracy":
-            (method,) = regime["methods"]
-            regime["published"] = {method: [value for value in (row["value"], row["spread"]) if value is not None]}
-    top = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
-    return top | {"dataset": "", "train": {}, "regime": [*regimes.values()]}
-
-
-def _regime(row, key, scale):
-    """Return the regime of a recipe for the run of a row."""
-    how = plan(row)
-    method = how["method"] if scale == 1 or "estimate" in how else presets.of_any_budget(how["method"])[0]
-    regime = {"name": run_of(row), "key": key, "dataset": how["dataset"], "steps": how["steps"], "note": how["note"]}
-    regime |= {"methods": [method], "train": _shorten(how["train"], scale)}
-    if how["backbone"]:
-        regime["backbone"] = how["backbone"]
-    if "estimate" in how:
-        shorter = {part: _shorten(how["estimate"][part], scale) for part in ("options", "train")}
-        regime["estimate"] = how["estimate"] | shorter
+    paper, dataset = papers()[row["paper"]], DATASETS[row["dataset"]]
+    text = f"{row['dataset']} {row['model']}, {row['setting']}, {row['measure']}"
+    values = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
+    estimates = row["measure"] == "auc"
+    change = _changes(paper["estimators" if estimates else "methods"][row["method"]], text)
+    preset = f"{change['preset']}/{dataset}" if "preset" in change else _first(paper["presets"], text)
+    train = presets.load_preset(preset)
+    own = train.pop("method")
+    method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
+    train |= {key: change[key] for key in TRAINED if key in change} | _options_of(row["measure"])
+    if row["model"] in paper.get("models", {}):
+        train["model"] = paper["models"][row["model"]]
+    train["rounds"] = max(1, round(scale * train["rounds"]))
+    steps = [step.format_map(values) for rules in paper["steps"] if (step := _first(rules, text))]
+    if "public" in change:  # methods with a public set: no client has this share of the samples
+        steps = [f"{step} --public {change['public']}" if step.startswith("partition") else step for step in steps]
+    notes = [change.get("note"), _first(paper.get("notes", {}), text)]
+    regime = {"name": run_of(row), "dataset": dataset, "steps": steps, "train": train}
+    regime |= {"methods": [method.format_map(values)], "note": "; ".join(filter(None, notes))}
+    if estimates:
+        regime["estimate"] = {
+            "estimator": change["estimator"],
+            "options": {key: train[key] for key in _WARM_UP if key in train} if change["by"] == "training" else {},
+            "train": train if change["by"] == "run" else None,
+        }
+    elif scale < 1:
+        regime["methods"] = [presets.of_any_budget(method)[0] for method in regime["methods"]]
+    if "backbone" in paper and row["dataset"] != "SpeechCommands" and change.get("by", "embeddings") == "embeddings":
+        regime["backbone"] = paper["backbone"]
     return regime
 
 
-def _shorten(settings, scale):
-    """Return settings with a share of their rounds; empty settings and None are returned unchanged."""
-    return settings | {"rounds": max(1, round(scale * settings["rounds"]))} if settings else settings
+def _first(rules, text):
+    """Return the value of the first rule whose pattern occurs in a text, or None."""
+    return next((value for pattern, value in rules.items() if re.search(pattern, text)), None)
 
 
-def select_recipe(
+def _changes(entry, text):
+    """Return an entry with the changes of its tables whose patterns occur in a text; later and inner ones take precedence."""
+    change = {key: value for key, value in entry.items() if not isinstance(value, dict)}
+    for pattern, inner in entry.items():
+        if isinstance(inner, dict) and re.search(pattern, text):
+            change |= _changes(inner, text)
+    return change
+
+
+def recipe(
     name: str, *, only: str | None = None, scale: float = 1.0, dataset: str | None = None, embeddings: str | None = None
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return (recipe, notes) of the selected rows of a table.
+) -> dict[str, Any]:
+    """Return a recipe of the selected rows of a table, with one regime per run.
 
     Parameters
     ----------
@@ -368,40 +209,47 @@ def select_recipe(
     only : str or None
         As for `select`.
     scale : float
-        As for `recipe`.
+        As for `regime_of`.
     dataset, embeddings : str or None
         Replace the paper's.
 
     Returns
     -------
-    recipe : dict
-        Rows with several measures of one run share a regime.
-    notes : dict of str to str
-        Differences from the paper, by the run's title.
+    dict
+        As `fnlkit.recipes.recipe.load_recipe` returns; a regime's name is `run_of` its rows, and ``note`` states differences
+        from the paper.
 
     Raises
     ------
     InputError
         If no row is selected, or `dataset` would replace several data sets.
     """
-    wanted = {run_of(row) for row in select(load_rows(name), only)}
-    made = recipe(name, scale=scale)
-    made["regime"] = regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
-    sets = {regime["dataset"] for regime in regimes}
+    if not 0 < scale <= 1:
+        raise InputError(f"{scale:g}: write a share above 0 and at most 1; 1 is the paper's length", parameter="scale")
+    rows, about = load_rows(name), papers()[name.partition("/")[0]]
+    wanted = {run_of(row) for row in select(rows, only)}
+    regimes: dict[str, dict[str, Any]] = {}
+    for number, row in enumerate(rows):
+        if (run := run_of(row)) in wanted:
+            key = f"{row['paper']}-{row['table']}-{number}"  # of the first row with this run, whatever is selected
+            regime = regimes.setdefault(run, regime_of(row, scale=scale) | {"key": key})
+            regime["train"] |= _options_of(row["measure"])
+            if row["measure"] == "accuracy":
+                regime["published"] = {regime["methods"][0]: [row[key] for key in ("value", "spread") if row[key] is not None]}
+    made = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
+    made |= {"dataset": "", "train": {}, "regime": [*regimes.values()]}
     if dataset:
-        if len(sets) > 1:
-            raise InputError(
-                f"{dataset} would replace {list_names(sorted(sets))}; select one data set with `only`", parameter="dataset"
-            )
+        if len(sets := {regime["dataset"] for regime in made["regime"]}) > 1:
+            text = f"{dataset} would replace {list_names(sorted(sets))}; select one data set with `only`"
+            raise InputError(text, parameter="dataset")
         replace_dataset(made, dataset)
-    notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
-    for regime in regimes:
+    for regime in made["regime"]:
         if "path=" in " ".join(regime["steps"]):
-            notes[regime["name"]] = "the file of human labels must be in the folder of `output`"
+            regime["note"] = "the file of human labels must be in the folder of `output`"
         if "weights=ViT" in regime.get("backbone", "") and embeddings is None:
             clip = "OpenAI's weights of CLIP must be in the folder of `output` as ViT-B-32.pt; `embeddings` replaces them"
-            notes[regime["name"]] = "; ".join(filter(None, [regime["note"], clip]))
-    return made, notes
+            regime["note"] = "; ".join(filter(None, [regime["note"], clip]))
+    return made
 
 
 def measure_rows(
@@ -455,9 +303,6 @@ def measure_rows(
 def _options_of(measure):
     """Return the options of `train` that a published measure needs, as a dict."""
     return {"memorization": True} if measure.startswith("memorization: ") else {}
-
-
-_TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
 
 
 def compute_measure(measure: str, reports: str, job: Job) -> float | None:

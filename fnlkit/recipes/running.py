@@ -9,19 +9,17 @@ import io
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.processes import end_with_parent, single_threads
 from fnlkit.kernels.threads import core_count
 from fnlkit.recipes import published, scores
 from fnlkit.recipes import recipe as recipes
@@ -32,8 +30,6 @@ from fnlkit.results.grouping import baseline_among
 
 # Imported once by the server that starts the workers; a command imports further modules when needed.
 _COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.federated.engines.fused", "torch._functorch.vmap"]
-# A worker computes in one thread. Some libraries read these variables when they are imported.
-_ENVIRONMENT = {"FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 # Seconds that an interrupted worker gets to save its run.
 _PATIENCE = 10
 _STOPPED = (130, 143)
@@ -173,57 +169,49 @@ class Plan:
 
     def __init__(self, name: str, options: Options):
         self.name, self.options = name, options
-        self.notes: dict[str, str] = {}
         replaced = {word: getattr(options, word) for word in ("rounds", "model", "precision")}
         if options.model:
             recipes.must_be_components({"model": options.model})
-        self.dataset = options.dataset and recipes.must_be_data(options.dataset, "`dataset`")
+        dataset = options.dataset and recipes.must_be_data(options.dataset, "`dataset`")
         if options.embeddings and not os.path.exists(options.embeddings):
             raise InputError(f"{options.embeddings}: no such file", parameter="embeddings")
-        more: dict[str, Any] = {
-            "seeds": options.seeds,
-            "embeddings": options.embeddings and os.path.abspath(options.embeddings),
-        }
-        usual = os.path.basename(name).removesuffix(".toml")
-        if is_table(name):
-            usual = name.replace("/", "-") + ("" if options.scale == 1 else f"-scale-{options.scale:g}")
-        folder = options.output or os.path.join("runs", usual)
+        only, usual = options.only, os.path.basename(name).removesuffix(".toml")
         if is_table(name):
             for word in ("baseline", "methods"):
                 if getattr(options, word):
                     raise InputError(f"`{word}` is for recipes; {name} is compared with published numbers")
-            recipe, self.notes = published.select_recipe(
-                name, only=options.only, scale=options.scale, dataset=self.dataset, embeddings=options.embeddings
-            )
-            self.title = f"{published.papers()[name.partition('/')[0]]['title']}, {name}"
+            recipe = published.recipe(name, only=only, scale=options.scale, dataset=dataset, embeddings=options.embeddings)
+            only, usual = None, name.replace("/", "-") + ("" if options.scale == 1 else f"-scale-{options.scale:g}")
         else:
             if options.scale != 1:
                 raise InputError(f"shortens published tables; `rounds` shortens the recipe {name}", parameter="scale")
-            recipe = recipes.load_recipe(name, dataset=self.dataset, methods=options.methods)
-            self.title, more["only"] = recipe.get("title", name), options.only
-        self.jobs = expand(recipe, folder, **more, **replaced)
-        baseline_among([job.label for job in self.jobs], options.baseline)
-        self.changed = {"scale": None if options.scale == 1 else f"{options.scale:g}"} | replaced
-        self.changed |= {"dataset": options.dataset, "embeddings": options.embeddings}
+            recipe = recipes.load_recipe(name, dataset=dataset, methods=options.methods)
+        self.title = recipe.get("title", name)
+        self.notes = {regime["name"]: regime["note"] for regime in recipe["regime"] if regime.get("note")}
+        embeddings = options.embeddings and os.path.abspath(options.embeddings)
+        folder = options.output or os.path.join("runs", usual)
+        self.jobs = expand(recipe, folder, seeds=options.seeds, only=only, embeddings=embeddings, **replaced)
+        self.baseline = baseline_among([job.label for job in self.jobs], options.baseline)
+        changed = {"scale": None if options.scale == 1 else f"{options.scale:g}"} | replaced
+        changed |= {"dataset": options.dataset, "embeddings": options.embeddings}
+        self.changed = {word: value for word, value in changed.items() if value is not None}
 
     def run(self, say: Callable[[str], object]) -> Reproduction:
         """Run the jobs, or check the finished ones, and return a Reproduction."""
         folder = self.jobs[0].folder
         if os.access(folder, os.W_OK) or not self.options.no_train:
             names.record_names(folder, {job.name: {"regime": job.regime, "name": job.label} for job in self.jobs})
+        failed: dict[str, Exception] = {}
         if self.options.no_train:
-            failed: dict[str, Exception] = {}
             must_belong(self.jobs)
             if missing := [job.name for job in self.jobs if job.state() != "finished"]:
                 say(f"{len(missing)} of {len(self.jobs)} runs are missing or not finished, the first is {missing[0]}")
         else:
             failed = run_jobs(self.jobs, at_once=self.options.jobs or core_count(), say=say)
         if is_table(self.name):
-            changed = {word: value for word, value in self.changed.items() if value is not None}
-            rows = published.measure_rows(self.name, self.jobs, changed, self.options.only)
+            rows = published.measure_rows(self.name, self.jobs, self.changed, self.options.only)
         else:
-            baseline = baseline_among([job.label for job in self.jobs], self.options.baseline)
-            rows = scores.compare(scores.measure(self.jobs), baseline)
+            rows = scores.compare(scores.measure(self.jobs), self.baseline)
         return Reproduction(self.title, rows, self.jobs, failed, self.notes)
 
 
@@ -274,7 +262,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, say: Callable[[str], object])
             else:
                 waiting.append(job)
     if waiting:
-        before = set(multiprocessing.active_children())
+        others = set(multiprocessing.active_children())
         with _start_workers(min(at_once, len(waiting)), folder) as pool:
             futures = {pool.submit(run_job, job.in_folder(), max(1, core_count() // at_once)): job for job in waiting}
             try:
@@ -282,7 +270,12 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, say: Callable[[str], object])
                     finish(futures[future], _error_of(future))
             except BaseException:  # also Ctrl-C and SIGTERM sent to this process alone
                 pool.shutdown(wait=False, cancel_futures=True)
-                _end([process for process in multiprocessing.active_children() if process not in before])
+                workers = set(multiprocessing.active_children()) - others
+                for process in workers:
+                    process.terminate()  # it saves its run
+                for process in workers:
+                    process.join(_PATIENCE)
+                    process.kill()
                 raise
     return failed
 
@@ -302,43 +295,17 @@ def _start_workers(count: int, folder: str) -> Iterator[Executor]:
     context = multiprocessing.get_context("forkserver" if "forkserver" in known else "spawn")
     if "forkserver" in known:
         context.set_forkserver_preload(_COMMON)
-    before = dict(os.environ)
-    os.environ.update(_ENVIRONMENT)
-    try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(folder,)) as pool:
-            yield pool
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _start_worker(folder):
-    os.environ.update(_ENVIRONMENT)
-    os.chdir(folder)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent():
-    """Terminate this process when its parent has ended, and kill it if it does not end."""
-    multiprocessing.parent_process().join()
-    os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(_PATIENCE)
-    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
-
-
-def _end(processes):
-    """Terminate processes, which then save, and kill those that do not end."""
-    for process in processes:
-        process.terminate()
-    ended: Sequence[Any] = [None]
-    while ended and (left := [process for process in processes if process.is_alive()]):
-        ended = connection.wait([process.sentinel for process in left], _PATIENCE)
-    for process in processes:
-        process.kill()
+    with single_threads(), ProcessPoolExecutor(count, context, _start_worker, (folder,)) as pool:
+        yield pool
 
 
 # ---- in a worker
+def _start_worker(folder):
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    end_with_parent(_PATIENCE)
+
+
 def run_job(job: Job, workers: int) -> Exception | None:
     """Run the commands of a job in this process; return the error or None."""
     try:
@@ -352,15 +319,12 @@ def run_job(job: Job, workers: int) -> Exception | None:
 
 def _run_last(job, workers):
     *steps, (verb, *words) = job.stages
-    share = (
-        [f"--workers={workers}"]
-        if verb == "train" and not any(w.startswith(("--engine=", "--workers=")) for w in words)
-        else []
-    )
+    if verb == "train" and not any(word.startswith(("--engine=", "--workers=")) for word in words):
+        words.append(f"--workers={workers}")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "federation.npz"
         source.write_bytes(_make_federation(tuple(steps)))
-        _call([verb, str(source), *words, *share, *job.output])
+        _call([verb, str(source), *words, *job.output])
 
 
 @functools.lru_cache(2)
@@ -377,17 +341,13 @@ def _make_federation(steps):
 
 def _call(words):
     """Run `fnlkit` in this process; raise InputError or WorkStopped with the last line of its messages if it fails."""
-    before, code = (sys.stdout, sys.stderr), 0
-    sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in before)
+    output, messages = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     try:
-        importlib.import_module("fnlkit.cli").main(words)
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(messages):
+            importlib.import_module("fnlkit.cli").main(words)
     except SystemExit as end:
-        code = end.code
-    finally:
-        messages = sys.stderr.buffer.getvalue().decode(errors="replace")
-        sys.stdout, sys.stderr = before
-    if code in _STOPPED:
-        os._exit(code)  # the run was saved; the parent has stopped
-    if code:
-        line = (messages.strip().splitlines() or [f"exit code {code}"])[-1]
-        raise (InputError if code == 2 else WorkStopped)(line.removeprefix("fnlkit: error: "))
+        if end.code in _STOPPED:
+            os._exit(end.code)  # the run was saved; the parent has stopped
+        if end.code:
+            line = messages.buffer.getvalue().decode(errors="replace").strip().rpartition("\n")[2]
+            raise (InputError if end.code == 2 else WorkStopped)(line.removeprefix("fnlkit: error: ")) from end

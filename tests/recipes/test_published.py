@@ -79,7 +79,7 @@ def test_every_published_row_runs():
 
 def planned(name, only):
     (row,) = published.select(published.load_rows(name), only)
-    return published.plan(row)
+    return published.regime_of(row)
 
 
 def test_published_settings_become_the_options_of_the_papers():
@@ -87,30 +87,30 @@ def test_published_settings_become_the_options_of_the_papers():
     how = planned("fedcorr/table4", "fedprox, 0.3, 10, 0.6, 0.5")
     assert how["steps"] == ["partition --clients 100 --scheme 'bernoulli-dirichlet(p=0.3, alpha=10)'",
                             "inject-noise --noise 'clients(rho=0.6, tau=0.5)'"]  # fmt: skip
-    assert how["method"] == "fedavg" and how["train"]["optimizer"] == "fedprox(mu=1)" and how["train"]["lr"] == 0.01
+    assert how["methods"] == ["fedavg"] and how["train"]["optimizer"] == "fedprox(mu=1)" and how["train"]["lr"] == 0.01
     # The caption of FedCorr's Table 9 and the authors' errata: tau is 0.
     assert "tau=0)" in planned("fedcorr/table9", "fedavg")["steps"][1]
-    assert planned("flr/table3", "flr, asymmetric")["method"] == "flr(strength=5, warmup=50)"
+    assert planned("flr/table3", "flr, asymmetric")["methods"][0] == "flr(strength=5, warmup=50)"
     assert planned("flr/table7", "negative label smoothing, asymmetric, 0.8")["train"]["loss"] == "smoothing(rate=-0.05)"
     # Table 6 of FedLN: clean clients carry a quarter of 0.4.
     assert "clean_level=0.1)" in planned("fedln/table6", "nnc, 0.4, 0.7, carry 25%")["steps"][1]
     noise, split = planned("feddpcont/table2", "scaffold, symmetric, 0.6")["steps"]
     assert "symmetric(eta=0.6)" in noise and "openset(uniform=true)" in split
-    assert planned("fedefc/table2", "fedefc, mnist, p=0.2")["method"].endswith("weighting=paper)")
-    assert planned("fedefc/table2", "fedefc, cifar-100, p=0.2")["method"] == "fedefc(start=40, patience=6)"
+    assert planned("fedefc/table2", "fedefc, mnist, p=0.2")["methods"][0].endswith("weighting=paper)")
+    assert planned("fedefc/table2", "fedefc, cifar-100, p=0.2")["methods"][0] == "fedefc(start=40, patience=6)"
     assert len(planned("fedefc/table3", "fedavg without noise, mnist")["steps"]) == 1
 
 
 def test_centralized_rows_have_the_settings_of_their_papers():
     """FedCorr, Table 8: alpha, beta and learning rate of JointOpt by noise; appendix B: lambda_u of DivideMix."""
     low, high = (planned("fedcorr/table2", f"centralized jointopt, {noise}") for noise in ("0.4, 0.5", "0.6, 0.5"))
-    assert "beta=1.5" in low["method"] and low["train"]["lr"] == 0.1
-    assert "beta=0.8" in high["method"] and high["train"]["lr"] == 0.2
+    assert "beta=1.5" in low["methods"][0] and low["train"]["lr"] == 0.1
+    assert "beta=0.8" in high["methods"][0] and high["train"]["lr"] == 0.2
     assert (high["train"]["rounds"], high["train"]["fraction"], high["train"]["epochs"]) == (200, 1.0, 1)
     for where in ("", "centralized "):
         for table, noise, weight in ((2, "0.6, 0.0", 0), (2, "0.8, 0.0", 25), (3, "0.4, 0.5", 25), (3, "0.8, 0.5", 150)):
-            assert f"unlabeled={weight})" in planned(f"fedcorr/table{table}", f"{where}dividemix, {noise}")["method"]
-    assert "momentum=0.9" in planned("flr/table3", "centralized elr, asymmetric")["method"]
+            assert f"unlabeled={weight})" in planned(f"fedcorr/table{table}", f"{where}dividemix, {noise}")["methods"][0]
+    assert "momentum=0.9" in planned("flr/table3", "centralized elr, asymmetric")["methods"][0]
     assert planned("flr/table3", "centralized gce, 0.6, 0.5")["train"]["loss"] == "gce(q=0.1, truncate=0.3)"
     recipe = published.recipe("fedcorr/table2", scale=0.1)
     scaled = {regime["name"]: regime for regime in recipe["regime"]}[
@@ -178,7 +178,7 @@ def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
 
 
 def jobs_of(name, only=None):
-    return expand(published.select_recipe(name, only=only)[0], ".", seeds=1)
+    return expand(published.recipe(name, only=only), ".", seeds=1)
 
 
 def test_the_numbers_of_jobs_do_not_follow_from_the_selection():

@@ -13,15 +13,12 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import tempfile
-import threading
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import reduction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,6 +27,7 @@ import torch
 from fnlkit.artifacts.stored import Stored
 from fnlkit.core import own
 from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.processes import end_with_parent, single_threads
 from fnlkit.federated.client.client_list import ClientList
 from fnlkit.federated.client.failure import Failure, failure, log, show_log
 from fnlkit.federated.client.network import Network
@@ -41,7 +39,6 @@ from fnlkit.kernels.threads import core_count, set_threads
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
 TIMEOUT = 3600  # seconds per visit
 _START_SECONDS = 300  # workers that need longer to start will never start
-_SINGLE = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
 
 
 class Workers(Sequential):
@@ -146,7 +143,7 @@ class Workers(Sequential):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         clients, before = ClientList.of(self.members), multiprocessing.active_children()
-        with _memory_file() as file, _start_conditions():
+        with _memory_file() as file, single_threads():
             sources = {name: _to_shared(source, file) for name, source in clients.sources.items()}
             arrays = clients.offsets, clients.indices, clients.given.numpy()
             members = _to_shared(clients.source, file), *arrays, clients.classes, clients.inputs, sources, clients.secret
@@ -207,20 +204,6 @@ def _receive_stored(descriptor, *about):
 reduction.register(Stored, _send_stored)
 
 
-@contextlib.contextmanager
-def _start_conditions():
-    """Start processes with one thread, and without the script of the caller, which would run again without a main guard."""
-    main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in _SINGLE}
-    sys.modules["__main__"] = ModuleType("__main__")
-    os.environ.update(_SINGLE)
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
 # ---- in a worker
 _worker: dict[str, Any] = {}
 
@@ -228,7 +211,7 @@ _worker: dict[str, Any] = {}
 def _prepare(barrier, files, network, members, seed, verbose):
     """Prepare this process for visits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # stdout can be a pipe of the parent
     if verbose:
         show_log()
@@ -243,11 +226,6 @@ def _prepare(barrier, files, network, members, seed, verbose):
         _worker["engine"] = Sequential(clients, Network.unpacked(network), clients.inputs, seed=seed)
     except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
         _worker["broken"] = InputError(f"a worker process cannot start: {error}; write `engine='sequential'`")
-
-
-def _end_with_parent():
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _meet():

@@ -1,0 +1,44 @@
+"""Processes that compute in one thread and end with their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import ModuleType
+
+# Some libraries read these variables when they are imported.
+_SINGLE = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")} | {"FNLKIT_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def single_threads() -> Iterator[None]:
+    """Start processes with one thread, and without the script of the caller, which would run again without a main guard."""
+    main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in _SINGLE}
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ.update(_SINGLE)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def end_with_parent(patience: float = 0) -> None:
+    """Terminate this process when its parent ends, and kill it if it needs more than `patience` seconds."""
+
+    def end():
+        parent = multiprocessing.parent_process()
+        if parent:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(patience)
+            os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
