@@ -117,11 +117,8 @@ def learn(
         if name in ordinal:
             _must_list_all(table, name, rows, given)
             levels = order_levels(levels, given or table.orders.get(name, ()))
-        if name in categorical or name in ordinal:
-            most = len(levels) > MOST_LEVELS
-        else:
-            most = len(levels) > MOST_LEVELS or _free(levels, len(rows))
-        if most:
+        declared = name in categorical or name in ordinal
+        if len(levels) > MOST_LEVELS or not declared and _free(levels, len(rows)):
             _refuse_texts(table, name, levels, len(rows))
         if name in ordinal:
             column = {"name": name, "kind": "rank", "levels": levels}
@@ -198,11 +195,8 @@ def _refuse_far(table, name, values, declared=False):
     """Raise InputError if a few values are so far from the others that they can only mean missing values."""
     known = np.abs(values[np.isfinite(values)])
     sizes = np.unique(known[known > 0])
-    limits = (
-        []
-        if declared
-        else [size for size in sizes[1:][sizes[1:] / _FAR > sizes[:-1]].tolist() if (known >= size).mean() <= _FEW]
-    )
+    far = [] if declared else sizes[1:][sizes[1:] / _FAR > sizes[:-1]].tolist()
+    limits = [size for size in far if (known >= size).mean() <= _FEW]
     limits += [size for size in sizes[-1:].tolist() if size > _BEYOND]
     if limits:
         rows = np.flatnonzero(np.abs(values) >= min(limits))
@@ -402,24 +396,20 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             texts = table.raw(name)
             parts.append(encode_texts([texts[row] for row in rows], column))
             continue
-        if column["kind"] == "date":
-            values = _parts_of_dates(table, name, column["form"])[rows]
-            parts.append(np.where(np.isfinite(values), values, column["fill"]))
-            parts += [~np.isfinite(values[:, :1])] * column["missing"]
-            continue
         if column["kind"] == "one-hot":
             texts = table.texts(name)
             cells = np.array([texts[row] or _ABSENT for row in rows], np.str_)
             parts.append(cells[:, None] == np.array([spell(level) for level in column["levels"]], np.str_)[None, :])
             continue
-        if column["kind"] == "rank":
-            values = _ranks(table.texts(name), column["levels"])[rows]
+        if column["kind"] == "date":
+            values = _parts_of_dates(table, name, column["form"])
+        elif column["kind"] == "rank":
+            values = _ranks(table.texts(name), column["levels"])[:, None]
         else:
-            values = _read_numbers(table, column)[rows] - column.get("offset", 0.0)
-        absent = ~np.isfinite(values)
-        parts.append(np.where(absent, column["fill"], values)[:, None])
-        if column["missing"]:
-            parts.append(absent[:, None])
+            values = _read_numbers(table, column)[:, None] - column.get("offset", 0.0)
+        absent = ~np.isfinite(values[rows])
+        parts.append(np.where(absent, column["fill"], values[rows]))
+        parts += [absent[:, :1]] * column["missing"]
     return np.concatenate(parts, 1).astype(np.float32)
 
 
@@ -508,17 +498,16 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             out.append((column["name"], None if level == _ABSENT else level))
             at += len(levels)
             continue
-        if column["kind"] == "date":
-            absent = column["missing"] and vector[at + 3] > 0.5
-            day = f"{round(float(vector[at]))}, day {round(float(vector[at + 1]))}"
-            out.append((column["name"], None if absent else day))
-            at += 3 + column["missing"]
-            continue
-        absent = column["missing"] and vector[at + 1] > 0.5
+        wide = len(dates.PARTS) if column["kind"] == "date" else 1
         number = float(vector[at]) + column.get("offset", 0.0)
-        text = levels[round(number)] if column["kind"] == "rank" and not absent else f"{number:.6g}"
-        out.append((column["name"], None if absent else text))
-        at += 1 + column["missing"]
+        if column["missing"] and vector[at + wide] > 0.5:
+            text = None
+        elif column["kind"] == "date":
+            text = f"{round(number)}, day {round(float(vector[at + 1]))}"
+        else:
+            text = levels[round(number)] if column["kind"] == "rank" else f"{number:.6g}"
+        out.append((column["name"], text))
+        at += wide + column["missing"]
     return out
 
 

@@ -104,7 +104,6 @@ def kind_of(path: pathlib.Path) -> str | None:
     ----------
     path : pathlib.Path
     """
-    pillow = _pillow()
     ending = path.suffix.lower()
     if path.name.startswith("."):
         return None
@@ -115,13 +114,11 @@ def kind_of(path: pathlib.Path) -> str | None:
     try:
         with open(path, "rb") as file:
             head = file.read(12)
-        if head[:4] == b"RIFF" and head[8:] == b"WAVE":
-            return "wave"
-        if not dicom.is_dicom(path):
-            pillow.Image.open(path, formats=_FORMATS).close()
-    except Exception:  # Pillow raises many kinds of errors for files that are not images
+    except OSError:
         return None
-    return "image"
+    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
+        return "wave"
+    return "image" if dicom.is_dicom(path) else _read_header(path, lambda picture: "image", None)
 
 
 def reader(
@@ -232,18 +229,16 @@ def _survey(every, one, kept, shape):
     """
     forms, reasons, total = {}, {}, 0
 
-    def read(path: pathlib.Path) -> tuple[Any, str | None]:
-        try:
-            return one(path), None
-        except InputError as error:
-            return None, str(error)
-
     many = core_count()
     with ThreadPoolExecutor(many, thread_name_prefix="fnlkit-decode") as threads:
-        found = (each for i in range(0, len(every), 4 * many) for each in threads.map(read, every[i : i + 4 * many]))
+        found = (
+            each
+            for i in range(0, len(every), 4 * many)
+            for each in threads.map(partial(_attempt, one), every[i : i + 4 * many])
+        )
         for path, (sample, reason) in zip(progress(every), found, strict=True):
             if sample is None:
-                reasons.setdefault(reason.removeprefix(f"{paths.display_path(path)}: "), []).append(path)
+                reasons.setdefault(reason, []).append(path)
                 continue
             forms.setdefault((sample.shape, sample.dtype.str), []).append(path)
             total += sample.nbytes
@@ -262,6 +257,14 @@ def _survey(every, one, kept, shape):
     if reasons:
         raise InputError(_list_reasons(reasons, len(every)))
     return form
+
+
+def _attempt(one, path):
+    """Return (sample, None), or (None, the reason why the file cannot be read)."""
+    try:
+        return one(path), None
+    except InputError as error:
+        return None, str(error).removeprefix(f"{paths.display_path(path)}: ")
 
 
 def _usual(forms):
@@ -318,16 +321,8 @@ def find_damaged(every: Sequence[pathlib.Path], **reading: Any) -> dict[str, str
     if not every:
         return {}
     _, read = reader(every, **reading)
-
-    def reason(path: pathlib.Path) -> str:
-        try:
-            read(path)
-        except InputError as error:
-            return str(error).removeprefix(f"{paths.display_path(path)}: ")
-        return ""
-
     with ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode") as threads:
-        found = zip(every, threads.map(reason, every), strict=True)
+        found = zip(every, threads.map(lambda path: _attempt(read, path)[1], every), strict=True)
         return {str(path): text for path, text in found if text}
 
 
@@ -385,22 +380,21 @@ def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
 
 def _count_pages(path):
     """Return the number of pages of an image; 1 for other files, which `image` names."""
-    pillow = _pillow()
+    return _read_header(path, lambda picture: getattr(picture, "n_frames", 1), 1)
+
+
+def _read_header(source, read, default):
+    """Return `read(picture)` of an image that is opened, but not decoded; the default for other files."""
     try:
-        with pillow.Image.open(path, formats=_FORMATS) as picture:
-            return getattr(picture, "n_frames", 1)
-    except Exception:  # Pillow raises many kinds of errors for damaged files
-        return 1
+        with _pillow().Image.open(source, formats=_FORMATS) as picture:
+            return read(picture)
+    except Exception:  # Pillow raises many kinds of errors for files that are damaged or no images
+        return default
 
 
 def form_of(path: pathlib.Path) -> str:
     """Return the format and size of an image file, such as ``JPEG 640 480``; "" of another file."""
-    pillow = _pillow()
-    try:
-        with pillow.Image.open(path, formats=_FORMATS) as picture:
-            return f"{picture.format} {picture.width} {picture.height}"
-    except Exception:  # Pillow raises many kinds of errors for damaged files
-        return ""
+    return _read_header(path, lambda picture: f"{picture.format} {picture.width} {picture.height}", "")
 
 
 def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str = "", pixels: str = "") -> np.ndarray:
@@ -476,12 +470,7 @@ def digest_of(path: pathlib.Path) -> bytes:
 
 def _orientation_of(raw):
     """Return the EXIF orientation of the bytes of an image; 1 of other files, which `image` names."""
-    pillow = _pillow()
-    try:
-        with pillow.Image.open(io.BytesIO(raw), formats=_FORMATS) as picture:
-            return picture.getexif().get(_ORIENTATION, 1)
-    except Exception:  # Pillow raises many kinds of errors for damaged files
-        return 1
+    return _read_header(io.BytesIO(raw), lambda picture: picture.getexif().get(_ORIENTATION, 1), 1)
 
 
 def _pillow():

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -260,18 +260,18 @@ class Manifest:
         if name is not None:
             self.table.must_have(name, f"{role}={name!r}")
             return name
-        taken = {
-            *(name for name in self.given.values() if isinstance(name, str)),
-            *(name for names in self.lists.values() for name in names),
-        }
+        taken = {*(name for name in self.given.values() if isinstance(name, str)), *itertools.chain(*self.lists.values())}
         candidates = [column for column in self.table.find_columns(*ROLES[role]) if column not in taken]
         candidates = groups.find_names(candidates, self.table.texts) if role == "group" else candidates
         if len(candidates) > 1:
-            raise InputError(
-                f"{paths.display_path(self.file)}: the {role} can be in {' or '.join(map(repr, candidates))}; write the "
-                f'data set as \'manifest(file="{paths.display_path(self.file)}", {role}="{candidates[0]}")\''
-            )
+            self._fail(f"the {role} can be in {' or '.join(map(repr, candidates))}", f'{role}="{candidates[0]}"')
         return candidates[0] if candidates else None
+
+    def _fail(self, text: str, spec: str = "", more: str = "") -> NoReturn:
+        """Raise InputError about the file, with the spec of the data set that is a remedy."""
+        name = paths.display_path(self.file)
+        remedy = f"; write the data set as 'manifest(file=\"{name}\", {spec})'{more}" if spec else ""
+        raise InputError(f"{name}: {text}{remedy}")
 
     def _merge_spellings(self):
         """Write labels and sites in one spelling (fnlkit.datasets.spelling)."""
@@ -413,13 +413,11 @@ class Manifest:
             As for `fnlkit.datasets.labels.classes_of`.  A site can have a single row.
         """
         if "label" not in self.roles:
-            raise InputError(
-                f"{paths.display_path(self.file)}: no column is named {' or '.join(ROLES['label'])}; write the data "
-                f'set as \'manifest(file="{paths.display_path(self.file)}", label="NAME")\' with one of {self.table.known()}'
-            )
+            names = " or ".join(ROLES["label"])
+            self._fail(f"no column is named {names}", 'label="NAME"', f" with one of {self.table.known()}")
         if "path" not in self.roles and not self.features and not learned:
             left = f"; {_note_left_out(self.left_out)[0]}" if self.left_out else ""
-            raise InputError(f"{paths.display_path(self.file)}: no column contains file paths or features{left}")
+            self._fail(f"no column contains file paths or features{left}")
         self._refuse_files_as_features()
         damaged = self.drop_damaged(where)
         sites = self._sites()
@@ -427,19 +425,18 @@ class Manifest:
         in_test = self._in_test()
         damaged += self._choose_window(where, of_site)
         try:
-            targets = read_targets(self.table, self.roles["label"], task=self.reading["task"],
-                                 true=self.roles.get("true"),
-                                 others=self.voted, of_site=of_site)  # fmt: skip
+            targets = read_targets(
+                self.table, self.roles["label"], task=self.reading["task"], true=self.roles.get("true"), others=self.voted,
+                of_site=of_site,
+            )  # fmt: skip
         except InputError as error:
-            raise InputError(f"{paths.display_path(self.file)}: column {self.roles['label']!r}: {error}") from None
+            self._fail(f"column {self.roles['label']!r}: {error}")
         names, labels, true, notes = drop_unknown(targets.names, targets.labels, targets.true, in_test)
         bare = labels < 0
         train, test, spare = (np.flatnonzero(m) for m in (~in_test & ~bare, in_test & ~bare, bare))
         least = 1 if of_site else 2
         if len(train) < least:
-            raise InputError(
-                f"{paths.display_path(self.file)}: {len(train)} training rows have a label; expected at least {least}"
-            )
+            self._fail(f"{len(train)} training rows have a label; expected at least {least}")
         if "true" in self.roles and len(gaps := train[true[train] < 0]):
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must be complete")
         learned, named = self._learn(train, sites) if learned is None else learned, self.ids()
@@ -462,14 +459,7 @@ class Manifest:
             roles=dict(self.roles),
             left_out=self._left_out_but(learned),
             shown=self._display_cells(train, learned),
-            notes=[
-                *self._notes(learned),
-                *damaged,
-                *moved,
-                *targets.notes,
-                *notes,
-                *self._note_unseen(learned, test, spare),
-            ],
+            notes=[*self._notes(learned), *damaged, *moved, *targets.notes, *notes, *self._note_unseen(learned, test, spare)],
         )
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
@@ -495,13 +485,9 @@ class Manifest:
         if out.kind == "wave":
             out.sample_rate = sample_rate([paths[row] for row in train])
 
-        reading = {name: value for name, value in self.reading.items() if name != "skip_damaged"}
-        reading["window"] = self.stored_window
-        how = {
-            name: value
-            for name, value in reading.items()
-            if name != "crop" and (value or name not in ("layout", "task", "pixels"))
-        }
+        reading = self.reading | {"window": self.stored_window}
+        how = {name: value for name, value in reading.items()
+               if name not in ("crop", "skip_damaged") and (value or name not in ("layout", "task", "pixels"))}  # fmt: skip
         how |= {"whole": True} if reading["size"] and not reading["crop"] else {}  # earlier versions cropped
 
         def content(order: np.ndarray) -> Iterator[bytes]:
@@ -569,9 +555,7 @@ class Manifest:
 
     def _fields(self, train, sites):
         """Return metadata of the training samples: the site and unused columns."""
-        taken = {column for role, column in self.roles.items() if role not in ("annotator", "group")} | {
-            *self.features,
-        }
+        taken = {*self.features, *(column for role, column in self.roles.items() if role not in ("annotator", "group"))}
         out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
         for name in self.table.columns:
             if name not in taken:
@@ -585,11 +569,9 @@ class Manifest:
             cells = self.table.columns[name]
             texts = self.table.texts(name)[:1] if isinstance(cells, list) and "path" not in self.given else []
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
-                raise InputError(
-                    f"{paths.display_path(self.file)}: column {name!r} has file names such as "
-                    f"{paths.display_path(texts[0][:80])}; write "
-                    f'path="{name}" in the data set\'s spec, or path="-" if it is a feature'
-                )
+                example = paths.display_path(texts[0][:80])
+                remedy = f'write path="{name}" in the data set\'s spec, or path="-" if it is a feature'
+                self._fail(f"column {name!r} has file names such as {example}; {remedy}")
 
     def _sites(self):
         sites = self.texts("site")
