@@ -407,7 +407,6 @@ def tables():
         "league methods": list(method_table(fourth, league)),
         "league missing": list(missing_statement(fourth)),
         "league statements": [judged_statement(league), recommendation(league)],
-        "league judged": [judged_statement(league)],
         "league advice": list(advice_table(complete_league())),
         "league regimes": list(regime_table(league)),
         "league version": [f"SHA-256 of the stored runs: `{hashlib.sha256(STORED.read_bytes()).hexdigest()}`."],

@@ -255,8 +255,8 @@ def cost_table():
             rows.append((abs(mean(differences)), f"| {words}: {change} | {who} | {size} |"))
     yield "| words: reading instead of the first one, or of the default | method | points |"
     yield "|---|---|---|"
-    yield from (row for size, row in sorted(rows, key=lambda pair: -pair[0]) if size >= 2)
-    yield f"| {sum(size < 2 for size, _ in rows)} other readings | | below 2.0 |"
+    yield from (row for size, row in sorted(rows, key=lambda pair: -pair[0]) if size >= 5)
+    yield f"| {sum(size < 5 for size, _ in rows)} other readings | | below 5.0 |"
 
 
 def gate_table():
