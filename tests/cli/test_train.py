@@ -14,7 +14,6 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import main
-from fnlkit.core.errors import Terminated
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import lock_output
 from fnlkit.federated.client.losses.correction import inverse_matrix, transition_matrix
@@ -71,13 +70,13 @@ def test_too_little_memory_is_one_line(error, fed, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("run.pt*"))
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(128 + signal.SIGTERM), 143)])
-def test_an_interrupted_run_prints_the_command_that_resumes_it(error, code, fed, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_prints_the_command_that_resumes_it(sent, code, fed, tmp_path, monkeypatch):
     run, measure = tmp_path / "run.pt", Experiment._measure
 
     def stop(self, step):
         if len(self.history) == 2:
-            raise error
+            os.kill(os.getpid(), sent)
         return measure(self, step)
 
     line = f"train {fed} {SHORT} --rounds 4 -o {run}"
@@ -88,6 +87,7 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(error, code, fed,
     assert found == code
     (said,) = [text for text in err.splitlines() if "are saved in" in text]
     assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
+    assert {path.name for path in tmp_path.iterdir()} <= {"run.pt", "run.metrics.jsonl", "run.pt.lock"}
     before = run.read_bytes()
     code, _, err = fnlkit(f"fnlkit {line}", tmp_path)  # without --resume
     assert code == 2 and f"--resume {run}" in err.splitlines()[-1] and "--overwrite" in err.splitlines()[-1]
