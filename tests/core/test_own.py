@@ -2,13 +2,14 @@
 
 import functools
 import json
+import re
 import shutil
-import textwrap
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.size import ROOT
 from fnlkit import models
 from fnlkit.artifacts.run import Run
 from fnlkit.core import own, registry
@@ -23,100 +24,6 @@ from fnlkit.simulate import partitioning
 from fnlkit.simulate.noise.injection import MODELS
 from tests.commands import fnlkit, refuse, succeed
 
-# Written as CONTRIBUTING.md says, and as a user writes them.
-PARTS = {
-    "method": """
-        from fnlkit.core import method
-        from fnlkit.methods.fedavg import Round
-
-        @method(cite="Nobody 2026")
-        def part(clients, model, opt, select, *, rounds, every: int = 1):
-            for r in range(rounds):
-                model, said = opt.round(clients, select(clients, model), model)
-                yield Round(model, "mine", said, {"mine": float(every)})
-            return model
-    """,
-    "loss": """
-        def part(logits, batch, *, power=2.0):
-            return (1 - logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]) ** power
-    """,
-    "optimizer": """
-        from fnlkit.federated.server.optimizers import Additions, FedOpt
-
-        def halve(updates, merged):
-            updates.memory["halved"] = updates.memory.get("halved", 0) + 1
-            return (updates.start + merged) / 2
-
-        def shrink(w, w_start, batch):
-            return 0.01 * w
-
-        def part(fit, *, strength=1.0, **settings):
-            return FedOpt(fit, server=halve, prepare=lambda request: Additions(corrections=(shrink,)), **settings)
-    """,
-    "aggregator": """
-        def part(stacked, weights, *, place=0):
-            return stacked[place].clone()
-    """,
-    "selector": """
-        from dataclasses import dataclass
-
-        import numpy as np
-
-        @dataclass(frozen=True, kw_only=True)
-        class part:
-            fraction: float = 0.1
-            first: int = 0
-
-            def __call__(self, clients, model, among=None):
-                return np.arange(self.first, self.first + 2)
-    """,
-    "schedule": """
-        def part(done, total, *, low=0.5):
-            return 1.0 - (1 - low) * done / total
-    """,
-    "model": """
-        import torch
-
-        class Net(torch.nn.Module):
-            def __init__(self, size, classes):
-                super().__init__()
-                self.line = torch.nn.Linear(size, classes)
-
-            def forward(self, x):
-                return self.line(x.flatten(1))
-
-        def part(*, input_shape, classes, bias=True):
-            return Net(input_shape[0] * input_shape[1] * input_shape[2], classes)
-    """,
-    "noise": """
-        from fnlkit.simulate.noise import Corruption
-
-        def part(ground, *, step=1):
-            return Corruption((ground.labels + step) % ground.classes)
-    """,
-    "scheme": """
-        import numpy as np
-
-        def part(labels, classes, clients, rng, *, gap=1):
-            return [np.arange(k, len(labels), clients) for k in range(clients)]
-    """,
-    "estimator": """
-        import numpy as np
-
-        from fnlkit.estimators.judgment import Judgment
-
-        def part(evidence, *, share=0.5):
-            clients, samples = len(evidence.offsets) - 1, len(evidence.labels)
-            level, issue = np.full(clients, share), np.full(samples, share)
-            return Judgment(level, level, level, level, issue, issue > 0.6, evidence.labels, np.eye(evidence.classes))
-    """,
-    "backbone": """
-        import numpy as np
-
-        def part(dataset, forward, *, dim=3):
-            return np.asarray(dataset.x_train, np.float32).reshape(len(dataset.x_train), -1)[:, 20 : 20 + dim]
-    """,
-}
 TABLES = {
     "method": registry.METHODS,
     "loss": registry.LOSSES,
@@ -134,7 +41,7 @@ TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --fraction 0.
 LINES = {
     "noise": "fnlkit inject-noise fed.npz --noise '{}' -o out.npz",
     "scheme": "fnlkit partition --clients 5 --scheme '{}' -o out.npz",
-    "estimator": "fnlkit estimate-noise fed.npz --estimator '{}' -o out.npz",
+    "estimator": "fnlkit estimate-noise fed.npz --estimator '{}' --rounds 2 -o out.npz",
     "backbone": "fnlkit estimate-noise fed.npz --embeddings '{}' -o out.npz",
 }
 
@@ -143,8 +50,8 @@ LINES = {
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     succeed("fnlkit partition --clients 4 | fnlkit inject-noise -o fed.npz", folder)
-    for kind, text in PARTS.items():
-        (folder / f"my_{kind}.py").write_text(textwrap.dedent(text))
+    for kind in TABLES:
+        shutil.copy(ROOT / f"data/templates/{kind}.py", folder / f"my_{kind}.py")
     return folder
 
 
@@ -160,26 +67,25 @@ def line(kind, name):
     return LINES[kind].format(name) if kind in LINES else f"{TRAIN} --{kind} '{name}'"
 
 
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypatch):
-    """So does the file alone; a parameter is checked whichever way it is named."""
-    (parameter,) = [p for p in ("every", "power", "strength", "place", "first", "bias", "step", "gap", "share", "dim",
-                                  "low")
-                    if f"{p}=" in PARTS[kind] or f"{p}: " in PARTS[kind]]  # fmt: skip
+    """Templates, which tests/cli/test_methods.py runs without a line of the registry."""
+    (parameter,) = re.findall(r"mine\.py:part\((\w+)=", (folder / f"my_{kind}.py").read_text())
     monkeypatch.setitem(TABLES[kind], "mine", f"my_{kind}:part")
-    for name in ("mine", f"my_{kind}.py:part"):
-        succeed(line(kind, name), folder)
-        refuse(line(kind, f"{name}(wrong=1)"), folder, f"it takes: {parameter}")
+    succeed(line(kind, "mine"), folder)
+    refuse(line(kind, "mine(wrong=1)"), folder, f"it takes: {parameter}")
     assert (folder / "run.pt").exists() or (folder / "out.npz").exists()
 
 
-def test_a_user_component_is_used(folder):
-    """Not only that it runs: the method's report, the optimizer's memory and the selector's clients are there."""
-    parts = "--method my_method.py:part --optimizer my_optimizer.py:part --selector 'my_selector.py:part(first=1)'"
-    assert fnlkit(f"{TRAIN} {parts}", folder).returncode == 0
-    run = Run.read(str(folder / "run.pt"))
-    assert [row["clients"] for row in run.history] == [[1, 2]] * 2 and run.history[0]["mine"] == 1
-    assert run.memory["server/halved"] == 2
+def test_user_components_are_used(folder):
+    """Not only that they run: the method's report, the clients of at least 360 samples, and another model of the server."""
+    parts = "--method my_method.py:part --selector 'my_selector.py:part(least=360)'"
+    runs = []
+    for more in ("", " --optimizer my_optimizer.py:part"):
+        succeed(f"{TRAIN} {parts}{more}", folder)
+        runs.append(Run.read(str(folder / "run.pt")))
+    assert [row["clients"] for row in runs[1].history] == [[0, 1]] * 2 and runs[1].history[0]["took_part"] == 2
+    assert not torch.equal(runs[0].weights, runs[1].weights)
     rows = [json.loads(row) for row in (folder / "run.metrics.jsonl").read_text().splitlines()]
     assert [row["stage"] for row in rows] == ["mine"] * 2
 
