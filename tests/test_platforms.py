@@ -77,7 +77,7 @@ def test_a_console_of_western_windows_gets_only_its_letters(folder):
 
 
 # ---- the numeric tests on other instruction sets
-NUMERIC = ("kernels/test_kernels.py", "kernels/test_mixture.py", "client", "models", "methods", "server")
+NUMERIC = ("kernels/test_kernels.py", "kernels/test_mixture.py", "federated/client", "models", "methods", "federated/server")
 # What PyTorch, its two libraries, our kernels and the BLAS of numpy take the processor for.
 NAMES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "NUMBA_CPU_NAME", "OPENBLAS_CORETYPE")
 PROCESSORS = {
@@ -85,7 +85,7 @@ PROCESSORS = {
     "128-bit vectors": ("default", "SSE4_2", "SSE41", "nehalem", "Prescott"),
 }
 # Without fused multiply-add the compiled training computes each by a call of the C library, which takes an hour.
-COMPILED = {"256-bit vectors": ("engines/test_fused.py",), "128-bit vectors": ()}
+COMPILED = {"256-bit vectors": ("federated/engines/test_fused.py",), "128-bit vectors": ()}
 
 
 @pytest.mark.slow
