@@ -2,7 +2,7 @@
 
 A release discloses labels, or models that were trained with protected updates (`updates`), and costs a certain epsilon.
 
-Each line is one JSON object and one release.  A release is identified by all facts that determine its draws (`identity`): a
+Each line is one JSON object and one release.  A release is identified by all facts that determine its draws: a
 resumed or repeated run is the same release, and a run with another seed is another release, even if both released the same
 values.  The ledger contains positions of samples, but no labels.  Every line contains a SHA-256 of itself and the previous
 line.
@@ -17,17 +17,13 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from filelock import FileLock
 
 from fnlkit.artifacts import paths, saving
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    pass
-
 
 Line = TypeVar("Line")
 
@@ -42,7 +38,7 @@ class Release(NamedTuple):
     Attributes
     ----------
     id : str
-        See `identity`.
+        Hash of all facts that determine the draws and counts.
     epsilon : float or None
         Of randomized response; None if exact counts were sent without any bound.
     classes : int
@@ -57,7 +53,7 @@ class Release(NamedTuple):
     key : str
         Fingerprint of the privacy key for the draws; "" if the draws depend on the seed, as in old runs.
     clients : str
-        See `partition`; "" in old ledgers.
+        Hash of the partition into clients; "" in old ledgers.
     """
 
     id: str
@@ -70,38 +66,6 @@ class Release(NamedTuple):
     updates: dict[str, Any] | None = None
     key: str = ""
     clients: str = ""
-
-
-def partition(offsets: np.ndarray, indices: np.ndarray) -> str:
-    """Return 32 hexadecimal digits that identify the partition into clients.
-
-    Parameters
-    ----------
-    offsets, indices : int64
-        As in a federation.
-    """
-    return _hash_facts(["clients"], offsets, indices)
-
-
-def identity(
-    *, seed: int, round: int, epsilon: float | None, given: np.ndarray, offsets: np.ndarray, indices: np.ndarray, key: str = ""
-) -> str:
-    """Return the identity of a release as 32 hexadecimal digits.
-
-    It depends on all facts that determine the draws and counts.
-
-    Parameters
-    ----------
-    seed, round : int
-        Seed of the run, and the communication round in which labels were released.
-    epsilon : float or None
-    given : int64 (n,)
-    offsets, indices : int64
-        The clients, as in a federation.
-    key : str
-        Fingerprint of the privacy key; "" if draws depend on the seed.
-    """
-    return _hash_facts([int(seed), int(round), epsilon, *([key] if key else [])], given, offsets, indices)
 
 
 def _hash_facts(facts, *arrays):
@@ -125,11 +89,27 @@ def release(
     indices: np.ndarray,
     key: str = "",
 ) -> Release:
-    """Return the Release of a run's labels; parameters as in `identity` and `Release`."""
+    """Return the Release of a run's labels.
+
+    Its `id` is a hash of all facts that determine the draws and counts, and `clients` a hash of the partition into clients.
+
+    Parameters
+    ----------
+    seed, round : int
+        Seed of the run, and the communication round in which labels were released.
+    epsilon, classes, data
+        As in `Release`.
+    given : int64 (n,)
+    offsets, indices : int64
+        The clients, as in a federation.
+    key : str
+        Fingerprint of the privacy key; "" if draws depend on the seed.
+    """
     held = np.zeros(len(given), bool)
     held[np.asarray(indices)] = True
-    name = identity(seed=seed, round=round, epsilon=epsilon, given=given, offsets=offsets, indices=indices, key=key)
-    return Release(name, epsilon, int(classes), data, held, int(seed), int(round), None, key, partition(offsets, indices))
+    name = _hash_facts([int(seed), int(round), epsilon, *([key] if key else [])], given, offsets, indices)
+    clients = _hash_facts(["clients"], offsets, indices)
+    return Release(name, epsilon, int(classes), data, held, int(seed), int(round), None, key, clients)
 
 
 def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
