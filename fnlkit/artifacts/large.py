@@ -134,35 +134,20 @@ def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMA
     InputError
         If the file is invalid; the one-line message names the file.
     """
-    try:
-        size = os.stat(path).st_size if os.path.isfile(path) else 0
-    except OSError:
-        size = 0
-    if size <= small and not _grows(path, small):
+    if not (os.path.isfile(path) and os.access(path, os.R_OK) and os.path.getsize(path)):
         return files.read_arrays(path)
     with discard_on_error(), one_line(display_path(path)), open(path, "rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         with memoryview(mapped) as raw:
-            if form(raw) == "npy":
+            size = len(raw)
+            if form(raw) == "npy" and size > small:
                 return {"array": _in_place(path, raw, "array", 0, size)}
             if form(raw) == "npz":
                 # Large arrays are decompressed to disk in pieces. Therefore, a ratio of 200 is allowed.
                 members = files_zip.members(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
-                return {files_npz.array_name(member): _open_member(path, raw, member, decoded, small) for member in members}
+                if max(size, sum(member.unpacked for member in members)) > small:
+                    return {files_npz.array_name(one): _open_member(path, raw, one, decoded, small) for one in members}
     return files.read_arrays(path)
-
-
-def _grows(path, small):
-    """Return whether a small file is an npz with arrays above the memory limit."""
-    if not os.path.isfile(path) or os.stat(path).st_size < 64:
-        return False
-    with open(path, "rb") as handle:
-        raw = memoryview(handle.read(small))
-    with contextlib.suppress(Exception):  # the reader will report the defect
-        if form(raw) == "npz":
-            members = files_zip.members(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
-            return sum(member.unpacked for member in members) > small
-    return False
 
 
 def open_artifact(
