@@ -67,30 +67,25 @@ class Stored(Rows):
     Parameters
     ----------
     file : str, os.PathLike or int
-        A path, or the descriptor of an open file, which child processes inherit.
+        A path, or the descriptor of an open file, which is closed with this array.
     offset : int
         Bytes before the first row.
     dtype : numpy.dtype
         Type in the file; returned rows have native byte order.
     shape : tuple of int
-    own : bool
-        Close the descriptor with this array; always true for a path.
     """
 
-    def __init__(self, file, offset, dtype, shape, own=False):
+    def __init__(self, file, offset, dtype, shape):
         self.file, self.offset, self.stored, self.shape = file, int(offset), np.dtype(dtype), tuple(shape)
         self.dtype = self.stored.newbyteorder("=")
         self.row = int(np.prod(shape[1:], dtype=np.int64)) * self.stored.itemsize
-        if isinstance(file, int):
-            self.descriptor, self.own = file, own
-        else:
-            self.descriptor, self.own = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), True
+        self.descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
     def __reduce__(self):
         return Stored, (self.file, self.offset, self.stored, self.shape)
 
     def __del__(self):
-        if getattr(self, "own", False):
+        if hasattr(self, "descriptor"):
             os.close(self.descriptor)
 
     def _read(self, positions):

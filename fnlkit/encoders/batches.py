@@ -52,7 +52,7 @@ class Batches:
         os.pwrite(self.marks, width.to_bytes(8, "little"), 0)
         with open(self.place / "rows", "ab") as values:
             values.truncate(self.count * width * 4)
-        self.rows = Stored(os.open(self.place / "rows", os.O_RDWR), 0, np.float32, shape, own=True)
+        self.rows = Stored(os.open(self.place / "rows", os.O_RDWR), 0, np.float32, shape)
 
     def __del__(self):
         if self.marks is not None:

@@ -211,4 +211,4 @@ def _open_rows(path, shape):
     """Return the rows of a file; above 64 MiB they are read on access."""
     if int(np.prod(shape)) * 4 <= large.SMALL:
         return np.fromfile(path, np.float32).reshape(shape)
-    return Stored(os.open(path, os.O_RDONLY), 0, np.float32, shape, own=True)
+    return Stored(os.open(path, os.O_RDONLY), 0, np.float32, shape)

@@ -191,4 +191,4 @@ def _spectrograms(waves, rate):
         for start in range(0, len(waves), 256):
             file.write(log_mel(waves[start : start + 256], rate).data)
         file.flush()
-        return Stored(os.dup(file.fileno()), 0, first.dtype, (len(waves), *first.shape[1:]), own=True)
+        return Stored(os.dup(file.fileno()), 0, first.dtype, (len(waves), *first.shape[1:]))

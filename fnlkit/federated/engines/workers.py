@@ -187,7 +187,7 @@ def _to_shared(source, file):
     file.write(bytes(-file.tell() % 64))  # arrays start at an alignment that suits any type
     at = file.tell()
     file.write(np.ascontiguousarray(source).data)
-    return Stored(file.fileno(), at, source.dtype, source.shape)
+    return Stored(os.dup(file.fileno()), at, source.dtype, source.shape)
 
 
 def _send_stored(array):
@@ -198,7 +198,7 @@ def _send_stored(array):
 
 
 def _receive_stored(descriptor, *about):
-    return Stored(descriptor.detach(), *about, own=True)
+    return Stored(descriptor.detach(), *about)
 
 
 reduction.register(Stored, _send_stored)
