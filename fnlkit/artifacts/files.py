@@ -342,8 +342,8 @@ def content_digest(kind: str, text: str, arrays: Mapping[str, Any]) -> str:
     for name in sorted(arrays):
         value = arrays[name]
         if isinstance(value, files_pt.Tensor) or hasattr(value, "untyped_storage"):
-            what, whole = packing.tensor_bytes(value)
-            data = [whole]
+            tensor = files_pt.Tensor.of(value)
+            what, data = tensor.dtype, [tensor.data]
         else:
             value = packing.plain(value, name)
             what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, packing.raw_blocks(value)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,7 @@ from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.core.errors import InputError
 
-if TYPE_CHECKING:
-    import torch
-
-    Piece = bytes | memoryview
+Piece = bytes | memoryview
 
 LIMIT = 2**32 - 2**24  # bytes: the limit of 32-bit sizes minus space for the directory
 BLOCK = 2**24  # bytes of rows that are written at once
@@ -159,29 +156,11 @@ def tensors(arrays: Mapping[str, Any]) -> dict[str, files_pt.Tensor]:
     """Convert arrays or torch tensors to the tensors of a .pt; ValueError for other types."""
     out = {}
     for name, value in arrays.items():
-        if hasattr(value, "layout"):  # a torch tensor
-            kind = f"{value.dtype}, {value.layout}"
-            if str(value.layout) != "torch.strided" or str(value.dtype).removeprefix("torch.") not in files_pt.DTYPES:
-                raise ValueError(f"tensor {name!r} is {kind}; a .pt can contain dense numbers and booleans")
-            dtype, data = tensor_bytes(value)
-            value = files_pt.Tensor(dtype, tuple(value.shape), memoryview(data))
-        elif not isinstance(value, files_pt.Tensor):
-            try:
-                value = files_pt.Tensor.of(value)
-            except ValueError as error:
-                raise ValueError(f"array {name!r} is {error}") from None
-        out[name] = value
+        try:
+            out[name] = files_pt.Tensor.of(value)
+        except ValueError as error:
+            raise ValueError(f"{'tensor' if hasattr(value, 'layout') else 'array'} {name!r} is {error}") from None
     return out
-
-
-def tensor_bytes(tensor: torch.Tensor | files_pt.Tensor) -> tuple[str, Piece]:
-    """Return the type name of a dense tensor and its bytes in C order."""
-    if isinstance(tensor, files_pt.Tensor):
-        return tensor.dtype, tensor.data
-    import torch
-
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return str(tensor.dtype).removeprefix("torch."), (flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
 def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -> list[tuple[str, list[Piece]]]:

@@ -96,11 +96,15 @@ class Run:
     @classmethod
     def of_arrays(cls, state: dict[str, np.ndarray], **fields: Any) -> Self:
         """Return a Run whose state {``weights``, ``memory/...``, ``selection/...``} becomes tensors at its first use."""
-        run = cls(weights=None, memory={}, **fields)  # type: ignore[arg-type]  # removed below
+        return cls._with_stored({name: Tensor.of(values) for name, values in state.items()}, "a run in memory", **fields)
+
+    @classmethod
+    def _with_stored(cls, stored, source, **fields):
+        """Return a Run whose state {name: Tensor} becomes tensors at its first use; `source` names it in messages."""
+        run = cls(weights=None, memory={}, **fields)
         for name in _STATE:
             del vars(run)[name]
-        vars(run)["_stored"] = {name: Tensor.of(values) for name, values in state.items()}
-        vars(run)["_source"] = "a run in memory"
+        vars(run).update(_stored=stored, _source=source)
         return run
 
     def weights_array(self) -> np.ndarray:
@@ -166,10 +170,7 @@ class Run:
         for group in ("labels", "truth", "predicted"):
             for name, values in getattr(self, group).items():
                 tensors[f"{group}/{name}"] = _array(values)
-        tensors["client_offsets"], tensors["client_indices"] = (
-            _array(self.client_offsets),
-            _array(self.client_indices),
-        )
+        tensors |= {"client_offsets": _array(self.client_offsets), "client_indices": _array(self.client_indices)}
         for name, (rounds, values) in self.records.items():
             tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _array(rounds), _array(values)
         for group in ("memory", "selection") if stored is None else ():
@@ -218,35 +219,29 @@ class Run:
             arrays = {name: value for name, value in artifact.arrays.items() if not _is_state(name)}
             tensors = {name: value.array() for name, value in arrays.items()}
             body = json.loads(tensors["body"].tobytes().decode())
-            groups: dict[str, dict[str, Any]] = {"labels": {}, "truth": {}, "predicted": {}}
-            records = {}
-            for name, value in tensors.items():
-                group, _, rest = name.partition("/")
-                if group in groups:
-                    groups[group][rest] = value
-                elif group == "record" and not rest.endswith("/rounds"):
-                    records[rest] = (tensors[f"{name}/rounds"], value)
+            groups = {group: _of_group(group, tensors) for group in ("labels", "truth", "predicted")}
+            recorded = _of_group("record", tensors)
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
-            run = cls(
+            run = cls._with_stored(
+                {name: value for name, value in artifact.arrays.items() if _is_state(name)},
+                shown_source,
                 settings=body["settings"],
-                weights=None,  # type: ignore[arg-type]  # removed below
                 client_offsets=tensors["client_offsets"],
                 client_indices=tensors["client_indices"],
                 history=body["history"],
-                records=records,
+                records={
+                    name: (recorded[f"{name}/rounds"], values)
+                    for name, values in recorded.items()
+                    if not name.endswith("/rounds")
+                },
                 log=log,
                 results=results,
-                memory={},
                 traffic=Traffic(**body["traffic"]),
                 rejected=body["rejected"],
                 finished=body["finished"],
                 meta=artifact.meta | {"dataset": from_file(artifact.meta.get("dataset"))},
                 **groups,
             )
-            for name in _STATE:
-                del vars(run)[name]
-            vars(run)["_stored"] = {name: value for name, value in artifact.arrays.items() if _is_state(name)}
-            vars(run)["_source"] = shown_source
             if "weights" not in vars(run)["_stored"]:
                 raise InputError("the array weights is missing")
             run_schema.check(run)
@@ -266,16 +261,17 @@ def _is_state(name):
     return name.partition("/")[0] in _STATE
 
 
+def _of_group(group, arrays):
+    """Return the arrays ``GROUP/NAME`` by their names."""
+    return {name.removeprefix(f"{group}/"): values for name, values in arrays.items() if name.startswith(f"{group}/")}
+
+
 def _load_state(run, stored):
     """Convert the stored tensors of a run into its fields, and check these."""
     with _named_errors(vars(run).pop("_source")):
         tensors = {name: value.to_torch() for name, value in stored.items()}
-        groups = {name: {} for name in ("memory", "selection")}
-        for name, value in tensors.items():
-            group, _, rest = name.partition("/")
-            if group in groups:
-                groups[group][rest] = value
-        vars(run).update(weights=tensors["weights"], memory=groups["memory"], selection=groups["selection"])
+        memory, selection = (_of_group(group, tensors) for group in ("memory", "selection"))
+        vars(run).update(weights=tensors["weights"], memory=memory, selection=selection)
         run_schema.check_state(run)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fnlkit.artifacts.federation import MAX_CLASSES, OF_RUNS, Federation, must_be_names, must_be_steps
+from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names, must_be_steps
 from fnlkit.artifacts.records import Within, from_json
 from fnlkit.core.errors import InputError
 
@@ -19,7 +19,6 @@ _RECORDS = {
     "noise_level": "N", "cumulative_lid": "N", "noisy_clients": "N", "aggregation_weights": "N", "lid_means": "2",
     "lid_variances": "2", "lid_shares": "2", "prior": "C", "transition": "CC", "label_confusion": "CC",
 }  # fmt: skip
-_NOISE = ("noise_client_level", "noise_client_noisy", "noise_transition")
 Text = Annotated[str, Within(1, 10_000)]
 Whole = Annotated[int, Within()]
 Shape = Annotated[list[Annotated[int, Within(1, 2**31 - 1)]], Within(1, 4)]
@@ -162,22 +161,10 @@ def _labels(run):
     for name in ("given", "corrected"):
         if name not in run.labels:
             raise InputError(f"the array labels/{name} is missing")
-    federation = Federation(
-        run.meta.get("dataset"),
-        run.meta.get("classes"),
-        run.client_offsets,
-        run.client_indices,
-        run.labels["given"],
-        true=run.labels.get("true"),
-        extra={name: values for name, values in run.truth.items() if name not in _NOISE}
-        | {name: run.labels[name] for name in OF_RUNS if name in run.labels},
-        **{name: run.truth.get(name) for name in _NOISE},
-    )
+    federation = run.federation()
     federation.check()
     if not len(federation):
         raise InputError("the run has no clients")
-    if run.meta.get("client_names") is not None:
-        must_be_names(run.meta["client_names"], len(federation), "client")
     corrected = run.labels["corrected"]
     if corrected.shape != federation.given.shape or corrected.dtype.kind not in "iu":
         raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {federation.given.shape}")

@@ -51,8 +51,18 @@ class Tensor(NamedTuple):
     data: memoryview
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Tensor:
-        """Return the Tensor of an array of numbers or booleans."""
+    def of(cls, values: Any) -> Tensor:
+        """Return the Tensor of an array or a torch tensor, without a copy if it is contiguous; ValueError for other types."""
+        if isinstance(values, cls):
+            return values
+        if hasattr(values, "untyped_storage"):
+            import torch
+
+            dtype = str(values.dtype).removeprefix("torch.")
+            if values.layout is not torch.strided or dtype not in DTYPES:
+                raise ValueError(f"{values.dtype}, {values.layout}; a .pt can contain dense numbers and booleans")
+            flat = values.detach().cpu().contiguous().reshape(-1)
+            return cls(dtype, tuple(values.shape), memoryview(flat.view(torch.uint8).numpy() if flat.numel() else b""))
         values = np.asarray(values)
         if values.dtype.name not in DTYPES:
             raise ValueError(f"{values.dtype}; a .pt can contain {', '.join(sorted(DTYPES))}")
