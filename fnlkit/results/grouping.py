@@ -12,18 +12,11 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
+_SCORES = ("best", "last", "late", "chosen", "kept")
 # Each number of a run's row: column, factor to its unit, digits.
 MEASURES = {
-    "accuracy_best": ("best", 100, 2),
-    "accuracy_last": ("last", 100, 2),
-    "accuracy_late": ("late", 100, 2),
-    "accuracy_chosen": ("chosen", 100, 2),
-    "accuracy_kept": ("kept", 100, 2),
-    "agreement_best": ("best agreement", 100, 2),
-    "agreement_last": ("last agreement", 100, 2),
-    "agreement_late": ("late agreement", 100, 2),
-    "agreement_chosen": ("chosen agreement", 100, 2),
-    "agreement_kept": ("kept agreement", 100, 2),
+    **{f"accuracy_{kind}": (kind, 100, 2) for kind in _SCORES},
+    **{f"agreement_{kind}": (f"{kind} agreement", 100, 2) for kind in _SCORES},
     "macro_f1": ("macro-F1", 100, 2),
     "balanced_accuracy": ("balanced", 100, 2),
     "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),
@@ -50,7 +43,7 @@ AHEAD = {
 # Numbers of which a larger one is better; the best of a setting is bold.
 LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith("_spread"))
 # Numbers that a pivot table can show, by short name: the first that the runs have.
-PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in ("best", "last", "late", "chosen", "kept")}
+PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
     "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; p: paired t-test, corrected for "
@@ -344,20 +337,20 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in found)), None)
     if number is None:
         raise InputError(f"{measure}: no group has it", parameter="show")
-    cells = {(str(group["group"][rest[0]]), str(group["group"][word])): place for place, group in enumerate(found)}
-    methods, columns = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
-    leading, rows = _leading(found, [number]), []
-    for name, label in zip(methods, shorten(methods), strict=True):
-        values, differences = [], []
-        for column in columns:
-            place = cells.get((name, column))
-            ahead = None if place is None else found[place]["ahead"].get(number)
-            clear = bool(ahead and statistics.significant(ahead["holm"]))
-            differences += [ahead["mean"]] if ahead and clear else []
-            marks = {"star": clear, "bold": (place, number) in leading}
-            values.append(Value(None) if place is None else _value(found[place], number, **marks))
-        wins = f"{sum(mean > 0 for mean in differences)}, {sum(mean < 0 for mean in differences)}"
-        rows.append([label, *values, str(sum(value.bold for value in values)), wins])
+    import pandas
+
+    leading, cells = _leading(found, [number]), []
+    for place, group in enumerate(found):
+        ahead, best = group["ahead"].get(number), (place, number) in leading
+        clear = bool(ahead and statistics.significant(ahead["holm"]))
+        value, mean = _value(group, number, star=clear, bold=best), ahead["mean"] if ahead and clear else 0
+        cells.append((str(group["group"][rest[0]]), str(group["group"][word]), value, best, mean > 0, mean < 0))
+    frame = pandas.DataFrame(cells, columns=["method", "column", "value", "best", "ahead", "behind"])
+    wide = frame.pivot_table("value", "method", "column", aggfunc="first", sort=False, fill_value=Value(None))
+    counts = frame.groupby("method", sort=False)[["best", "ahead", "behind"]].sum().astype(str)
+    columns, labels = list(wide.columns), shorten(list(wide.index))
+    rows = [[label, *values, best, f"{ahead}, {behind}"] for label, values, (best, ahead, behind)
+            in zip(labels, wide.to_numpy().tolist(), counts.to_numpy(), strict=True)]  # fmt: skip
     heading = MEASURES[number][0]
     notes = [
         f"{heading} in %, mean ± standard deviation over runs; columns: {word}; best in: columns with the highest mean; * and "
