@@ -46,9 +46,8 @@ from fnlkit.estimators.compare import compare
 @setting_options("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum", **WARM_UP)
 @device_option
 @engine_option
-@click.option(
-    "--top", type=click.IntRange(min=0), default=5, show_default=True, help="Number of clients to show, the noisiest first."
-)
+@click.option("--top", type=click.IntRange(min=0), default=5, show_default=True,
+              help="Number of clients to show, the noisiest first.")  # fmt: skip
 @click.option("--fingerprint", metavar="TEXT", hidden=True, help="Identity of a recipe's job, recorded in the file.")
 @json_option
 @seed_option

@@ -12,6 +12,9 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.sites.identity import check_names, parse_address
 
+# Options of the project that are no settings of the training.
+_OF_PROJECT = ("open_tasks", "backbone", "scaling", "wait", "timeout", "max_samples")
+
 
 @click.command()
 @click.argument("folder", metavar="DIR")
@@ -29,40 +32,25 @@ from fnlkit.sites.identity import check_names, parse_address
 @click.option("--key", "keys", multiple=True, metavar="FILE",
               help="Public key of a site (site.key.pub). Repeat it for each site in the order of the client numbers; each "
               "number then requires this key.")  # fmt: skip
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Name of a site. Repeat it for each site in the order of the client numbers. Default: site-0, site-1 and so on.",
-)
-@click.option(
-    "--address",
-    metavar="HOST[:PORT]",
-    default=None,
-    help="Address of the server. With it, certificates and a folder to hand over to each site are written too.",
-)
+@click.option("--name", "names", multiple=True, metavar="NAME",
+              help="Name of a site. Repeat it for each site in the order of the client numbers. Default: site-0, site-1 and "
+              "so on.")  # fmt: skip
+@click.option("--address", metavar="HOST[:PORT]", default=None,
+              help="Address of the server. With it, certificates and a folder to hand over to each site are written "
+              "too.")  # fmt: skip
 @click.option("--demo", is_flag=True,
               help="Also give each site a part of the data with wrong labels, and write DIR/demo.sh, which starts the server "
               "and all sites on this machine.")  # fmt: skip
 @click.option("--task", "tasks", type=click.Choice(["train", "audit", "evaluate"]), multiple=True,
               help="Sites agree to this task; repeat it for more. Default: to all tasks.")  # fmt: skip
-@click.option(
-    "--open-tasks",
-    is_flag=True,
-    help="Agree to audit and evaluate although the training masks updates or randomizes label counts.",
-)
+@click.option("--open-tasks", is_flag=True,
+              help="Agree to audit and evaluate although the training masks updates or randomizes label counts.")  # fmt: skip
 @click.option("--backbone", metavar="SPEC", default="",
               help="Each site computes features of its images with this backbone (as for `fnlkit train`); models learn from "
               "these features.")  # fmt: skip
-@click.option(
-    "--scale",
-    "scaling",
-    type=click.Choice(["project", "sites"]),
-    default="project",
-    show_default=True,
-    help="Scale of vectors and tables: that of --dataset, or from sums of the sites (`fnlkit sites run --task scale`).",
-)
+@click.option("--scale", "scaling", type=click.Choice(["project", "sites"]), default="project", show_default=True,
+              help="Scale of vectors and tables: that of --dataset, or from sums of the sites (`fnlkit sites run --task "
+              "scale`).")  # fmt: skip
 @click.option("--sums-epsilon", type=float, default=None, metavar="EPSILON",
               help="Sites agree to an audit only with noise: both replies are (epsilon, delta)-differentially private. DATASET "
               "must then hold no sample of a site.")  # fmt: skip
@@ -76,18 +64,11 @@ def command(
     folder: str,
     dataset: str,
     sites: int,
-    wait: float,
-    timeout: float,
-    max_samples: int,
     keys: tuple[str, ...],
     names: tuple[str, ...],
     address: str | None,
     demo: bool,
     tasks: tuple[str, ...],
-    scaling: str,
-    sums_epsilon: float | None,
-    sums_delta: float,
-    sums_budget: float | None,
     **options: Any,
 ) -> None:
     """Write a Flower project for real sites into a new folder DIR: audit, train and evaluate.
@@ -106,26 +87,17 @@ def command(
 
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")
-    if sums_budget is not None and sums_epsilon is None:
+    sums = {name: options.pop(name) for name in ("sums_epsilon", "sums_delta", "sums_budget")}
+    if sums["sums_budget"] is not None and sums["sums_epsilon"] is None:
         raise InputError("--sums-budget: is the limit of --sums-epsilon; add it")
-    of_project = {name: options.pop(name) for name in ("open_tasks", "backbone")}
+    of_project = {name: options.pop(name) for name in _OF_PROJECT} | ({} if sums["sums_epsilon"] is None else sums)
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     data, place = to_dataset(dataset), address and parse_address(address)
     known = list(names or (f"site-{k}" for k in range(sites)))
     check_names(known, sites)
-    if sums_epsilon is not None:
-        of_project |= {"sums_epsilon": sums_epsilon, "sums_delta": sums_delta, "sums_budget": sums_budget}
+    fingerprints = list(map(flower_app.fingerprint_of, keys))
     project = flower_app.describe(
-        data,
-        Settings(**given),
-        scaling=scaling,
-        names=known,
-        keys=list(map(flower_app.fingerprint_of, keys)),
-        tasks=list(tasks or TASKS),
-        wait=wait,
-        timeout=timeout,
-        max_samples=max_samples,
-        **of_project,
+        data, Settings(**given), names=known, keys=fingerprints, tasks=list(tasks or TASKS), **of_project
     )
     more = (lambda agreed: folders.parts(place, known, agreed)) if place else None
     files = flower_app.write_project(folder, project, more=more)

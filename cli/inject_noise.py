@@ -24,13 +24,8 @@ from fnlkit.cli.plumbing import (
 @click.command(cls=Listing, title="Models", kind="noise")
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
-@click.option(
-    "--noise",
-    default=None,
-    show_default="clients(rho=0.6, tau=0.5); before partition symmetric(eta=0.4)",
-    metavar="SPEC",
-    help="Noise model from the list above, or FILE.py:NAME.",
-)
+@click.option("--noise", default=None, show_default="clients(rho=0.6, tau=0.5); before partition symmetric(eta=0.4)",
+              metavar="SPEC", help="Noise model from the list above, or FILE.py:NAME.")  # fmt: skip
 @seed_option
 @output_option("NOISY.npz")
 def command(file: str | None, dataset: str | None, noise: str | None, seed: int, output: str) -> None:

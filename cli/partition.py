@@ -30,9 +30,8 @@ from fnlkit.simulate.partition_report import report_lines
 @click.command(cls=Listing, title="Schemes", kind="scheme")
 @click.argument("file", required=False, metavar="[FILE]", callback=take_inputs)
 @dataset_option
-@click.option(
-    "--scheme", default="iid", show_default=True, metavar="SPEC", help="Partition scheme from the list above, or FILE.py:NAME."
-)
+@click.option("--scheme", default="iid", show_default=True, metavar="SPEC",
+              help="Partition scheme from the list above, or FILE.py:NAME.")  # fmt: skip
 @options_of(Partitioning)
 @seed_option
 @output_option("FED.npz")

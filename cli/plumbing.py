@@ -24,15 +24,8 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-__all__ = [
-    "LINES",
-    "Cross",
-    "Table",
-    "console",
-    "height",
-    "out_console",
-    "printable",
-]  # commands import everything shared from here
+# Commands import everything shared from here.
+__all__ = ["LINES", "Cross", "Table", "console", "height", "out_console", "printable"]
 
 
 def need_input(file: str | None) -> None:
@@ -51,43 +44,25 @@ def take_inputs(ctx: click.Context, argument: click.Parameter, value: Any) -> An
 
 file_argument = click.argument("file", default="-", metavar="[FILE]", callback=take_inputs)
 runs_argument = click.argument("runs", nargs=-1, metavar="[RUN.pt]...", callback=take_inputs)
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of all random draws; equal seeds give equal results.",
-)
-dataset_option = click.option(
-    "--dataset",
-    metavar="NAME|PATH",
-    default=None,
-    help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such as "
-    "'folder(path=P, label=2)', or FILE.py:NAME, your function that returns arrays.",
-)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                           help="Seed of all random draws; equal seeds give equal results.")  # fmt: skip
+dataset_option = click.option("--dataset", metavar="NAME|PATH", default=None,
+                              help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such "
+                                   "as 'folder(path=P, label=2)', or FILE.py:NAME, your function that returns "
+                                   "arrays.")  # fmt: skip
 device_option = options_of(TrainOptions, "device")
 engine_option = options_of(TrainOptions, "engine")
 ledger_option = options_of(TrainOptions, "ledger")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
-sample_column_option = click.option(
-    "--sample-column",
-    default=None,
-    metavar="NAME",
-    help="Column of a table that names the samples. Default: the only column that names a sample in every row.",
-)
-control_option = click.option(
-    "--control",
-    default=None,
-    metavar="NAME",
-    help="Control or column with the labels. Default: the only one whose values are classes.",
-)
-
-baseline_option = click.option(
-    "--baseline",
-    default=None,
-    metavar="METHOD",
-    help="Method that other methods are compared with. Default: fedavg if present, else the first.",
-)
+sample_column_option = click.option("--sample-column", default=None, metavar="NAME",
+                                    help="Column of a table that names the samples. Default: the only column that names a "
+                                         "sample in every row.")  # fmt: skip
+control_option = click.option("--control", default=None, metavar="NAME",
+                              help="Control or column with the labels. Default: the only one whose values are "
+                                   "classes.")  # fmt: skip
+baseline_option = click.option("--baseline", default=None, metavar="METHOD",
+                               help="Method that other methods are compared with. Default: fedavg if present, else the "
+                                    "first.")  # fmt: skip
 trust_option = click.option("--trust", is_flag=True, help="Import the code that an input file names; read this code first.")
 
 
@@ -107,14 +82,8 @@ def keeps(file: str | None, output: str | None, what: str, option: str = "-o") -
             raise InputError(f"{option} {output} is also the input {what}; choose another name")
 
 
-csv_option = click.option(
-    "--csv",
-    "sheet",
-    metavar="FILE.csv",
-    default=None,
-    callback=takes_file,
-    help="Also write a table of all samples with their labels as received and now.",
-)
+csv_option = click.option("--csv", "sheet", metavar="FILE.csv", default=None, callback=takes_file,
+                          help="Also write a table of all samples with their labels as received and now.")  # fmt: skip
 
 
 def _own_format(ctx, option, output):
@@ -126,9 +95,8 @@ def _own_format(ctx, option, output):
             other = f"; --html {output} writes the page"
         if ending == ".csv" and "sheet" in options:
             other = f"; --csv {output} writes the labels as a table"
-        raise InputError(
-            f"-o {output}: the output has another format than {ending[1:]}; write a name such as {option.metavar}{other}"
-        )
+        text = f"the output has another format than {ending[1:]}; write a name such as {option.metavar}{other}"
+        raise InputError(f"-o {output}: {text}")
     return takes_file(ctx, option, output)
 
 

@@ -33,12 +33,16 @@ if TYPE_CHECKING:
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip
-leave_out_option = click.option(
-    "--leave-out",
-    metavar="CLASS,...",
-    default="",
-    help="Classes of this site that the project does not have; their samples are not used.",
-)
+leave_out_option = click.option("--leave-out", metavar="CLASS,...", default="",
+                                help="Classes of this site that the project does not have; their samples are not "
+                                     "used.")  # fmt: skip
+
+
+def _source(data, site, what="DATA"):
+    """Return the path of the named data, by default of the data with which a site has joined."""
+    if not (data or site["data"]):
+        raise InputError(f"{what}: this site has not joined; name the data, or run `fnlkit site join` first")
+    return os.path.abspath(data) if data else site["data"]
 
 
 def place_options(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,21 +149,10 @@ def join(folder: str, data: str, leave_out: str) -> None:
 @control_option
 @sample_column_option
 @guarantee_options
-@click.option(
-    "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
-)
+@click.option("--list", "listed", is_flag=True,
+              help="After the import, also correct the labels of the list with the guarantee.")  # fmt: skip
 @seed_option
-def review(
-    data: str | None,
-    folder: str,
-    name: str,
-    output: str,
-    table: str | None,
-    listed: bool,
-    control: str | None,
-    sample_column: str | None,
-    **options: Any,
-) -> None:
+def review(data: str | None, folder: str, name: str, output: str, table: str | None, listed: bool, **options: Any) -> None:
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
@@ -175,11 +168,9 @@ def review(
     from fnlkit.sites.samples import load_for_display
 
     site = folders.locate_site(folder, name)
-    source = os.path.abspath(data) if data else site["data"]
-    if not source:
-        raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
+    source = _source(data, site)
     decisions = table or os.path.join(output, "decisions.csv")
-    memory = site["memory"]
+    memory, columns = site["memory"], {name: options.pop(name) for name in ("control", "sample_column")}
     samples = load_for_display(source, project.read(site["agreed"]), leave_out=site["leave_out"], memory=memory)
     federation = labels.to_review(memory, samples, site["name"])
     if table is None and not os.path.exists(decisions):
@@ -197,9 +188,7 @@ def review(
     text = files.read_text(decisions)
 
     def change(before: Federation) -> Federation:
-        found = pipeline.import_review(
-            before, decisions, control=control, sample_column=sample_column, dataset=samples, say=caution
-        )
+        found = pipeline.import_review(before, decisions, dataset=samples, say=caution, **columns)
         return pipeline.correct(found, listed=True) if listed else found
 
     found = labels.review_imported(memory, federation, change)
@@ -240,10 +229,7 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
     from fnlkit.sites.site import Place
 
     site = folders.locate_site(folder, name)
-    source = os.path.abspath(data) if data else site["data"]
-    if not source:
-        raise InputError("--data: this site has not joined; name the data, or run `fnlkit site join` first")
-    place = Place(site["client"], source, site["memory"], site["agreed"], leave_out or site["leave_out"])
+    place = Place(site["client"], _source(data, site, "--data"), site["memory"], site["agreed"], leave_out or site["leave_out"])
     path, door, failed = os.path.join(site["memory"], LEDGER), Door(place), 0
     found = files_of.list_requests(requests, site["name"])
     for request in found:
@@ -291,10 +277,7 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     from fnlkit.sites import folders, predictions
 
     site = folders.read_site(folder)
-    source = os.path.abspath(data) if data else site["data"]
-    if not source:
-        raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    found = predictions.predict_site(run, source, site)
+    found = predictions.predict_site(run, _source(data, site), site)
     if output:
         found.sheet.write(output)
     if as_json:

@@ -144,17 +144,9 @@ def _register(folder, key, known=None, seconds=60):
 @click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
               help="Result: a run of the task train, JSON of the other tasks.")  # fmt: skip
 def run(
-    folder: str,
-    task: str,
-    scaled: str | None,
-    model: str | None,
-    server_data: str | None,
-    min_replies: float | None,
-    mail: str | None,
-    without: tuple[str, ...],
-    html: str | None,
-    output: str,
-) -> None:
+    folder: str, task: str, scaled: str | None, model: str | None, server_data: str | None, min_replies: float | None,
+    mail: str | None, without: tuple[str, ...], html: str | None, output: str,
+) -> None:  # fmt: skip
     """Run a task over the sites and print its log to the end; the same command continues a stopped task.
 
     The command exits with 0 only if the task is completed. Ctrl-C ends the printing, and the task goes on: `flwr log` prints
