@@ -147,7 +147,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
 
 def _solve(federation, data, settings, run, previous, target, rows):
     """Compute the linear head of a method without torch; write the run and its metrics."""
-    entry = provenance("train", **asdict(settings), engine=run.engine, device=run.device)
+    entry = provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
     finished = TrainedRun.of(solved.solve(federation, data, settings, resume=previous, provenance=[entry], say=run.say))
     with metrics_file(rows, []) as write:
         for row in finished.history:

@@ -102,6 +102,12 @@ def test_printed_lines_write_the_files_of_a_recipe(tmp_path, here):
     assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
 
 
+def test_a_finished_run_of_a_solved_head_is_kept(tmp_path, here):
+    text = TINY.replace("memorization = true", "").replace('"fedavg", "fedcorr(iterations=1)"', '"fedsums"')
+    plan = write(tmp_path, text.replace("published = { fedcorr = [90.0, 1.0] }", ""))
+    assert not plan.run(print).failed and {job.state() for job in plan.jobs} == {"finished"}
+
+
 def test_a_recipe_runs_continues_and_compares(tmp_path):
     """Real processes: one of them resumes a run that was stopped after half of its rounds."""
     plan = write(tmp_path)
