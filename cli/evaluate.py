@@ -33,6 +33,7 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.options import pick
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
+from fnlkit.results.calibration import BINS
 from fnlkit.results.comparison import score_kinds, score_name
 from fnlkit.results.tables import Table as Results
 from fnlkit.results.tables import shorten
@@ -66,8 +67,8 @@ class View:
 @click.option("--cross-site", is_flag=True, help="Also train a model per site and test it on all sites.")
 @click.option("--personal", is_flag=True,
               help="Also test each client's own model (local, ditto, fedbn) on its held-out samples.")  # fmt: skip
-@click.option("--test", is_flag=True, help="Also test each run on the data set, for macro-F1 and balanced "
-                                           "accuracy.")  # fmt: skip
+@click.option("--test", is_flag=True, help="Also test each run on the data set, for macro-F1, balanced "
+                                           "accuracy, AUC, ECE and NLL.")  # fmt: skip
 @click.option("--by", default=None, metavar="NAMES", help="Average runs that agree in these settings, for "
                                                           "example method,noise.")  # fmt: skip
 @baseline_option
@@ -165,7 +166,7 @@ def _display(value):
 
 def _show_one(row, values, run, classes, confusion):
     say, everything = out_console(), verbose() > 0
-    apart = ("class_accuracy", "class_agreement", "measured", "cross_site", "personal")
+    apart = ("class_accuracy", "class_agreement", "class_f1", "measured", "cross_site", "personal")
     keys = [key for key in (row if everything else _order(row)) if key not in apart and row[key] is not None]
     say.print(Table("", "", rows=[(key.replace("_", " "), _display(row[key])) for key in keys], heads=False))
     if run.budget():
@@ -241,6 +242,10 @@ def _show_measured(say, found, classes, everything):
         table.add_row(_CALLED.get(part["measures"], part["measures"]), on, count, *_shares(part))
     if found:
         say.print(table)
+    for name, part in [pair for pair in found.items() if "ece" in pair[1]][: None if everything else 1]:
+        area = f"AUC {_share(part['auc'])} (each class against the rest, mean), " if "auc" in part else ""
+        error = f"ECE {_share(part['ece'])} ({BINS} bins of equal width)"
+        say.print(f"{_SAMPLES[name]}: {area}{error}, NLL {part['nll']:.3f}", soft_wrap=True)
     for name, part in found.items():
         if "assumes" in part:
             text = f"The {part['measures']} is no accuracy. It assumes: {'; '.join(part['assumes'])}."
@@ -258,11 +263,24 @@ def _show_measured(say, found, classes, everything):
         return
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
-    sites = {name: {site["site"]: "{}, {}".format(*_shares(site)) for site in part["sites"]} for name, part in found.items()}
+    sites = {name: {site["site"]: _of_site(site) for site in part["sites"]} for name, part in found.items()}
     _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})
-    shares = {name: [v["share"] if isinstance(v, dict) else v for v in part["per_class"]] for name, part in found.items()}
-    shown = {name: [" " if v is None else _share(v) for v in values] for name, values in shares.items()}
+    shown = {name: list(map(_of_class, part["per_class"], _f1(part))) for name, part in found.items()}
     _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
+
+
+def _f1(part):
+    return part.get("per_class_f1", [None] * len(part["per_class"]))
+
+
+def _of_class(share, f1):
+    share = share["share"] if isinstance(share, dict) else share
+    return " " if share is None else _share(share) if f1 is None else f"{_share(share)}, F1 {_share(f1)}"
+
+
+def _of_site(site):
+    share, interval, *more = _shares(site)
+    return f"{share}, {interval}" + (f", F1 {more[0]}" if more else "")
 
 
 def _show_lowest(say, found, classes):

@@ -40,6 +40,7 @@ def command(
     KIND for one or more runs:
       accuracy      test accuracy over client-rounds, bands over seeds, stages
       bytes         test accuracy over the bytes sent up and down
+      calibration   share of right predictions over confidence, with ECE
     KIND for one run:
       labels        true against working labels before and after each stage
       lid           cumulative LID scores with their two Gaussians

@@ -64,6 +64,8 @@ class Run:
     predicted : dict of int32 (m,)
         Classes that the model of a finished run predicts: ``test``, for the data set's test samples; ``held_out`` and ``gold``,
         for the clients' held-out and verified samples, in the order of the labels.  {} if the run has no global model.
+    logits : dict of float32 (m, C)
+        Logits of the same samples; {} in runs of earlier versions.
     meta : dict
         dataset, classes, network spec, input shape, provenance, machine.
     """
@@ -85,6 +87,7 @@ class Run:
     results: list[Result] = field(default_factory=list)
     selection: dict[str, torch.Tensor] = field(default_factory=dict)
     predicted: dict[str, np.ndarray] = field(default_factory=dict)
+    logits: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __getattr__(self, name):
         # Reached only for a field that is missing, as in a run of `read(..., state=False)`: its tensors are converted now.
@@ -167,7 +170,7 @@ class Run:
         """Return the Artifact with the complete run."""
         stored = vars(self).get("_stored")
         tensors = {"weights": _array(self.weights)} if stored is None else dict(stored)
-        for group in ("labels", "truth", "predicted"):
+        for group in ("labels", "truth", "predicted", "logits"):
             for name, values in getattr(self, group).items():
                 tensors[f"{group}/{name}"] = _array(values)
         tensors |= {"client_offsets": _array(self.client_offsets), "client_indices": _array(self.client_indices)}
@@ -219,7 +222,7 @@ class Run:
             arrays = {name: value for name, value in artifact.arrays.items() if not _is_state(name)}
             tensors = {name: value.array() for name, value in arrays.items()}
             body = json.loads(tensors["body"].tobytes().decode())
-            groups = {group: _of_group(group, tensors) for group in ("labels", "truth", "predicted")}
+            groups = {group: _of_group(group, tensors) for group in ("labels", "truth", "predicted", "logits")}
             recorded = _of_group("record", tensors)
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
             run = cls._with_stored(

@@ -230,6 +230,10 @@ def _predicted(run):
             raise InputError(f"predicted: {_short(name)} is {values.dtype} {values.shape}; expected one vector of classes")
         if len(values) and not 0 <= values.min() <= values.max() < run.meta["classes"]:
             raise InputError(f"predicted: {name} has classes outside 0 to {run.meta['classes'] - 1}")
+    for name, values in run.logits.items():
+        wanted = (len(run.predicted.get(name, ())), run.meta["classes"])
+        if values.shape != wanted or values.dtype != np.float32:
+            raise InputError(f"logits: {_short(name)} is {values.dtype} {values.shape}; expected float32 {wanted} as predicted")
 
 
 def _log(run):

@@ -49,7 +49,8 @@ def snapshot(experiment: Any) -> Run:
         finished=experiment.finished,
         meta=_metadata(experiment),
         selection=chosen.arrays(experiment.model, experiment.history),
-        predicted=experiment.predicted,
+        predicted={name: logits.argmax(1).astype(np.int32) for name, logits in experiment.logits.items()},
+        logits=experiment.logits,
     )
 
 

@@ -96,11 +96,11 @@ class Experiment:
         self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change
         self.code_changes: list[dict[str, Any]] = []
 
-        self.history, self.records, self.finished, self.predicted = [], {}, False, {}
+        self.history, self.records, self.finished, self.logits = [], {}, False, {}
         self.times, self._earlier_seconds, self._start = [], 0.0, None
         self._evaluated_at, self._committed_rounds = 0, 0
         self.committee = 0  # number of networks that predict together; 0 for a single network
-        self._tested = None, None  # the last evaluated weights and the classes that they predict
+        self._tested = None, None  # the last evaluated weights and their logits
         self._constant = None  # the class, if the last evaluated model predicts only one
         self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in plan.needs else None
         self.provenance = list(federation.meta.get("provenance", []))
@@ -171,7 +171,7 @@ class Experiment:
             self._check_accepted()
             self._score_last_model(on_round)
             self._note_constant()
-            self.predicted = self._predict_samples()
+            self.logits = self._predict_samples()
             self.finished = True
         except BaseException:
             self.clients.rollback()
@@ -302,13 +302,13 @@ class Experiment:
             self.clients.count_traffic("held_out", up=16 * count, down=count * weights.numel() * weights.element_size())
         logits = self._logits(weights, self.measured.x).cpu()
         classes = logits.argmax(-1)
-        self._tested = (None, None) if count else (weights, classes)
+        self._tested = (None, None) if count else (weights, logits)
         predicted, labels = classes.unique(), self.measured.labels[self.measured.name].unique()
         self._constant = int(predicted) if len(predicted) == 1 < len(labels) else None
         return self.measured.scores(logits)
 
     def _predict_samples(self):
-        """Return the classes that the run's model predicts for test, held-out and verified samples, by name."""
+        """Return the logits float32 (m, C) of the run's model for test, held-out and verified samples, by name."""
         if "own" in self.plan.needs or self.federation.dataset == REAL_SITES:
             return {}
         weights = self.model.weights if self.selection.weights is None else self.selection.weights
@@ -317,8 +317,8 @@ class Experiment:
             if name == "test" and weights is self._tested[0]:  # the last row of the history tested this model
                 predictions[name] = self._tested[1]
             else:
-                predictions[name] = self._logits(weights, load_small(x)).argmax(-1).cpu()
-        return {name: classes.numpy().astype(np.int32) for name, classes in predictions.items()}
+                predictions[name] = self._logits(weights, load_small(x)).cpu()
+        return {name: logits.numpy().astype(np.float32) for name, logits in predictions.items()}
 
     def _check_accepted(self):
         """Raise if no reply of the run was accepted."""

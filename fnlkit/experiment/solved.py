@@ -214,6 +214,7 @@ def solve(
         rejected=[],
         finished=True,
         predicted={name: each.argmax(1).astype(np.int32) for name, each in logits.items()},
+        logits={name: each.astype(np.float32) for name, each in logits.items()},
         meta={
             **describe_data(federation, dataset, scale.mean, scale.std),
             "input_shape": [shape[-1], *shape[:-1]] if image else shape,

@@ -175,8 +175,8 @@ def evaluate(
     target : float in (0, 1), optional
         Also report the traffic until this accuracy was reached.
     test : bool
-        Also test each of several runs: macro-F1 and balanced accuracy, and the results over clients if clients have held-out
-        samples.
+        Also test each of several runs: macro-F1, balanced accuracy, AUC, ECE and NLL, and the results over clients if clients
+        have held-out samples.
     cross_site : bool
         For a single run, also train a local model for each site and test it on the held-out samples of each site.
     personal : bool
@@ -235,6 +235,7 @@ def evaluate(
     arrays = evaluation.arrays(loaded_runs[0], scores)
     for part in list(scores.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
+        rows[0]["class_f1"] = part["per_class_f1"]
     rows[0] |= grouping.flatten_scores(scores)
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in scores.items()}
     if cross_site and data is not None:

@@ -20,6 +20,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
+from fnlkit.results.calibration import TITLES
 from fnlkit.results.comparison import score_name
 
 if TYPE_CHECKING:
@@ -149,6 +150,8 @@ def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
         line["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
         for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
             line[title] = _share(part[key]) if key in part else ""
+        for key, (title, factor) in TITLES.items():
+            line[title] = "" if key not in part else _share(part[key]) if factor == 100 else f"{part[key]:.3f}"
         sites = [site["share"] for site in part.get("sites", [])]
         line["worst tenth of clients"] = _share(statistics.worst_tenth(sites)) if sites else ""
         out.append(line)

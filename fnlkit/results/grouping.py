@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.spec import parse
 from fnlkit.results import evaluation, statistics
+from fnlkit.results.calibration import TITLES
 from fnlkit.results.tables import Table, Value, shorten
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ MEASURES = {
     **{f"agreement_{kind}": (f"{kind} agreement", 100, 2) for kind in _SCORES},
     "macro_f1": ("macro-F1", 100, 2),
     "balanced_accuracy": ("balanced", 100, 2),
+    "auc": ("AUC", 100, 2),
+    "ece": ("ECE", 100, 2),
+    "nll": ("NLL", 1, 3),
     "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),
     "client_accuracy_spread": ("spread over clients", 100, 2),
     "client_agreement_worst_tenth": ("worst tenth of clients, agreement", 100, 2),
@@ -33,7 +37,7 @@ MEASURES = {
     "target_seconds": ("seconds to target", 1, 1),
 }
 # Numbers that require testing the model.
-TESTED = ("macro_f1", "balanced_accuracy", *(f"client_{kind}_{what}" for kind in ("accuracy", "agreement")
+TESTED = ("macro_f1", "balanced_accuracy", *TITLES, *(f"client_{kind}_{what}" for kind in ("accuracy", "agreement")
                                               for what in ("worst_tenth", "spread")))  # fmt: skip
 # Differences from the baseline that a table shows, with titles after the number's; differences are computed for all numbers.
 AHEAD = {
@@ -41,7 +45,7 @@ AHEAD = {
     "target_client_rounds": "more than the baseline",
 }
 # Numbers of which a larger one is better; the best of a setting is bold.
-LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith("_spread"))
+LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith(("_spread", "ece")))
 # Numbers that a pivot table can show, by short name: the first that the runs have.
 PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
 LEGEND = (
@@ -61,9 +65,9 @@ def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        macro_f1 and balanced_accuracy on the first samples with verified labels; with held-out samples at clients also
-        client_accuracy_worst_tenth and client_accuracy_spread over clients (client_agreement_* for unverified labels).
-        Numbers without samples are missing.
+        macro_f1, balanced_accuracy, auc, ece and nll on the first samples with verified labels; with held-out samples at
+        clients also client_accuracy_worst_tenth and client_accuracy_spread over clients (client_agreement_* for unverified
+        labels). Numbers without samples are missing.
     """
     out: dict[str, Any] = {}
     for name, part in found.items():
@@ -71,6 +75,7 @@ def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if part["measures"] == "accuracy" and "macro_f1" not in out and "balanced" in part:
             out |= {"macro_f1": part["macro_f1"], "balanced_accuracy": part["balanced"]}
+            out |= {key: part[key] for key in TITLES if key in part}
         shares = [site["share"] for site in part.get("sites", [])]
         if shares and part["measures"] in ("accuracy", "agreement"):
             kind = f"client_{part['measures']}"

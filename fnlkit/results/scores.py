@@ -20,6 +20,7 @@ from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import gold_positions, held_out_positions, tested_samples
 from fnlkit.kernels.scores import confusion
+from fnlkit.results.calibration import TITLES, probability_scores
 from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figures
 
 # End of the name of an interval of samples with groups.
@@ -43,10 +44,11 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
     -------
     dict
         If there are such samples: ``test``; ``held_out``, by given labels, and ``held_out_true``; ``gold``.  Each is a dict
-        of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class, sites
-        and confusion (C, C) by label and prediction.  ``estimate_agreement`` is the agreement with labels corrected by the
-        models of the other sites, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
-        reviews of held-out samples.
+        of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class (the
+        share of each class), per_class_f1, sites, confusion (C, C) by label and prediction, and the measures of
+        `fnlkit.results.calibration.probability_scores`, unless an earlier version stored the run.
+        ``estimate_agreement`` is the agreement with labels corrected by the models of the other sites, with its assumptions.
+        ``reviewed`` is the accuracy on true labels by random reviews of held-out samples.
 
     Raises
     ------
@@ -64,6 +66,7 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         share = Independence.of(dataset.groups_test)
         scores = summarize_counts(counts[None], wilson, "Wilson", independence=share)
         out["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
+        _score_probabilities(out["test"], classes_of.logits.get("test"), dataset.y_test)
     positions = held_out_positions(federation)
     if len(positions):
         predicted = classes_of("held_out", len(positions))
@@ -71,6 +74,8 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
         share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
         out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names, share)}
+        logits = classes_of.logits.get("held_out")
+        _score_probabilities(out["held_out"], logits, federation.given[positions], owner, names)
         if (estimated := estimate_agreement(run, counts, names, share)) is not None:
             out["estimated"] = estimated
         if (estimated := by_reviews(federation, positions, predicted, owner)) is not None:
@@ -78,6 +83,7 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
             out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names, share)}
+            _score_probabilities(out["held_out_true"], logits, federation.true[positions], owner, names)
     gold = federation.extra.get("gold_label", np.zeros(0))
     positions = gold_positions(federation)
     if len(positions):
@@ -86,7 +92,19 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
         called = "Clopper-Pearson, exact" if groups is None else "Clopper-Pearson"
         out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, called, names, share)}
+        _score_probabilities(out["gold"], classes_of.logits.get("gold"), gold[positions], owner, names)
     return out
+
+
+def _score_probabilities(scores, logits, labels, owner=None, names=None):
+    """Add the measures of probabilities to the scores of a kind of samples, and AUC, ECE and NLL to those of each site."""
+    if logits is None:
+        return
+    scores |= probability_scores(logits, labels)
+    for site in scores["sites"]:
+        here = owner == names.index(site["site"])
+        part = probability_scores(logits[here], labels[here])
+        site |= {name: part[name] for name in TITLES if name in part}
 
 
 @dataclass(frozen=True)
@@ -155,9 +173,13 @@ def summarize_counts(
     return {
         "samples": int(total.sum()), **grouped, "share": float(scores["share"]), "low": float(low), "high": float(high),
         "interval": f"95 %, {called}{per.groups and COUNTED or ''}", "macro_f1": float(scores["macro_f1"]),
-        "balanced": float(scores["balanced"]), "per_class": [None if np.isnan(v) else float(v) for v in scores["per_class"]],
-        "sites": sites, "confusion": total,
+        "balanced": float(scores["balanced"]), "per_class": _without_nan(scores["per_class"]),
+        "per_class_f1": _without_nan(scores["per_class_f1"]), "sites": sites, "confusion": total,
     }  # fmt: skip
+
+
+def _without_nan(values):
+    return [None if np.isnan(v) else float(v) for v in values]
 
 
 def estimate_agreement(
@@ -253,6 +275,7 @@ class RunPredictions:
 
     def __init__(self, run: "Run", dataset: Dataset):
         self.run, self.dataset = run, dataset
+        self.logits = dict(run.logits)  # of the samples so far, by name; missing if the run stores only classes
         self._trained: Any = None
 
     def __call__(self, name: str, count: int) -> np.ndarray:
@@ -276,7 +299,8 @@ class RunPredictions:
             trained = self._trained = load_trained(self.run, self.dataset)
             self._samples = tested_samples(self.run.federation(), trained.x_train, trained.x_test)
         with torch.inference_mode():
-            return self._trained.logits(self._samples[name]).argmax(-1).numpy()
+            self.logits[name] = self._trained.logits(self._samples[name]).numpy()
+        return self.logits[name].argmax(-1)
 
 
 def by_site(labels: np.ndarray, predicted: np.ndarray, owner: np.ndarray, sites: int, classes: int) -> np.ndarray:

@@ -80,7 +80,7 @@ def _of_run(row):
     out = {}
     for name, (_, factor, _) in MEASURES.items():
         if row.get(name) is not None:
-            unit = {100: "_percent"}.get(factor, "")
+            unit = "_percent" if factor == 100 else "_nats" if name == "nll" else ""
             out[f"{name}{unit}"] = factor * row[name] if factor == 100 else row[name]
     return out | {name: row[name] for name in _PLAIN if row.get(name) is not None}
 

@@ -115,10 +115,11 @@ def scale_matrix(T: np.ndarray, level: float, levels: np.ndarray) -> np.ndarray:
 
 
 def figures(Q: np.ndarray) -> dict[str, Any]:
-    """Return share, macro_f1, balanced (...,) and per_class (..., C) of samples Q (..., C, C) by true and predicted class.
+    """Return share, macro_f1, balanced (...,), per_class and per_class_f1 (..., C).
 
-    A class without samples has NaN and is left out of the means.  Few samples can give entries below 0, which stay negative
-    so that sums are unbiased; only the results are clipped to [0, 1].
+    Q (..., C, C) counts samples by true and predicted class.  A class without samples has NaN and is left out of the means.
+    Few samples can give entries below 0, which stay negative so that sums are unbiased; only the results are clipped to
+    [0, 1].
     """
     Q = np.asarray(Q, np.float64)
     hits = np.diagonal(Q, axis1=-2, axis2=-1)
@@ -127,7 +128,8 @@ def figures(Q: np.ndarray) -> dict[str, Any]:
     there = rows > LEAST
     recall = np.where(there, np.clip(hits / np.where(there, rows, 1), 0, 1), np.nan)
     f1 = np.where(there, np.clip(2 * hits / np.where(there, rows + np.maximum(columns, 0), 1), 0, 1), np.nan)
-    return {"share": share, "macro_f1": np.nanmean(f1, -1), "balanced": np.nanmean(recall, -1), "per_class": recall}
+    means = {"macro_f1": np.nanmean(f1, -1), "balanced": np.nanmean(recall, -1)}
+    return {"share": share, **means, "per_class": recall, "per_class_f1": f1}
 
 
 def _range(value, draws, samples=None):

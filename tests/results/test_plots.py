@@ -15,7 +15,7 @@ from tests.commands import refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 
 pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-OF_A_RUN = [name for name, kind in KINDS.items() if kind.takes in ("run", "runs") and name != "prestopping"]
+OF_A_RUN = [n for n, kind in KINDS.items() if kind.takes in ("run", "runs") and n not in ("prestopping", "calibration")]
 OF_LABELS = [name for name, kind in KINDS.items() if kind.takes == "labels"]
 
 
@@ -212,6 +212,17 @@ def test_issue_curves_are_evaluates_numbers(judged):
     clean = replace(judged, true=judged.given)
     assert len(drawn(clean, "issues").axes) == 1 and "right, 1,438" in texts(drawn(clean, "issues"))
     assert "flagged" in " ".join(texts(drawn(replace(judged, true=None), "issues")))
+
+
+def test_a_calibration_curve_has_the_shares_by_confidence():
+    run = fnlkit.train(fnlkit.partition("digits", clients=4, say=None), rounds=2, epochs=1, say=None)
+    part = fnlkit.evaluate(run).rows[0]["measured"]["test"]
+    (axis,) = drawn([run, run], "calibration").axes
+    curve = axis.get_lines()[1].get_xydata()
+    assert curve == pytest.approx(100 * np.array(part["reliability"])[:, 1:])
+    assert any(f"ECE {100 * part['ece']:.1f} %" in text for text in texts(axis.figure))
+    with pytest.raises(InputError, match="stores no probabilities"):
+        drawn(replace(run, logits={}), "calibration")
 
 
 def test_figures_without_data_are_refused(tmp_path, run, judged):

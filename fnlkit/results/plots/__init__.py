@@ -34,6 +34,7 @@ class Kind:
 KINDS = {
     "accuracy": Kind("curves:accuracy", "runs", "test accuracy over client-rounds, with bands over seeds and the stages"),
     "bytes": Kind("curves:traffic", "runs", "test accuracy over the bytes sent up and down"),
+    "calibration": Kind("samples:calibration", "runs", "share of right predictions over confidence, with ECE"),
     "memorization": Kind("curves:memorization", "run", "share of wrong labels that models repeat (FLR, Figure 2)"),
     "prestopping": Kind("curves:prestopping", "run", "FedEFC's estimated accuracy and prestopping round"),
     "labels": Kind("labels:labels", "run", "true against working labels before and after each stage"),

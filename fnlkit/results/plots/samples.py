@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.loading import to_dataset
 from fnlkit.kernels import scores
-from fnlkit.results import comparison
-from fnlkit.results.plots.style import COLORS, below, data_set, panels
+from fnlkit.results import comparison, evaluation
+from fnlkit.results.plots.curves import legend_of
+from fnlkit.results.plots.style import COLORS, below, data_set, look, panels, place_legend_right
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +40,29 @@ def issues(thing: "Run | Federation") -> "Figure":
         _roc(axes[1], issue, wrong, flagged)
         _precision(axes[2], issue, wrong, flagged)
     figure.suptitle(data_set(federation.dataset))
+    return figure
+
+
+def calibration(runs: "list[Run]") -> "Figure":
+    """Draw the share of right predictions over the confidence of predictions, in bins of equal width, with the ECE of each run.
+
+    The samples are the first that `fnlkit evaluate` tests.
+    """
+    from fnlkit.results.scores import measure_run  # it imports the statistics of estimates
+
+    figure, ((axis,),) = panels(4.2, 3.8)
+    axis.plot([0, 100], [0, 100], color="gray", linewidth=0.8)
+    groups = evaluation.distinct(runs)
+    for number, (run, group) in enumerate(zip(runs, groups, strict=True)):
+        part = next(iter(measure_run(run, to_dataset(run.meta["dataset"])).values()), {})
+        if "ece" not in part:
+            raise InputError(f"the run of {run.settings['method']} stores no probabilities; train it again with this version")
+        _, confidence, share = 100 * np.array(part["reliability"]).T
+        label = f"{legend_of(group, groups)}, ECE {100 * part['ece']:.1f} %"
+        axis.plot(confidence, share, marker=".", label=label, **look(number))
+    axis.set(xlabel="confidence (%)", ylabel=f"{part['measures']} (%)", xlim=(0, 100), ylim=(0, 100))
+    place_legend_right(axis)
+    axis.set_title(", ".join(dict.fromkeys(data_set(run.meta["dataset"]) for run in runs)))
     return figure
 
 
