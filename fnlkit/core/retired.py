@@ -23,12 +23,11 @@ RETIRED: dict[str, dict[str, str]] = {
         "sites status": _OF_FLOWER.format("list here and flwr supernode list here"),
         "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
     },
-    # "train --log": an option of a command. `fnlkit.train(log=...)` ends with the same line.
+    # "train --features": an option of a command. `fnlkit.train(features=...)` ends with the same line.
     "option": {
         "flower-app --only-task": "name the agreed tasks with --task",
         **dict.fromkeys((f"flower-app --{name}" for name in ("folds", "audit-rounds", "warm-up-rounds")), _NO_TRAINING),
         **dict.fromkeys(("flower-app --estimator", "flower-app --per-sample"), _AUDIT),
-        "train --log": "read RUN.metrics.jsonl, a line of JSON for each round",
         "train --features": "write --backbone SPEC, which computes and keeps the features itself",
         "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",
         "evaluate --markdown": _LATEX,

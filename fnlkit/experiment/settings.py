@@ -208,6 +208,13 @@ class TrainOptions(EngineOptions):
         metavar="FILE",
         output=True,
     )
+    log: str | tuple[str, ...] = option(
+        (),
+        "Also log the numbers of each round to tensorboard, wandb or mlflow, offline; several with commas.",
+        section="Measurement",
+        rare=True,
+        metavar="NAMES",
+    )
     fingerprint: str | None = option(
         None, "Identity of a recipe's job, recorded in the run.", section="Run", rare=True, metavar="TEXT"
     )

@@ -18,6 +18,7 @@ from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
+from fnlkit.experiment.loggers import check_loggers, open_loggers
 from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings, TrainOptions
@@ -95,6 +96,7 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     run = Training(**pick(Training, options))
     keywords = options if method is None else {"method": str(method), **options}
     settings, run = _of_head(_settings_of(run, keywords), run)
+    check_loggers(run.log, run.output)
     previous = _resume(run.resume, run.say)
     federation = to_federation(federation)
     needs = BoundMethod.of(settings.method).needs
@@ -134,10 +136,12 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
         )
         watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
-        with metrics_file(rows, experiment.history) as write, watched as shown:
+        log_to = open_loggers(run.log, target, asdict(settings), experiment.history)
+        with log_to as log, metrics_file(rows, experiment.history) as write, watched as shown:
 
             def row_done(row: dict[str, object]) -> None:
                 write(row)
+                log(row)
                 shown(row)
 
             save = None if target == "-" else lambda snapshot: snapshot.write(target)
@@ -149,9 +153,10 @@ def _solve(federation, data, settings, run, previous, target, rows):
     """Compute the linear head of a method without torch; write the run and its metrics."""
     entry = provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
     finished = TrainedRun.of(solved.solve(federation, data, settings, resume=previous, provenance=[entry], say=run.say))
-    with metrics_file(rows, []) as write:
+    with metrics_file(rows, []) as write, open_loggers(run.log, target, asdict(settings), []) as log:
         for row in finished.history:
             write(row)
+            log(row)
             if run.on_round:
                 run.on_round(row)
     if target != "-":
@@ -169,6 +174,7 @@ def check_arguments(options: Mapping[str, Any]) -> None:
     """
     keywords = dict(options)
     run = replace(Training(**pick(Training, keywords)), say=None)
+    check_loggers(run.log, run.output or "run.pt")
     check_backbone(_of_head(_settings_of(run, keywords), run)[1].backbone)
 
 

@@ -1,0 +1,124 @@
+"""Loggers beside metrics.jsonl: TensorBoard, Weights & Biases and MLflow, each by the writer of its own library, offline."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from glob import escape, glob
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from fnlkit.core.errors import InputError, nearest
+
+
+def check_loggers(names: str | Sequence[str], output: str | os.PathLike[str] | None) -> None:
+    """Raise InputError if a logger is unknown, its library is missing, or the run is not written to a file."""
+    for name in _list(names):
+        if name not in LOGGERS:
+            raise InputError(f"{name}: unknown{nearest(name, LOGGERS)}; write {' or '.join(LOGGERS)}", parameter="log")
+        if find_spec(name) is None or name == "tensorboard" and find_spec("torch") is None:
+            raise InputError(f"{name} is not installed; run pip install 'fnlkit[{name}]'", parameter="log")
+        if output in (None, "-"):
+            raise InputError("writes next to the run; name its file with `output`", parameter="log")
+
+
+@contextmanager
+def open_loggers(
+    names: str | Sequence[str], output: str, settings: Mapping[str, Any], history: list[dict[str, Any]]
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that logs the numbers of a row of metrics.jsonl under the same names; the step is the row's line.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+        Names of `LOGGERS`, or a text with commas.
+    output : str
+        The run's file. TensorBoard writes a folder next to it with its name, the others a folder or a file for all runs of
+        its folder. The environment variables of W&B and MLflow name another project or server.
+    settings : dict
+        Logged once.
+    history : list of dict
+        Rows of the run that is continued; those that a logger lacks are logged first.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(LOGGERS[name](Path(output), settings, history)) for name in _list(names)]
+        steps = count()
+
+        def write(row: dict[str, Any]) -> None:
+            step, numbers = next(steps), {k: v for k, v in row.items() if type(v) in (int, float)}
+            for log, first in opened:
+                if step >= first:
+                    log(numbers, step)
+
+        for row in history:
+            write(row)
+        yield write
+
+
+def _list(names: str | Sequence[str]) -> list[str]:
+    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+
+
+@contextmanager
+def _tensorboard(output, settings, history):
+    """Yield (log, first step); events of an earlier training into the same folder are hidden."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(output.with_suffix(".tensorboard")), purge_step=0) as writer:
+        writer.add_text("settings", f"    {json.dumps(settings)}")
+
+        def log(numbers, step):
+            for name, value in numbers.items():
+                writer.add_scalar(name, value, step)
+            writer.flush()
+
+        yield log, 0
+
+
+@contextmanager
+def _wandb(output, settings, history):
+    """Yield (log, first step); the id starts with the run's name, so that the folder of a continued run is found."""
+    import wandb
+
+    folder = Path(os.environ.get("WANDB_DIR", output.parent))
+    name = "".join("_" if c in "/\\#?%:" else c for c in output.stem)
+    found = sorted(glob(f"{escape(str(folder))}/wandb/*run-????????_??????-{escape(name)}-????????")) if history else []
+    where = {"project": os.environ.get("WANDB_PROJECT", "fnlkit"), "mode": os.environ.get("WANDB_MODE", "offline")}
+    how = {"resume": "allow", "config": dict(settings), "settings": wandb.Settings(silent=True)}
+    with wandb.init(**where, **how, dir=folder, name=name, id=f"{name}-{found[-1][-8:] if found else uuid4().hex[:8]}") as run:
+        yield lambda numbers, step: run.log(numbers, step), len(history) if found else 0
+
+
+@contextmanager
+def _mlflow(output, settings, history):
+    """Yield (log, first step); a continued run is the last one of this name."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces the tables of a new file
+    client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{output.parent.absolute()}/mlflow.db"))
+    name, query = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fnlkit"), f"attributes.run_name = {json.dumps(output.stem)}"
+    known = client.get_experiment_by_name(name)
+    number = known.experiment_id if known else client.create_experiment(name)
+    found = client.search_runs([number], query, order_by=["attributes.start_time DESC"], max_results=1) if history else []
+    run = (found[0] if found else client.create_run(number, run_name=output.stem)).info.run_id
+    client.log_batch(run, params=[] if found else [Param(key, str(value)) for key, value in settings.items()])
+    client.update_run(run, "RUNNING")
+    state = "FAILED"
+
+    def log(numbers, step):
+        client.log_batch(run, [Metric(key, value, int(1000 * time.time()), step) for key, value in numbers.items()])
+
+    try:
+        yield log, len(client.get_metric_history(run, "round"))
+        state = "FINISHED"
+    finally:
+        client.set_terminated(run, state)
+
+
+LOGGERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
