@@ -75,8 +75,8 @@ class View:
 @click.option("--pivot", default=None, metavar="NAME",
               help="Print a column for each value of this setting, with counts of wins; the setting is in --by, for "
                    "example noise.")  # fmt: skip
-@click.option("--show", type=click.Choice(["best", "last", "late", "chosen"]), default="late", show_default=True,
-              help="Score that --pivot shows.")  # fmt: skip
+@click.option("--show", type=click.Choice(["best", "last", "late", "chosen", "macro_f1", "balanced_accuracy", "auc"]),
+              default="late", show_default=True, help="Score that --pivot shows; the last three require --test.")  # fmt: skip
 @click.option("--tidy", default=None, metavar="FILE", callback=takes_file,
               help="Also write all runs as a .csv or .parquet table with every option as a column.")  # fmt: skip
 @click.option("--each", type=click.Choice(["run", "evaluation"]), default="run", show_default=True,

@@ -3,9 +3,10 @@
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from glob import escape, glob
 from importlib.util import find_spec
 from itertools import count
@@ -45,44 +46,48 @@ def open_loggers(
     history : list of dict
         Rows of the run that is continued; those that a logger lacks are logged first.
     """
-    with ExitStack() as stack:
-        opened = [stack.enter_context(LOGGERS[name](Path(output), settings, history)) for name in _list(names)]
-        steps = count()
+    opened: list[Any] = []
+    steps = count()
 
-        def write(row: dict[str, Any]) -> None:
-            step, numbers = next(steps), {k: v for k, v in row.items() if type(v) in (int, float)}
-            for log, first in opened:
-                if step >= first:
-                    log(numbers, step)
+    def write(row: dict[str, Any]) -> None:
+        step, numbers = next(steps), {k: v for k, v in row.items() if type(v) in (int, float)}
+        for log, first, _ in opened:
+            if step >= first:
+                log(numbers, step)
 
+    try:
+        for name in _list(names):
+            opened.append(LOGGERS[name](Path(output), settings, history))
         for row in history:
             write(row)
         yield write
+    finally:
+        for _, _, finish in opened:
+            finish(sys.exc_info()[0] is not None)
 
 
-def _list(names: str | Sequence[str]) -> list[str]:
+def _list(names):
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
 
 
-@contextmanager
+# Each opens a logger and returns log(numbers, step), the first step that it lacks, and finish(failed).
 def _tensorboard(output, settings, history):
-    """Yield (log, first step); events of an earlier training into the same folder are hidden."""
+    """Open a folder; events of an earlier training into the same folder are hidden."""
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(output.with_suffix(".tensorboard")), purge_step=0) as writer:
-        writer.add_text("settings", f"    {json.dumps(settings)}")
+    writer = SummaryWriter(str(output.with_suffix(".tensorboard")), purge_step=0)
+    writer.add_text("settings", f"    {json.dumps(settings)}")
 
-        def log(numbers, step):
-            for name, value in numbers.items():
-                writer.add_scalar(name, value, step)
-            writer.flush()
+    def log(numbers, step):
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
 
-        yield log, 0
+    return log, 0, lambda failed: writer.close()
 
 
-@contextmanager
 def _wandb(output, settings, history):
-    """Yield (log, first step); the id starts with the run's name, so that the folder of a continued run is found."""
+    """Open a run; its id starts with the name of the file, so that the folder of a continued run is found."""
     import wandb
 
     folder = Path(os.environ.get("WANDB_DIR", output.parent))
@@ -90,13 +95,12 @@ def _wandb(output, settings, history):
     found = sorted(glob(f"{escape(str(folder))}/wandb/*run-????????_??????-{escape(name)}-????????")) if history else []
     where = {"project": os.environ.get("WANDB_PROJECT", "fnlkit"), "mode": os.environ.get("WANDB_MODE", "offline")}
     how = {"resume": "allow", "config": dict(settings), "settings": wandb.Settings(silent=True)}
-    with wandb.init(**where, **how, dir=folder, name=name, id=f"{name}-{found[-1][-8:] if found else uuid4().hex[:8]}") as run:
-        yield lambda numbers, step: run.log(numbers, step), len(history) if found else 0
+    run = wandb.init(**where, **how, dir=folder, name=name, id=f"{name}-{found[-1][-8:] if found else uuid4().hex[:8]}")
+    return run.log, len(history) if found else 0, lambda failed: run.finish(exit_code=int(failed))
 
 
-@contextmanager
 def _mlflow(output, settings, history):
-    """Yield (log, first step); a continued run is the last one of this name."""
+    """Open a run; a continued run is the last one of this name."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
@@ -109,16 +113,12 @@ def _mlflow(output, settings, history):
     run = (found[0] if found else client.create_run(number, run_name=output.stem)).info.run_id
     client.log_batch(run, params=[] if found else [Param(key, str(value)) for key, value in settings.items()])
     client.update_run(run, "RUNNING")
-    state = "FAILED"
 
     def log(numbers, step):
         client.log_batch(run, [Metric(key, value, int(1000 * time.time()), step) for key, value in numbers.items()])
 
-    try:
-        yield log, len(client.get_metric_history(run, "round"))
-        state = "FINISHED"
-    finally:
-        client.set_terminated(run, state)
+    first = len(client.get_metric_history(run, "round"))
+    return log, first, lambda failed: client.set_terminated(run, "FAILED" if failed else "FINISHED")
 
 
 LOGGERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}

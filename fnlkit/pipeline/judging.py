@@ -81,7 +81,7 @@ class Evaluation:
         word : str
             The name whose values become columns.
         show : str
-            best, last, late or chosen.
+            best, last, late or chosen; macro_f1, balanced_accuracy or auc of tested runs.
         baseline : str, optional
             As for `groups`.
         """

@@ -48,6 +48,7 @@ AHEAD = {
 LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith(("_spread", "ece")))
 # Numbers that a pivot table can show, by short name: the first that the runs have.
 PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
+PIVOT |= {name: (name,) for name in ("macro_f1", "balanced_accuracy", "auc")}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
     "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; p: paired t-test, corrected for "
@@ -326,7 +327,7 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     word : str
         Name whose values become columns, for example ``noise``.
     measure : str
-        best, last, late or chosen.
+        best, last, late or chosen; macro_f1, balanced_accuracy or auc of tested runs.
 
     Raises
     ------

@@ -31,21 +31,31 @@ def logged_mlflow(folder):
     return {name: {e.step: e.value for e in history} for name, history in histories.items()}
 
 
+def records(data):
+    """Yield the records of a .wandb file, which has the form of LevelDB's log after seven bytes."""
+    place, record = 7, b""
+    while place + 7 <= len(data):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        end = place + 7 + int.from_bytes(data[place + 4 : place + 6], "little")
+        record, kind = record + data[place + 7 : end], data[place + 6]
+        place = end
+        if kind in (1, 4):  # whole, or its last part
+            yield record
+            record = b""
+
+
 def logged_wandb(folder):
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
     found, ids = {}, set()
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(path))
-        while (data := store.scan_data()) is not None:
-            record = Record.FromString(data)
+        for record in map(Record.FromString, records(path.read_bytes())):
             ids |= {record.run.run_id} if record.WhichOneof("record_type") == "run" else set()
             for item in record.history.item:
-                found.setdefault(item.key or ".".join(item.nested_key), {})[record.history.step.num] = json.loads(
-                    item.value_json
-                )
+                name = item.key or ".".join(item.nested_key)
+                found.setdefault(name, {})[record.history.step.num] = json.loads(item.value_json)
     assert len(ids) == 1
     return {name: steps for name, steps in found.items() if not name.startswith("_")}
 

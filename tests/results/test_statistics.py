@@ -194,4 +194,6 @@ def test_scores_over_clients_use_held_out_samples(tmp_path):
     several = fnlkit.evaluate(run, other, test=True)
     assert [one["macro_f1"] for one in several.rows] == [row["macro_f1"], fnlkit.evaluate(other).rows[0]["macro_f1"]]
     assert {"macro-F1", "worst tenth of clients"} <= set(several.table("method").columns)
+    mean = sum(100 * one["auc"] for one in several.rows) / 2
+    assert several.pivot("method,dataset", "dataset", show="auc").rows[0][1].mean == pytest.approx(mean)
     assert "macro_f1" not in fnlkit.evaluate(run, other).rows[0]
