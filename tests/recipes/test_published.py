@@ -1,6 +1,7 @@
 """The papers' numbers, and the runs that would measure them."""
 
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -9,15 +10,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
+from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
+from fnlkit.federated.client.client import Batch
 from fnlkit.recipes import published, scores
 from fnlkit.recipes.jobs import expand
 from fnlkit.recipes.recipe import step
@@ -80,6 +84,14 @@ def test_every_published_row_runs():
 def planned(name, only):
     (row,) = published.select(published.load_rows(name), only)
     return published.regime_of(row)
+
+
+def test_flrs_temperature_scaling_divides_the_logits_by_4():
+    # p = softmax((4 log 3, 0) / 4) = (3/4, 1/4).  Multiplied by 4, p would be 1 - 2e-8 for class 0.
+    spec = planned("flr/table7", "temperature scaling, asymmetric, 0.8")["train"]["loss"]
+    logits, batch = torch.tensor([[4 * math.log(3), 0.0]] * 2, dtype=torch.float64), Batch(y=torch.tensor([0, 1]))
+    for loss in (registry.loss(spec), registry.loss("temperature")):
+        assert loss(logits, batch).tolist() == pytest.approx([-math.log(0.75), -math.log(0.25)])
 
 
 def test_published_settings_become_the_options_of_the_papers():

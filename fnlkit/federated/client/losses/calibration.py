@@ -22,6 +22,11 @@ def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: P
     ----------
     temperature : float > 0
         T; 4 in FLR's comparison.  Values below 1 sharpen: 0.25 multiplies logits by 4.
+
+    Notes
+    -----
+    FLR calls 4.0 a sharpening temperature.  Only division gains accuracy as in its Table 7; multiplication loses
+    (benchmarks/results/temperature.txt).  In runs too short to memorize wrong labels, division slows learning and loses.
     """
     return cross_entropy(logits / temperature, batch)
 
