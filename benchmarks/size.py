@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {"fnlkit and cli": 45_210, "tests": 26_990, "benchmarks": 4_950}
-OTHERS = {"words of pages": 43_600, "tracked files": 965, "imports between packages": 110, "benchmark programs": 28}
+OTHERS = {"words of pages": 43_600, "tracked files": 967, "imports between packages": 110, "benchmark programs": 28}
 
 
 def count_code_lines(source):
