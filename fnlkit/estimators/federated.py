@@ -5,7 +5,6 @@ The pooled form needs all samples in one place, which is possible only in a simu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,12 +56,14 @@ class ClientSession:
         self.clients.sends = evidence.sends
 
     def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
-        """Return the Replies of all clients, or of some, to steps; `more` as for `Clients.round`."""
+        """Return the Replies of all clients, or of some, to steps; `more` are fields of Ask."""
+        from fnlkit.federated.server.clients import Ask
+
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.use_network(self.model.network)
         before = self.clients.traffic.copy()
-        asked = partial(self.clients.round, ids, self.model, *steps, **more)
-        replies = asked() if self._evidence.sites is None else self._evidence.sites.asked(self.clients, asked)
+        ask = Ask(ids, self.model, steps, **more)
+        replies = self.clients.round(ask) if self._evidence.sites is None else self._evidence.sites.asked(self.clients, ask)
         self._evidence.add_traffic(self.clients.traffic.since(before))
         self._evidence.replies.append({name: replies[name] for name in replies})
         return replies

@@ -20,7 +20,7 @@ from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import nothing
 from fnlkit.federated.server.admission import TooManyLost
-from fnlkit.federated.server.clients import Clients, CohortRequest, Replies, nbytes
+from fnlkit.federated.server.clients import Ask, Clients, Replies, nbytes
 from fnlkit.sites.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:
@@ -118,19 +118,19 @@ class Remote:
         options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
         return engines.make("flower", members, network, members.inputs, **options)
 
-    def asked(self, clients: Clients, ask: Any) -> Replies:
+    def asked(self, clients: Clients, ask: Ask) -> Replies:
         """Return the Replies of a step.
 
         Parameters
         ----------
         clients : fnlkit.federated.server.clients.Clients
             As returned by `session`.
-        ask : functools.partial of Clients.round
+        ask : Ask
         """
         before, began = clients.traffic.copy(), time.monotonic()
-        replies = ask()
+        replies = clients.round(ask)
         traffic = clients.traffic.since(before)
-        title = ", ".join(getattr(step, "func", step).__name__.replace("_", " ") for step in ask.args[2:])
+        title = ", ".join(getattr(step, "func", step).__name__.replace("_", " ") for step in ask.steps)
         self._step(title, time.monotonic() - began, traffic.bytes_up, traffic.bytes_down)
         return replies
 
@@ -174,7 +174,7 @@ class Remote:
         members = ClientList(np.zeros((len(ids), 1), np.float32), np.arange(len(ids) + 1), places, one, 1, Inputs(False))
         clients = engines.make("flower", members, nothing().network, members.inputs, runtime=self.view,
                                client_timeout=self.timeout)  # fmt: skip
-        request = CohortRequest(places, torch.zeros(0), [step], broadcast or {}, scatter or {}, round)
+        request = Ask(places, nothing(), [step], broadcast=broadcast or {}, scatter=scatter or {}, round=round, session=clients)
         out: dict[int, dict[str, np.ndarray]] = {}
         tries: Counter[int] = Counter()
         missing = places.tolist()

@@ -11,7 +11,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client_list import in_blocks, sizes_of
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.network import predict
-from fnlkit.federated.server.clients import CohortRequest
+from fnlkit.federated.server.clients import Ask
 
 
 class Engine:
@@ -49,18 +49,18 @@ class Engine:
         if text not in self.notes:
             self.notes.append(text)
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return one reply per client of a request, in its order: a dict of arrays, or a Failure."""
         raise NotImplementedError("use an engine of fnlkit.federated.engines")
 
-    def run_secretly(self, request: CohortRequest, secret: Any) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
+    def run_secretly(self, request: Ask, secret: Any) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
         """Return replies as `run`, with the mean of the cohort instead of each client's weights, and the bytes of the protocol.
 
         Parameters
         ----------
-        request : CohortRequest
+        request : Ask
         secret : (float, float64 Tensor (N,) or None)
-            As for `fnlkit.federated.server.clients.Clients.round`.
+            `Ask.protection`.
 
         Raises
         ------

@@ -29,7 +29,7 @@ from fnlkit.models.parts import fused_form
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.failure import Failure
-    from fnlkit.federated.server.clients import CohortRequest
+    from fnlkit.federated.server.clients import Ask
 
 
 class Fused(Stacked):
@@ -65,7 +65,7 @@ class Fused(Stacked):
             self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="fnlkit-client")
         return self._threads
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         if not all(self._in_thread(step) for step in request.steps):
             return super().run(request)

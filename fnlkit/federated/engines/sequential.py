@@ -20,7 +20,7 @@ from fnlkit.kernels.threads import one_kernel_thread
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.network import Network
-    from fnlkit.federated.server.clients import CohortRequest
+    from fnlkit.federated.server.clients import Ask
 
 
 class Sequential(Engine):
@@ -28,7 +28,7 @@ class Sequential(Engine):
 
     twin = None  # a second network, for the teacher of a local training
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         self._make_twin(request.steps)
         with one_thread():

@@ -26,7 +26,7 @@ from fnlkit.federated.engines.visit import Visit, begin_visits
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.inputs import Inputs
-    from fnlkit.federated.server.clients import CohortRequest
+    from fnlkit.federated.server.clients import Ask
 
 
 class Stacked(Sequential):
@@ -47,7 +47,7 @@ class Stacked(Sequential):
         self.graphs, self.room = Graphs(self.note), int(sizes.max(initial=0))
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         replies: list[Any] = [None] * len(request.ids)
         with one_thread(), on_device(self.network.device):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from fnlkit.federated.engines.engine import Engine
-    from fnlkit.federated.server.clients import CohortRequest
+    from fnlkit.federated.server.clients import Ask
 
 
 @dataclass
@@ -74,13 +74,13 @@ class Visit:
         return self.reply if self.error is None else self.error
 
 
-def begin_visits(engine: Engine, request: CohortRequest, score: Callable[..., torch.Tensor] = predict) -> list[Visit]:
+def begin_visits(engine: Engine, request: Ask, score: Callable[..., torch.Tensor] = predict) -> list[Visit]:
     """Return a Visit for each client of a request, with its random streams for this round.
 
     Parameters
     ----------
     engine : fnlkit.federated.engines.engine.Engine
-    request : fnlkit.federated.server.clients.CohortRequest
+    request : fnlkit.federated.server.clients.Ask
     score : callable
         Function that scores a client's samples inside steps, like fnlkit.federated.client.network.predict.
     """

@@ -30,10 +30,10 @@ from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.processes import end_with_parent, single_threads
 from fnlkit.federated.client.client_list import ClientList
 from fnlkit.federated.client.failure import Failure, failure, log, show_log
-from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.engines.sequential import Sequential
 from fnlkit.federated.engines.travel import pack, unpack
-from fnlkit.federated.server.clients import CohortRequest
+from fnlkit.federated.server.clients import Ask
 from fnlkit.kernels.threads import core_count, set_threads
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
@@ -66,7 +66,7 @@ class Workers(Sequential):
         self.executor: ProcessPoolExecutor | None = None
         self.processes, self.owner = [], os.getpid()
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         ids = request.ids
         steps = [pack(step) for step in request.steps]
@@ -243,8 +243,8 @@ def _visit(shared, task):
     client.y, client.rows, client.state, client.dropped = memory
     try:
         weights, steps, broadcast = pickle.loads(shared)
-        weights, steps = torch.from_numpy(weights), [unpack(step) for step in steps]
-        (reply,) = engine.run(CohortRequest(ids, weights, steps, broadcast, scatter, round))
+        model, steps = Model(engine.network, torch.from_numpy(weights)), [unpack(step) for step in steps]
+        (reply,) = engine.run(Ask(ids, model, steps, broadcast=broadcast, scatter=scatter, round=round))
         return pickle.dumps(_separate((reply, (client.y, client.rows, client.state, client.dropped))), protocol=5)
     except Exception as error:  # noqa: BLE001 - reported to the parent, also for a reply that is no plain value
         return pickle.dumps((failure(error, client.id, round), memory))

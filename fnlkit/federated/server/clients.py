@@ -31,41 +31,60 @@ class Public(NamedTuple):
     y: "torch.Tensor"
 
 
-@dataclass
-class CohortRequest:
-    """Steps for the clients of a cohort.
+@dataclass(frozen=True)
+class Ask:
+    """What the server asks of a cohort in a round: a model, steps, and the replies that it accepts.
 
     Attributes
     ----------
-    ids : int64 (K,)
-        The cohort, in ascending order.
-    weights : Tensor (P + Q,)
-        The model that each client receives.
-    steps : sequence of Fit or (client, model, received) -> dict or None
-    broadcast : dict of str to Tensor
+    ids : sequence of int (K,)
+        Distinct clients in any order; they are visited and combined in ascending order.
+    model : fnlkit.federated.client.network.Model
         Sent to each client.
-    scatter : dict of str to Tensor (K, ...)
-        Each client receives its entry.
+    steps : sequence of Fit or (client, model, received) -> dict or None
+        Run in order on each client.  Only the returned dicts leave the client.  A Fit replies ``weights``.
+    expect : tuple of str or None
+        Names that each reply must have in addition to the ``weights`` of a Fit.  A client is rejected if its reply lacks a
+        name, or has a name that the other replies lack. None: the names that most clients sent.
+    broadcast, scatter : dict
+        Values sent to all clients; values (K, ...) of which each client receives one entry, in the order of `ids`.
+    protection : (float, float64 Tensor (N,) or None) or None
+        The largest allowed entry of an update, and the weight of each client (None: equal weights).  The ``weights`` of each
+        reply are then the weighted mean of the cohort, and the server receives no single update.  Only some engines support
+        it.
+    sides : dict of str to int
+        Numbers of open sides of declared replies (`fnlkit.core.declarations.Sent`).
+    compare : callable or None
+        Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
+        {position: reason} of those to reject.
+    optional : bool
+        True if the caller can do without any reply: failed clients do not stop the run, however many they are.
     round : int
-        Number of the round, part of the key of each client's random streams.
-    log, rejected : list
-        Earlier rounds of the session, from which an engine on other machines finds the last visit of a client that counts.
-    committed : int
-        Number of rounds that cannot be undone.
+        Number of the round, part of the key of each client's random streams; set by the session.
+    session : Clients or None
+        The session with its records of earlier rounds, set by the session.
     """
 
-    ids: np.ndarray
-    weights: "torch.Tensor"
+    ids: Any
+    model: Model
     steps: Sequence[Any]
-    broadcast: "dict[str, torch.Tensor]" = field(default_factory=dict)
-    scatter: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    expect: Sequence[str] | str | None = None
+    broadcast: dict[str, Any] = field(default_factory=dict)
+    scatter: dict[str, Any] = field(default_factory=dict)
+    protection: Any = None
+    sides: dict[str, int] = field(default_factory=dict)
+    compare: Callable[..., Any] | None = None
+    optional: bool = False
     round: int = 0
-    log: list[Exchange] = field(default_factory=list)
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    committed: int = 0
+    session: Any = None
 
-    def part(self, places: Sequence[int]) -> "CohortRequest":
-        """Return the request for the clients at some positions of the cohort."""
+    @property
+    def weights(self) -> "torch.Tensor":
+        """The vector (P + Q,) that each client receives."""
+        return self.model.weights
+
+    def part(self, places: Sequence[int]) -> "Ask":
+        """Return the same for the clients at some positions of the cohort."""
         scatter = {name: values[places] for name, values in self.scatter.items()}
         return replace(self, ids=self.ids[places], scatter=scatter)
 
@@ -177,48 +196,15 @@ class Clients(Transactional):
         if self.on_release is not None:
             self.on_release(self.rounds, epsilon)
 
-    def round(
-        self,
-        ids: "Sequence[int] | np.ndarray",
-        model: Model,
-        *steps,
-        expect: Sequence[str] | str | None = None,
-        broadcast: dict[str, Any] | None = None,
-        scatter: dict[str, Any] | None = None,
-        secret: Any = None,
-        protected: bool = False,
-        sides: dict[str, int] | None = None,
-        compare: Callable[..., Any] | None = None,
-        optional: bool = False,
-    ) -> Replies:
+    def round(self, ask: "Ask | Sequence[int] | np.ndarray", model: Model | None = None, *steps, **fields: Any) -> Replies:
         """Run steps on clients and return their replies.
 
         Parameters
         ----------
-        ids : sequence of int (K,)
-            Distinct clients in any order; they are visited and combined in ascending order.
-        model : fnlkit.federated.client.network.Model
-            Sent to each client.
-        *steps : Fit or (client, model, received) -> dict or None
-            Run in order on each client.  Only the returned dicts leave the client.  A Fit replies ``weights``.
-        expect : tuple of str or None
-            Names that each reply must have in addition to the ``weights`` of a Fit.  A client is rejected if its reply lacks a
-            name, or has a name that the other replies lack. None: the names that most clients sent.
-        broadcast, scatter : dict
-            Values sent to all clients; values (K, ...) of which each client receives one entry, in the order of `ids`.
-        secret : (float, float64 Tensor (N,) or None) or None
-            The largest allowed entry of an update, and the weight of each client (None: equal weights).  The ``weights`` of
-            each reply are then the weighted mean of the cohort, and the server receives no single update.  Only some engines
-            support it.
-        protected : bool
-            True if the caller uses only a protected sum of the ``weights``; implied by `secret`.
-        sides : dict of str to int, optional
-            Numbers of open sides of declared replies (`fnlkit.core.declarations.Sent`).
-        compare : callable, optional
-            Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
-            {position: reason} of those to reject.
-        optional : bool
-            True if the caller can do without any reply: failed clients do not stop the run, however many they are.
+        ask : Ask, or sequence of int (K,)
+            Or the fields of an Ask: ``clients.round(ids, model, step, expect=("losses",))``.
+        model, *steps, **fields
+            The other fields, if `ask` is a sequence of clients.
 
         Returns
         -------
@@ -235,28 +221,24 @@ class Clients(Transactional):
         """
         if self._in_once:
             raise InputError("clients.round was called within clients.once, which a resumed run cannot repeat; call it outside")
-        ids = np.asarray(torch.as_tensor(ids).cpu(), np.int64).reshape(-1)
-        order = np.argsort(ids, kind="stable")
-        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
-            raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
+        ask = self._sorted(ask if isinstance(ask, Ask) else Ask(ask, model, steps, **fields))
         if self.replaying:
-            entry = self._next_logged(ids)
+            entry = self._next_logged(ask.ids)
             return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept, repeated=True)
         declared = {"sends": self.sends, "protect": self.protect}
-        allowed, required = admission.names_in_round(steps, expect, **declared, protected=protected or secret is not None)
-        broadcast = {k: torch.as_tensor(v) for k, v in (broadcast or {}).items()}
-        scatter = {k: torch.as_tensor(v)[order] for k, v in (scatter or {}).items()}
-        ids = ids[order]
+        protected = ask.protection is not None
+        allowed, required = admission.names_in_round(ask.steps, ask.expect, **declared, protected=protected)
+        ids, model = ask.ids, ask.model
         self._begin_visits(ids)
-        replies = self._run(self._request(ids, model, steps, broadcast, scatter), secret) if len(ids) else []
+        replies = self._run(ask) if len(ids) else []
         for i in ids.tolist():
             self.members[i].keep_reviewed()
         extra = admission.common_forbidden(replies, allowed)
         if extra is not None and allowed is not None and self._is_common(ids):
             raise InputError(admission.forbidden(extra, allowed, **declared))
-        names = names_of(replies, allowed, required, exact=expect is not None)
-        self._meter(ids, model, broadcast, scatter, replies, names)
-        accepted, norms = self._accept(ids, model, replies, names, sides or {}, compare, optional)
+        names = names_of(replies, allowed, required, exact=ask.expect is not None)
+        self._meter(ask, replies, names)
+        accepted, norms = self._accept(ids, model, replies, names, ask.sides, ask.compare, ask.optional)
         self.rounds += 1
         names = list(replies[accepted[0]]) if accepted else []
         values = {name: [replies[j][name] for j in accepted] for name in names if name != "weights"}
@@ -265,6 +247,16 @@ class Clients(Transactional):
         self.log.append(Exchange(ids, ids[accepted], logged, norms))
         out = {name: gather(values[name]) if name in values else let_go(replies, accepted) for name in names}
         return Replies(out, ids[accepted])
+
+    def _sorted(self, ask):
+        """Return an Ask whose clients are in ascending order, with the number of the round; values to send are Tensors."""
+        ids = np.asarray(torch.as_tensor(ask.ids).cpu(), np.int64).reshape(-1)
+        order = np.argsort(ids, kind="stable")
+        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
+            raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
+        broadcast = {name: torch.as_tensor(value) for name, value in (ask.broadcast or {}).items()}
+        scatter = {name: torch.as_tensor(value)[order] for name, value in (ask.scatter or {}).items()}
+        return replace(ask, ids=ids[order], broadcast=broadcast, scatter=scatter, round=self.rounds, session=self)
 
     def survey(
         self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None
@@ -288,9 +280,9 @@ class Clients(Transactional):
         list of Tensor
             Accepted replies.  Missing replies are noted.
         """
-        ids, names, broadcast = np.arange(len(self)), frozenset({name}), broadcast or {}
-        replies = self.engine.run(self._request(ids, model, (step,), broadcast, {}))
-        self._meter(ids, model, broadcast, {}, replies, names)
+        ask, names = self._sorted(Ask(np.arange(len(self)), model, (step,), broadcast=broadcast or {})), frozenset({name})
+        replies = self.engine.run(ask)
+        self._meter(ask, replies, names)
         samples = self.sizes.long().tolist()
         reasons, _ = admission.examine(replies, names, self.sends, self.network, model.weights, samples, **self._sides())
         for i, reason in enumerate(reasons):
@@ -298,14 +290,10 @@ class Clients(Transactional):
                 self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
         return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
 
-    def _request(self, ids, model, steps, broadcast, scatter):
-        records = self.log, self.rejected, self.committed.rounds
-        return CohortRequest(ids, model.weights, steps, broadcast, scatter, self.rounds, *records)
-
-    def _run(self, request, secret):
-        if secret is None:
-            return self.engine.run(request)
-        replies, sent = self.engine.run_secretly(request, secret)
+    def _run(self, ask):
+        if ask.protection is None:
+            return self.engine.run(ask)
+        replies, sent = self.engine.run_secretly(ask, ask.protection)
         self.count_traffic("secagg", up=sent)
         return replies
 
@@ -377,13 +365,13 @@ class Clients(Transactional):
             raise admission.to_error(round, ids.tolist(), reasons)
         return accepted
 
-    def _meter(self, ids, model, broadcast, scatter, replies, names):
+    def _meter(self, ask, replies, names):
         """Count the traffic of a round. Bytes with an unexpected name count as ``refused``."""
-        self.traffic.broadcast(nbytes(model.weights) + sum(map(nbytes, broadcast.values())), len(ids))
-        self.traffic.broadcast(sum(map(nbytes, scatter.values())))
+        self.traffic.broadcast(nbytes(ask.weights) + sum(map(nbytes, ask.broadcast.values())), len(ask.ids))
+        self.traffic.broadcast(sum(map(nbytes, ask.scatter.values())))
         replied = [reply for reply in replies if isinstance(reply, dict)]
         if "weights" in names and replied:
-            self.traffic.trained(len(ids))
+            self.traffic.trained(len(ask.ids))
         for reply in replied:
             for name, value in reply.items():
                 self.traffic.received(name if name in names else "refused", nbytes(value))

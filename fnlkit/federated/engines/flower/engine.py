@@ -25,7 +25,7 @@ from fnlkit.federated.server.clients import nbytes
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.server.clients import CohortRequest
+    from fnlkit.federated.server.clients import Ask
 
 
 TIMEOUT = 3600  # seconds per visit
@@ -62,7 +62,7 @@ class Flower(Engine):
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
             self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
 
-    def run(self, request: CohortRequest) -> list[dict[str, torch.Tensor] | Failure]:
+    def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
         """Return the replies of a request; see `Engine.run`."""
         ids, message_of = self._prepare(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
@@ -98,8 +98,9 @@ class Flower(Engine):
             self.runtime = LocalNodes(self)
         self.runtime.start()
         ids = request.ids.tolist()
-        base = last_counted_rounds(request.log, request.rejected, ids, request.round)
-        settled = last_counted_rounds(request.log, request.rejected, ids, request.committed)
+        session = request.session
+        base = last_counted_rounds(session.log, session.rejected, ids, request.round)
+        settled = last_counted_rounds(session.log, session.rejected, ids, session.committed.rounds)
         self.runtime.hand_over(self, ids, base)
         packed = [pack(step) for step in request.steps]
 
@@ -118,7 +119,7 @@ class Flower(Engine):
         return ids, message_of
 
     def run_secretly(
-        self, request: CohortRequest, hidden: tuple[float, np.ndarray | None]
+        self, request: Ask, hidden: tuple[float, np.ndarray | None]
     ) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
         """Visit all clients at once, without retries.
 

@@ -16,6 +16,7 @@ from fnlkit.federated.client.losses import needs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.aggregation import mean, outvotes_nobody, smallest_cohort
+from fnlkit.federated.server.clients import Ask
 from fnlkit.federated.server.protection import NotSummed, Summed
 
 if TYPE_CHECKING:
@@ -251,18 +252,16 @@ class FedOpt:
             raise InputError(
                 ": the method sets client weights, which no protection covers; remove `protect`", parameter="protect"
             )
-        replies = clients.round(
+        ask = Ask(
             ids,
             model,
-            *(*remember, *self.before, *before, *more.before),
-            local,
-            *(*self.after, *more.after, *after),
+            (*remember, *self.before, *before, *more.before, local, *self.after, *more.after, *after),
             expect=expect,
-            protected=self.protect is not None,
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
-            secret=None if self.protect is None else (self.protect.clip, None if self.uniform_weights else clients.sizes),
+            protection=None if self.protect is None else (self.protect.clip, None if self.uniform_weights else clients.sizes),
         )
+        replies = clients.round(ask)
         if "weights" not in replies:  # no client replied
             return model, replies
         accepted, chosen = self._counted(clients, replies, weights)
