@@ -9,7 +9,7 @@ import torch
 from fnlkit.audits.site import judging, summaries
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts
-from fnlkit.federated.server.replies import Malformed, admit
+from fnlkit.federated.server.admission import Malformed, convert
 from fnlkit.sites import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
@@ -20,10 +20,10 @@ def test_a_declared_total_is_required():
     sends = {"counts": Sent.counts("", "", ("C",), total="n")}
     known = {"classes": 3, "samples": 5}
     names, network = frozenset(sends), None
-    assert admit({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
+    assert convert({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
     for wrong in ([0, 0, 0], [5, 5, 0], [1, 3, 0]):
         with pytest.raises(Malformed, match="sum to"):
-            admit({"counts": torch.tensor(wrong)}, names, sends, network, **known)
+            convert({"counts": torch.tensor(wrong)}, names, sends, network, **known)
 
 
 def tamper(patch, audited, module, name, change):

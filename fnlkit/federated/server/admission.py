@@ -1,22 +1,25 @@
-"""Admission of a round's replies: allowed names, form, length of the update, and the number of accepted replies."""
+"""Admission of a round's replies: allowed names, form, length of the update, and the number of accepted replies.
+
+`admit` decides about a round without changing anything; the session (`fnlkit.federated.server.clients.Clients`) acts on it.
+"""
 
 import math
 import statistics
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from fnlkit.artifacts.display import plain
+from fnlkit.core.declarations import Sent, number
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.training import Fit
-from fnlkit.federated.server.replies import MAX_REASON, Malformed, admit, disagreeing, must_be_finite, quote
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Exchange
-    from fnlkit.core.declarations import Sent
     from fnlkit.federated.client.network import Network
+    from fnlkit.federated.server.clients import Ask
 
 
 # Number of recent visits that are judged together if a cohort is too small to judge alone; fewer if there are fewer clients.
@@ -25,6 +28,8 @@ PATIENCE = 10
 _REMEMBERED = 50
 _MAX_MESSAGE = 1000  # characters of a client's error message
 _MAX_LISTED = 400  # characters of the reasons in an error message
+# Largest number of characters of a name and of a reason that is quoted or stored.
+MAX_NAME, MAX_REASON = 40, 300
 
 
 class TooManyLost(WorkStopped):
@@ -39,41 +44,97 @@ class TooManyLost(WorkStopped):
     reasons: dict[int, str] = {}
 
 
-def names_in_round(
-    steps: tuple[Any, ...],
-    expect: Sequence[str] | str | None,
-    *,
-    sends: "dict[str, Sent] | None",
-    protect: str,
-    protected: bool,
-) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return the names that a round's replies can have (None: any name), and the names that they must have.
+class Malformed(Exception):
+    """A reply does not have the expected form; the text contains the reason and no value."""
+
+
+class Admitted(NamedTuple):
+    """Decision about the replies of a round.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        Names that each reply must have.
+    replies : list of (dict or Failure)
+        Replies in the order of the cohort; those without a reason have Tensors of the declared types.
+    reasons : list of (str or None)
+        Reason against each reply; None for an accepted reply.
+    norms : dict of int to float
+        L2 norms of the trainable entries of updates, by position in `replies`.
+    long : bool
+        True if an update is too long.
+    """
+
+    names: frozenset[Any]
+    replies: list[Any]
+    reasons: list[Any]
+    norms: dict[int, float]
+    long: bool
+
+
+def admit(ask: "Ask", replies: list[Any]) -> Admitted:
+    """Decide which replies of a round are accepted; neither the replies nor the session are changed.
 
     Parameters
     ----------
-    steps : sequence of Fit or client steps
-    expect : str, tuple of str or None
-        As in `fnlkit.federated.server.clients.Clients.round`.
-    sends : dict of str to Sent, or None
-        Declared replies.
-    protect : str
-        Name of the protection of updates; empty without protection.
-    protected : bool
-        True if a protection covers the weights of this round.
+    ask : fnlkit.federated.server.clients.Ask
+        Its session has the declarations, the limits, and the log of earlier rounds.
+    replies : list of (dict or Failure)
+        As the engine returns them.
+
+    Raises
+    ------
+    InputError
+        If all clients sent a name that is not allowed, or failed because of a user error: then the method is at fault.
+    """
+    session, start = ask.session, ask.weights
+    allowed, required = names_in_round(ask)
+    extra = common_forbidden(replies, allowed)
+    if extra is not None and allowed is not None and _blames_method(ask):
+        raise InputError(forbidden(ask, extra, allowed))
+    names = names_of(replies, allowed, required, exact=ask.expect is not None)
+    checked, reasons, norms = examine(ask, replies, names)
+    fitting = {j: checked[j] for j, reason in enumerate(reasons) if reason is None}
+    for j, reason in (ask.compare(fitting) if ask.compare else {}).items():
+        reasons[j] = reason
+        norms.pop(j, None)
+    # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
+    count, has_buffers = session.network.parameters_count, session.network.parameters_count < session.network.size
+    buffers = {j: l2_norm(checked[j]["weights"][count:] - start[count:]) for j in norms if has_buffers}
+    long = too_long(buffers, [], start[count:], session.max_update_ratio)
+    long |= too_long(norms, session.log, start[:count], session.max_update_ratio)
+    for j, reason in long.items():
+        reasons[j] = reason
+    message = None if ask.optional else user_error(replies)
+    if message is not None and _blames_method(ask):
+        raise InputError(message)
+    return Admitted(names, checked, reasons, norms, bool(long))
+
+
+def _blames_method(ask):
+    """Return whether an error of all clients is one of the method, which ends the run, and not of a client."""
+    session, count = ask.session, len(ask.ids)
+    foreign = session.engine.foreign
+    return count > 1 or (not foreign and too_few(count, 0, session.log, session.min_replies, len(session)))
+
+
+def names_in_round(ask: "Ask") -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Return the names that a round's replies can have (None: any name), and the names that they must have.
 
     Raises
     ------
     InputError
         If the round requires a name that is not allowed.
     """
-    expect = (expect,) if isinstance(expect, str) else expect or ()
-    required = frozenset(expect) | {"weights" for step in steps if isinstance(step, Fit)}
-    if protect or protected:
+    sends, protected = ask.session.sends, ask.protection is not None
+    expect = (ask.expect,) if isinstance(ask.expect, str) else ask.expect or ()
+    required = frozenset(expect) | {"weights" for step in ask.steps if isinstance(step, Fit)}
+    if ask.session.protect or protected:
         allowed = frozenset({"weights"} if protected else ())
     else:
         allowed = None if sends is None else frozenset({"weights", *sends})
     if allowed is not None and (extra := sorted(required - allowed)):
-        raise InputError(forbidden(extra[0], allowed, sends=sends, protect=protect))
+        raise InputError(forbidden(ask, extra[0], allowed))
     return allowed, required
 
 
@@ -85,64 +146,196 @@ def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str 
     return min(extra, key=str) if extra else None
 
 
-def forbidden(name: str, allowed: frozenset[str], *, sends: "dict[str, Sent] | None", protect: str) -> str:
-    """Return an error message for a name that clients must not send; arguments as in `names_in_round`."""
-    if sends is not None and "weights" in allowed and not protect:
+def forbidden(ask: "Ask", name: str, allowed: frozenset[str]) -> str:
+    """Return an error message for a name that clients must not send."""
+    protect = ask.session.protect
+    if ask.session.sends is not None and "weights" in allowed and not protect:
         return f"the method's clients send {quote(name)}, which is not declared; add it to @method(sends=...)"
     where = "in addition to the weights of a round" if "weights" in allowed else "outside of a protected round (opt.round)"
     return f"`protect` {protect or 'secagg'}: clients would send {quote(name)} {where}; remove `protect`"
 
 
-def examine(
-    replies: list[Any],
-    names: frozenset[str],
-    sends: "dict[str, Sent]",
-    network: "Network",
-    start: "torch.Tensor",
-    samples: list[int],
-    **sides,
-) -> tuple[list[Any], dict[Any, float]]:
-    """Convert replies to their declared types in place, and return reasons against replies and the norms of updates.
+def names_of(replies: list[Any], allowed: frozenset[str] | None, required: frozenset[str], *, exact: bool) -> frozenset[Any]:
+    """Return the names that each reply of a round must have: the set that most clients sent.
+
+    Sets with a name that is not allowed, or without a required name, are ignored.
 
     Parameters
     ----------
+    replies : list
+        Dicts; other objects are ignored.
+    allowed : frozenset of str or None
+        None allows every name.
+    required : frozenset of str
+    exact : bool
+        True if `required` contains all names that the method reads.  Of two equally frequent sets the smaller is then chosen,
+        otherwise the larger.
+    """
+    counts = Counter(frozenset(reply) for reply in replies if isinstance(reply, dict))
+    counts = {names: n for names, n in counts.items() if names >= required and (allowed is None or names <= allowed)}
+    return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
+
+
+def examine(ask: "Ask", replies: list[Any], names: frozenset[Any]) -> tuple[list[Any], list[Any], dict[int, float]]:
+    """Compare replies with their declarations.
+
+    Parameters
+    ----------
+    ask : fnlkit.federated.server.clients.Ask
     replies : list of (dict or Failure)
     names : frozenset of str
         Names that each reply must have.
-    sends : dict of str to Sent
-        Declared replies; undeclared replies only have to be finite numbers.
-    network : fnlkit.federated.client.network.Network
-    start : Tensor (P + Q,)
-        Weights that the clients received.
-    samples : list of int (K,)
-        Numbers of samples of the clients.
-    **sides : int
-        As in `fnlkit.federated.server.replies.Sent.sides`.
 
     Returns
     -------
+    replies : list of (dict or Failure)
+        The replies with declared types.
     reasons : list of (str or None)
         None for a usable reply.
     norms : dict of int to float
         L2 norms of the trainable entries of updates, by position in `replies`.
     """
-    reasons, norms = [], {}
+    session, out, reasons, norms = ask.session, list(replies), [], {}
+    sends, network = session.sends or {}, session.network
+    samples, sides = session.sizes[ask.ids].long().tolist(), _sides_of(session) | ask.sides
     for j, reply in enumerate(replies):
         reason = str(reply) if isinstance(reply, Failure) else None
         try:
             if reason is None:
-                replies[j] = admit(reply, names, sends, network, samples=samples[j], **sides)
+                out[j] = convert(reply, names, sends, network, samples=samples[j], **sides)
                 if "weights" in names:
-                    norms[j] = _finite_norm(replies[j]["weights"], start, network.parameters_count)
+                    norms[j] = _finite_norm(out[j]["weights"], ask.weights, network.parameters_count)
         except Malformed as error:
             reason = str(error)
         reasons.append(reason)
     for name in [name for name in names & sends.keys() - {"weights"} if sends[name].shape is None or sends[name].sum_only]:
-        values = {j: replies[j][name] for j, reason in enumerate(reasons) if reason is None}
+        values = {j: out[j][name] for j, reason in enumerate(reasons) if reason is None}
         for j, reason in disagreeing(values, dict(enumerate(samples))).items():
             reasons[j] = f"{quote(name)} {reason}"
             norms.pop(j, None)
-    return reasons, norms
+    return out, reasons, norms
+
+
+def _sides_of(session):
+    """Return the numbers for the letters of a declared shape, except those of a single client."""
+    sides = {"classes": session.classes, "size": session.network.size}
+    sides |= {} if session.public is None else {"public": len(session.public.x)}
+    width = getattr(session.network.module, "width", None)
+    return sides | ({} if width is None else {"width": width, "triangle": width * (width + 1) // 2})
+
+
+def convert(
+    reply: object, names: frozenset[str], sends: dict[str, Sent], network: "Network", **known
+) -> "dict[str, torch.Tensor | None]":
+    """Return a reply as {name: Tensor} of the declared types, ``weights`` on the network's device, all others on the CPU.
+
+    Finite ``weights`` are not checked here, but by the length of the update.
+
+    Parameters
+    ----------
+    reply : object
+    names : frozenset of str
+        The names that the reply must have, and no others.
+    sends : dict of str to Sent
+        A reply without declaration only has to be an array of finite numbers.
+    network : fnlkit.federated.client.network.Network
+    **known : int
+        As in `Sent.sides`.
+
+    Raises
+    ------
+    Malformed
+    """
+    if not isinstance(reply, dict):
+        raise Malformed(f"replied {type(reply).__name__}, expected named arrays")
+    if reply.keys() != names:
+        missing, extra = sorted(names - reply.keys()), sorted(reply.keys() - names, key=str)
+        wrong = [f"lacks {quote(name)}" for name in missing[:3]] + [f"sent unexpected {quote(name)}" for name in extra[:3]]
+        more = len(missing) + len(extra) - len(wrong)
+        raise Malformed("; ".join(wrong) + (f" and {more:,} more" if more else ""))
+    return {
+        name: _weights(value, network) if name == "weights" else _values(name, value, sends.get(name), known)
+        for name, value in reply.items()
+    }
+
+
+def _weights(value, network):
+    value = _tensor("weights", value).to(network.device)
+    if value.shape != (network.size,) or value.dtype != network.dtype:
+        form, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
+        raise Malformed(f"'weights' is {form}, expected {wanted}")
+    return value
+
+
+def _values(name, value, sent, known):
+    value = _tensor(name, value).cpu()
+    if sent is None or sent.shape is None:
+        must_be_finite(name, value)
+        stored = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
+        odd = value.is_floating_point() and value.dtype not in stored
+        return value.float() if odd else value
+    sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
+    fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))
+    if not fits or not torch.can_cast(value.dtype, dtype):
+        expected = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)}) {dtype}"
+        raise Malformed(f"{quote(name)} is {sides} {value.dtype}, expected {expected}")
+    value = value.to(dtype)
+    must_be_finite(name, value)
+    if known.get("samples", sent.fewest) < sent.fewest:
+        sent = sent._replace(low=0, high=0, total=0)
+    low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
+    if ((value < low) | (value > high)).any():
+        raise Malformed(f"{quote(name)} has entries below {low.min():g} or above {high.max():g}")
+    if sent.total is not None and value.sum() != number(sent.total, known):
+        raise Malformed(f"the entries of {quote(name)} sum to {value.sum():g}, expected {number(sent.total, known):,}")
+    return value
+
+
+def _tensor(name, value):
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise Malformed(f"{quote(name)} is {type(value).__name__}, expected an array") from None
+    if tensor.layout != torch.strided or tensor.is_complex():
+        raise Malformed(f"{quote(name)} is {tensor.layout} {tensor.dtype}, expected a dense array of real numbers")
+    return tensor
+
+
+def must_be_finite(name: str, value: "torch.Tensor") -> None:
+    """Raise Malformed if a Tensor of floats has an entry that is not finite."""
+    if value.is_floating_point() and not torch.isfinite(value).all():
+        raise Malformed(f"{quote(name)} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries")
+
+
+def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> dict[Any, str]:
+    """Return {position: reason} of replies whose shape or type differs from that of most replies.
+
+    The first side can be the client's number of samples.
+
+    Parameters
+    ----------
+    values : dict of int to Tensor
+        By position in the cohort.
+    samples : dict of int to int
+        Numbers of samples of the same clients.
+    """
+    forms = {}
+    for j, value in values.items():
+        shape = tuple(value.shape)
+        forms[j] = {(shape, value.dtype), (("n", *shape[1:]) if shape[:1] == (samples[j],) else shape, value.dtype)}
+    usual = Counter(form for each in forms.values() for form in each).most_common(1)
+    out = {}
+    for j, each in forms.items():
+        if usual[0][0] not in each:
+            (shape, dtype), value = usual[0][0], values[j]
+            out[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
+    return out
+
+
+def quote(name: str) -> str:
+    """Return a name sent by a client in quotes, cut if it is long."""
+    text = str(name) if isinstance(name, (str, int, float)) else type(name).__name__
+    return repr(text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}...")
 
 
 def _finite_norm(weights, start, trainable):

@@ -12,7 +12,6 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import UNKNOWN, Model, Network
 from fnlkit.federated.server import admission
 from fnlkit.federated.server.admission import TooManyLost as TooManyLost
-from fnlkit.federated.server.replies import names_of
 from fnlkit.federated.server.transaction import Transactional
 
 
@@ -225,20 +224,18 @@ class Clients(Transactional):
         if self.replaying:
             entry = self._next_logged(ask.ids)
             return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept, repeated=True)
-        declared = {"sends": self.sends, "protect": self.protect}
-        protected = ask.protection is not None
-        allowed, required = admission.names_in_round(ask.steps, ask.expect, **declared, protected=protected)
-        ids, model = ask.ids, ask.model
+        admission.names_in_round(ask)  # raises before clients send what they must not
+        ids = ask.ids
         self._begin_visits(ids)
         replies = self._run(ask) if len(ids) else []
         for i in ids.tolist():
             self.members[i].keep_reviewed()
-        extra = admission.common_forbidden(replies, allowed)
-        if extra is not None and allowed is not None and self._is_common(ids):
-            raise InputError(admission.forbidden(extra, allowed, **declared))
-        names = names_of(replies, allowed, required, exact=ask.expect is not None)
-        self._meter(ask, replies, names)
-        accepted, norms = self._accept(ids, model, replies, names, ask.sides, ask.compare, ask.optional)
+        admitted = admission.admit(ask, replies)
+        self._meter(ask, replies, admitted.names)
+        if admitted.long:
+            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
+        accepted = self.refuse(self.rounds, ids, admitted.reasons, optional=ask.optional)
+        replies, norms = admitted.replies, np.array([admitted.norms[j] for j in accepted if j in admitted.norms])
         self.rounds += 1
         names = list(replies[accepted[0]]) if accepted else []
         values = {name: [replies[j][name] for j in accepted] for name in names if name != "weights"}
@@ -283,8 +280,7 @@ class Clients(Transactional):
         ask, names = self._sorted(Ask(np.arange(len(self)), model, (step,), broadcast=broadcast or {})), frozenset({name})
         replies = self.engine.run(ask)
         self._meter(ask, replies, names)
-        samples = self.sizes.long().tolist()
-        reasons, _ = admission.examine(replies, names, self.sends, self.network, model.weights, samples, **self._sides())
+        replies, reasons, _ = admission.examine(ask, replies, names)
         for i, reason in enumerate(reasons):
             if reason:
                 self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
@@ -297,43 +293,9 @@ class Clients(Transactional):
         self.count_traffic("secagg", up=sent)
         return replies
 
-    def _accept(self, ids, model, replies, names, sides, compare, optional):
-        """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
-        start, samples, sides = model.weights, self.sizes[ids].long().tolist(), self._sides() | sides
-        reasons, norms = admission.examine(replies, names, self.sends or {}, self.network, start, samples, **sides)
-        fitting = {j: replies[j] for j, reason in enumerate(reasons) if reason is None}
-        for j, reason in (compare(fitting) if compare else {}).items():
-            reasons[j] = reason
-            norms.pop(j, None)
-        # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
-        count, has_buffers = self.network.parameters_count, self.network.parameters_count < self.network.size
-        buffers = {j: admission.l2_norm(replies[j]["weights"][count:] - start[count:]) for j in norms if has_buffers}
-        long = admission.too_long(buffers, [], start[count:], self.max_update_ratio)
-        long |= admission.too_long(norms, self.log, start[:count], self.max_update_ratio)
-        if long:
-            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
-        for j, reason in long.items():
-            reasons[j] = reason
-        message = None if optional else admission.user_error(replies)
-        if message is not None and self._is_common(ids):
-            raise InputError(message)
-        accepted = self.refuse(self.rounds, ids, reasons, optional=optional)
-        return accepted, np.array([norms[j] for j in accepted if j in norms])
-
-    def _sides(self):
-        """Return the numbers for the letters of a declared shape, except those of a single client."""
-        sides = {"classes": self.classes, "size": self.network.size}
-        sides |= {} if self.public is None else {"public": len(self.public.x)}
-        width = getattr(self.network.module, "width", None)
-        return sides | ({} if width is None else {"width": width, "triangle": width * (width + 1) // 2})
-
     def _sum_only(self, name):
         sent = (self.sends or {}).get(name)
         return sent is not None and sent.sum_only
-
-    def _is_common(self, ids):
-        """Return whether an error of all clients of a round is one of the method, which ends the run, and not of a client."""
-        return len(ids) > 1 or not self.engine.foreign and self._too_few(ids, [])
 
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))

@@ -18,7 +18,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.flower.notebook import NEVER, Lost, Memory, Notebook
 from fnlkit.federated.engines.sequential import one_thread, reply_of
 from fnlkit.federated.engines.travel import unpack
-from fnlkit.federated.server.replies import MAX_NAME
+from fnlkit.federated.server.admission import MAX_NAME
 
 
 @dataclass
