@@ -20,7 +20,8 @@ from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import nothing
 from fnlkit.federated.server.admission import TooManyLost
-from fnlkit.federated.server.clients import Ask, Clients, Replies, nbytes
+from fnlkit.federated.server.clients import Ask, Clients, Replies
+from fnlkit.federated.server.records import nbytes
 from fnlkit.sites.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:

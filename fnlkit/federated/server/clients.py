@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.artifacts.exchange import Exchange
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import UNKNOWN, Model, Network
 from fnlkit.federated.server import admission
 from fnlkit.federated.server.admission import TooManyLost as TooManyLost
-from fnlkit.federated.server.transaction import Transactional
+from fnlkit.federated.server.records import Records
 
 
 class Public(NamedTuple):
@@ -121,11 +120,11 @@ class Replies(dict[str, Any]):
         return torch.zeros(0, dtype=torch.float64)
 
 
-class Clients(Transactional):
+class Clients(Records):
     """Session with all clients of a federation: an engine runs the steps, and the session does everything else.
 
     It meters the traffic, checks replies (`fnlkit.federated.server.admission`), and records, commits, undoes and replays rounds
-    (`fnlkit.federated.server.transaction`).
+    (`fnlkit.federated.server.records`).
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ class Clients(Transactional):
         Name of the protection of updates (--protect).  If it is not empty, clients can send only ``weights``, in a round that
         is `protected`.
     rounds, traffic, log, memory, results, rejected
-        As in `fnlkit.federated.server.transaction.Transactional`.
+        As in `fnlkit.federated.server.records.Records`.
     """
 
     def __init__(self, engine, *, min_replies=0.5, max_update_ratio=100.0):
@@ -220,37 +219,40 @@ class Clients(Transactional):
         """
         if self._in_once:
             raise InputError("clients.round was called within clients.once, which a resumed run cannot repeat; call it outside")
-        ask = self._sorted(ask if isinstance(ask, Ask) else Ask(ask, model, steps, **fields))
+        ask = ask if isinstance(ask, Ask) else Ask(ask, model, steps, **fields)
         if self.replaying:
-            entry = self._next_logged(ask.ids)
+            entry = self._next_logged(self._distinct(ask.ids))
             return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept, repeated=True)
+        ask = self._sorted(ask)
         admission.names_in_round(ask)  # raises before clients send what they must not
-        ids = ask.ids
-        self._begin_visits(ids)
-        replies = self._run(ask) if len(ids) else []
-        for i in ids.tolist():
+        self._begin_visits(ask.ids)
+        replies = self._run(ask) if len(ask.ids) else []
+        for i in ask.ids.tolist():
             self.members[i].keep_reviewed()
         admitted = admission.admit(ask, replies)
         self._meter(ask, replies, admitted.names)
+        del replies  # most of a round's memory
         if admitted.long:
             self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
-        accepted = self.refuse(self.rounds, ids, admitted.reasons, optional=ask.optional)
-        replies, norms = admitted.replies, np.array([admitted.norms[j] for j in accepted if j in admitted.norms])
-        self.rounds += 1
-        names = list(replies[accepted[0]]) if accepted else []
-        values = {name: [replies[j][name] for j in accepted] for name in names if name != "weights"}
+        accepted = self.refuse(ask.round, ask.ids, admitted.reasons, optional=ask.optional)
+        names = list(admitted.replies[accepted[0]]) if accepted else []
+        values = {name: [admitted.replies[j][name] for j in accepted] for name in names if name != "weights"}
         values |= {name: [sum_of(parts)] for name, parts in values.items() if self._sum_only(name)}
-        logged = {name: [v.numpy() for v in vs] for name, vs in values.items()}
-        self.log.append(Exchange(ids, ids[accepted], logged, norms))
-        out = {name: gather(values[name]) if name in values else let_go(replies, accepted) for name in names}
-        return Replies(out, ids[accepted])
+        self._log_round(ask, ask.ids[accepted], values, [admitted.norms[j] for j in accepted if j in admitted.norms])
+        out = {name: gather(values[name]) if name in values else stack_weights(admitted.replies, accepted) for name in names}
+        return Replies(out, ask.ids[accepted])
+
+    def _distinct(self, ids):
+        """Return the clients of a round as int64 (K,) in the given order."""
+        ids = np.asarray(torch.as_tensor(ids).cpu(), np.int64).reshape(-1)
+        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
+            raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
+        return ids
 
     def _sorted(self, ask):
         """Return an Ask whose clients are in ascending order, with the number of the round; values to send are Tensors."""
-        ids = np.asarray(torch.as_tensor(ask.ids).cpu(), np.int64).reshape(-1)
+        ids = self._distinct(ask.ids)
         order = np.argsort(ids, kind="stable")
-        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
-            raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
         broadcast = {name: torch.as_tensor(value) for name, value in (ask.broadcast or {}).items()}
         scatter = {name: torch.as_tensor(value)[order] for name, value in (ask.scatter or {}).items()}
         return replace(ask, ids=ids[order], broadcast=broadcast, scatter=scatter, round=self.rounds, session=self)
@@ -321,35 +323,10 @@ class Clients(Transactional):
         accepted = [j for j, reason in enumerate(reasons) if reason is None]
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
-                self.rejected.append({"round": round, "client": client, "reason": reason})
-                self._undo_visit(client)
+                self._reject(round, client, reason)
         if not optional and self._too_few(ids, accepted):
             raise admission.to_error(round, ids.tolist(), reasons)
         return accepted
-
-    def _meter(self, ask, replies, names):
-        """Count the traffic of a round. Bytes with an unexpected name count as ``refused``."""
-        self.traffic.broadcast(nbytes(ask.weights) + sum(map(nbytes, ask.broadcast.values())), len(ask.ids))
-        self.traffic.broadcast(sum(map(nbytes, ask.scatter.values())))
-        replied = [reply for reply in replies if isinstance(reply, dict)]
-        if "weights" in names and replied:
-            self.traffic.trained(len(ask.ids))
-        for reply in replied:
-            for name, value in reply.items():
-                self.traffic.received(name if name in names else "refused", nbytes(value))
-
-    def count_traffic(self, name: str, *, up: int, down: int = 0) -> None:
-        """Count data exchanged outside of `round`, for example statistics of samples.
-
-        Parameters
-        ----------
-        name : str
-            Name of the data that clients sent.
-        up, down : int
-            Bytes sent by all clients, and bytes received by all clients.
-        """
-        self.traffic.received(name, up)
-        self.traffic.broadcast(down)
 
     def predict(self, weights: "torch.Tensor", x: "np.ndarray | torch.Tensor") -> "torch.Tensor":
         """Return the logits (n, C) of raw samples on the server; see `fnlkit.federated.engines.engine.Engine.predict`."""
@@ -366,16 +343,7 @@ def sum_of(values: "list[torch.Tensor]") -> "torch.Tensor":
     return values.sum(0, dtype=torch.float64 if values.is_floating_point() else None)
 
 
-def nbytes(value: "torch.Tensor") -> int:
-    """Return the payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
-    try:
-        value = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        return 0
-    return value.numel() * value.element_size()
-
-
-def let_go(replies: list[Any], kept: list[int]) -> "torch.Tensor":
+def stack_weights(replies: list[Any], kept: list[int]) -> "torch.Tensor":
     """Return the weights (K, P) of the replies at positions `kept`.
 
     Each reply is released after it was copied, because the weights are most of a round's memory.

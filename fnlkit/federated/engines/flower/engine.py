@@ -20,7 +20,7 @@ from fnlkit.federated.engines.flower.local import LocalNodes
 from fnlkit.federated.engines.flower.messages import LATE
 from fnlkit.federated.engines.flower.notebook import last_counted_rounds
 from fnlkit.federated.engines.travel import pack
-from fnlkit.federated.server.clients import nbytes
+from fnlkit.federated.server.records import nbytes
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Rounds as transactions: commit and roll back the state of server and clients, and replay a log of rounds."""
+"""Records of a session: log, traffic and rejected replies; commit, undo and replay of rounds."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Position(NamedTuple):
     traffic: Traffic
 
 
-class Transactional:
+class Records:
     """Records of a session with clients, which can be committed, rolled back and replayed.
 
     Parameters
@@ -56,6 +56,42 @@ class Transactional:
         self._committed_memory, self._before_commit, self._before_visit = {}, {}, {}
         self._replayed_log, self._replayed_results, self._replaying, self._in_once = [], [], False, False
         self.commit()
+
+    # ---- log and traffic
+    def _log_round(self, ask, kept, values, norms):
+        """Append a round: the clients with accepted replies, their values {name: [Tensor]}, and the norms of updates."""
+        values = {name: [value.numpy() for value in parts] for name, parts in values.items()}
+        self.log.append(Exchange(ask.ids, kept, values, np.array(norms)))
+        self.rounds += 1
+
+    def _meter(self, ask, replies, names):
+        """Count the traffic of a round. Bytes with an unexpected name count as ``refused``."""
+        self.traffic.broadcast(nbytes(ask.weights) + sum(map(nbytes, ask.broadcast.values())), len(ask.ids))
+        self.traffic.broadcast(sum(map(nbytes, ask.scatter.values())))
+        replied = [reply for reply in replies if isinstance(reply, dict)]
+        if "weights" in names and replied:
+            self.traffic.trained(len(ask.ids))
+        for reply in replied:
+            for name, value in reply.items():
+                self.traffic.received(name if name in names else "refused", nbytes(value))
+
+    def count_traffic(self, name: str, *, up: int, down: int = 0) -> None:
+        """Count data exchanged outside of a round, for example statistics of samples.
+
+        Parameters
+        ----------
+        name : str
+            Name of the data that clients sent.
+        up, down : int
+            Bytes sent by all clients, and bytes received by all clients.
+        """
+        self.traffic.received(name, up)
+        self.traffic.broadcast(down)
+
+    def _reject(self, round, client, reason):
+        """Record a rejected reply and undo the visit."""
+        self.rejected.append({"round": round, "client": client, "reason": reason})
+        self._undo_visit(client)
 
     # ---- commit and roll back
     def commit(self) -> None:
@@ -196,6 +232,15 @@ class Transactional:
             )
         kind, value = self._replayed_results.pop()
         return Model(self.network, None) if kind == "model" else _plain(value) if kind == "value" else None
+
+
+def nbytes(value: "torch.Tensor") -> int:
+    """Return the payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
+    try:
+        value = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return 0
+    return value.numel() * value.element_size()
 
 
 def _edits(value):
