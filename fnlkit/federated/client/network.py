@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from fnlkit.core.errors import InputError
+from fnlkit.models import reseed
+from fnlkit.models.dropout import Dropout
 from fnlkit.models.exact import exactness
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class Network:
                 tensor.grad = self.gradient[at:end].view(tensor.shape)
             self.slots.append((name, at, end, tensor.shape))
             at = end
+        self._drops = any(isinstance(part, Dropout) for part in self.module.modules())
 
         # Channels-last memory makes small networks with batch norm a third to two thirds faster, but not wide networks.
         normed = any(isinstance(part, torch.nn.BatchNorm2d) for part in self.module.modules())
@@ -155,7 +158,13 @@ class Network:
 
     def switch(self) -> None:
         """Set the precision of a GPU's matrix products and convolutions to that of this network."""
-        exactness(self.device, rounded=self.precision in ("tf32", "bf16"))
+        if self.device.type == "cuda":
+            exactness(self.device, rounded=self.precision in ("tf32", "bf16"))
+
+    def reseed(self, key: int) -> None:
+        """Set the key of every dropout layer in place; see fnlkit.models.reseed."""
+        if self._drops:
+            reseed(self.module, key)
 
     def load(self, weights: "torch.Tensor") -> None:
         """Copy a flat vector (P + Q,) into the module."""

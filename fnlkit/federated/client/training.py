@@ -13,7 +13,6 @@ from fnlkit.federated.client.client import Batch, Client
 from fnlkit.federated.client.inputs import Augment
 from fnlkit.federated.client.losses import cross_entropy
 from fnlkit.kernels.streams import stream
-from fnlkit.models import reseed
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.network import Network
@@ -236,7 +235,7 @@ def train_client(
     received = {name: value.to(network.device) for name, value in received.items()}
     with torch.random.fork_rng(devices=[]):
         key = int(client.rng.integers(2**62))
-        reseed(module, key)  # dropout, equal on every engine
+        network.reseed(key)  # dropout, equal on every engine
         torch.default_generator.manual_seed(key)  # for user losses that draw from it
         for t in range(len(draws)):
             network.gradient.zero_()
