@@ -209,7 +209,7 @@ NAMES = [
     ("fnlkit.core.own", "load"),
     ("fnlkit.artifacts.files", "read_text"),
     ("fnlkit.methods.fedcorr", "np.load"),
-    ("fnlkit.federated.client.client_list", "in_blocks"),
+    ("fnlkit.federated.client.client", "in_blocks"),
     ("json.tool", "main"),
     ("fnlkit.federated.client.losses.cross_entropy", "cross_entropy"),
     ("fnlkit.federated.client.losses.correction", "forward_given"),

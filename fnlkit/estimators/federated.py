@@ -137,7 +137,7 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
 
 
 def _members(evidence, samples, inputs, rows=None):
-    from fnlkit.federated.client.client_list import ClientList
+    from fnlkit.federated.client.client import ClientList
 
     places = np.arange(len(evidence.labels))
     rows = (rows or {}) | ({} if evidence.groups is None else {"input/group": evidence.groups})

@@ -13,7 +13,7 @@ from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
 from fnlkit.experiment.output import torch_threads
-from fnlkit.federated.client.client_list import ClientList, in_blocks
+from fnlkit.federated.client.client import ClientList, in_blocks
 from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models.devices import device_of

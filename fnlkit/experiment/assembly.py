@@ -26,7 +26,7 @@ from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.scale import Scale, scale_of
 from fnlkit.federated import engines
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, intake, weight_type
 from fnlkit.federated.client.network import Model, Network, looks_up
 from fnlkit.federated.client.training import Fit

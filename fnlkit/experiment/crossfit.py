@@ -16,7 +16,7 @@ from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
-from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.client import in_blocks
 from fnlkit.federated.client.network import Model, Network, predict
 from fnlkit.kernels.committees import find_weights
 from fnlkit.kernels.streams import stream

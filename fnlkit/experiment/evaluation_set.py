@@ -140,7 +140,7 @@ def held_out_set(federation: Federation, train: np.ndarray | Rows) -> Evaluation
 def _to_torch(x, labels, *more):
     import torch
 
-    from fnlkit.federated.client.client_list import load_small
+    from fnlkit.federated.client.client import load_small
 
     return EvaluationSet(load_small(x), {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}, *more)
 

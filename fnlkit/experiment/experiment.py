@@ -22,7 +22,7 @@ from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
-from fnlkit.federated.client.client_list import load_small
+from fnlkit.federated.client.client import load_small
 from fnlkit.federated.server.admission import check_any_accepted
 from fnlkit.federated.server.rounds import Round
 from fnlkit.federated.server.schedules import pooled_rounds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnlkit.federated.client.client_list import read_ahead
+from fnlkit.federated.client.client import read_ahead
 from fnlkit.kernels.scores import memorization
 
 if TYPE_CHECKING:

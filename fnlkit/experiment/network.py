@@ -8,7 +8,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.encoders.encoding import Encoding
 from fnlkit.encoders.features import with_backbone
 from fnlkit.experiment.plan import BoundMethod
-from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.client import in_blocks
 from fnlkit.federated.client.inputs import PRECISIONS, Inputs, intake, weight_type
 from fnlkit.federated.client.network import Network, predict
 from fnlkit.kernels.streams import stream

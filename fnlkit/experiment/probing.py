@@ -11,7 +11,7 @@ import torch
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import parse
 from fnlkit.encoders.features import find_pretrained, with_backbone
-from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.client import in_blocks
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic

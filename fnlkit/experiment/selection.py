@@ -9,7 +9,7 @@ import torch
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.core.errors import InputError
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
-from fnlkit.federated.client.client_list import read_ahead
+from fnlkit.federated.client.client import read_ahead
 from fnlkit.federated.client.measuring import reply_held_out_agreement, reply_prediction_changes
 from fnlkit.federated.client.network import Model
 

@@ -73,7 +73,7 @@ def probabilities(
     import torch
 
     from fnlkit.experiment.network import network_of
-    from fnlkit.federated.client.client_list import in_blocks
+    from fnlkit.federated.client.client import in_blocks
     from fnlkit.federated.client.inputs import Inputs, intake
     from fnlkit.federated.client.network import predict
 

@@ -12,7 +12,7 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.core.errors import InputError
 from fnlkit.estimators.federated import table_of
 from fnlkit.experiment.network import network_of
-from fnlkit.federated.client.client_list import in_blocks
+from fnlkit.federated.client.client import in_blocks
 from fnlkit.federated.client.inputs import Inputs, intake
 from fnlkit.federated.client.network import predict
 from fnlkit.federated.client.private_counts import Ranges

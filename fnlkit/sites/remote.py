@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fnlkit.federated import engines
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import nothing
@@ -110,7 +110,7 @@ class Remote:
 
         Parameters
         ----------
-        members : fnlkit.federated.client.client_list.ClientList
+        members : fnlkit.federated.client.client.ClientList
         network : fnlkit.federated.client.network.Network
         seed : int
         min_replies : float

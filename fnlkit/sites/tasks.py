@@ -24,7 +24,7 @@ from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.federated.client import private_counts, scaling
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, weight_type
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.clients import TooManyLost

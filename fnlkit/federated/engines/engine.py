@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fnlkit.core.errors import InputError
-from fnlkit.federated.client.client_list import in_blocks, sizes_of
+from fnlkit.federated.client.client import in_blocks, sizes_of
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.network import predict
 from fnlkit.federated.server.clients import Ask

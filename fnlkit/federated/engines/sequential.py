@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.federated.client.client import Client, LocalModel, run_step
-from fnlkit.federated.client.client_list import read_ahead
+from fnlkit.federated.client.client import Client, LocalModel, read_ahead, run_step
 from fnlkit.federated.client.failure import Failure, failure
 from fnlkit.federated.client.training import Fit, plan, train_client
 from fnlkit.federated.engines.engine import Engine

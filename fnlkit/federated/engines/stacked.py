@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fnlkit.federated.client.client import Part
-from fnlkit.federated.client.client_list import read_ahead, sizes_of
+from fnlkit.federated.client.client import Part, read_ahead, sizes_of
 from fnlkit.federated.client.failure import Failure, failure
 from fnlkit.federated.client.network import Network, predict
 from fnlkit.federated.client.training import Fit, train_client

@@ -28,7 +28,7 @@ from fnlkit.artifacts.stored import Stored
 from fnlkit.core import own
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.processes import end_with_parent, single_threads
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure, failure, log, show_log
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.engines.sequential import Sequential

@@ -9,7 +9,7 @@ import torch
 
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic
 from fnlkit.core.errors import InputError
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.network import Model
 
 

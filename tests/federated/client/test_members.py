@@ -11,7 +11,7 @@ from fnlkit.artifacts.stored import Rows, Stored
 from fnlkit.core import registry
 from fnlkit.federated import engines
 from fnlkit.federated.client import private_counts
-from fnlkit.federated.client.client_list import ClientList, in_blocks, read_ahead
+from fnlkit.federated.client.client import ClientList, in_blocks, read_ahead
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Descent, Fit

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.message import decode, encode
-from fnlkit.federated.client.client_list import ClientList
+from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.engines.flower import messages
 from fnlkit.federated.engines.flower.notebook import NEVER, Memory, Notebook
